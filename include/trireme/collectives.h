@@ -1,0 +1,487 @@
+/**
+ * @file collectives.h
+ * @brief Operations that move bytes between the ranks of a communicator.
+ *
+ * Every operation exists twice: the plain form returns when it is done on this rank, the `_start` form
+ * returns a request at once. Collectives must be called by all ranks in the same order, with the same
+ * operation, reduction, dtype, counts and root; a disagreement is TRIREME_ERROR_MISMATCH on every
+ * rank, never a wrong number. Results are the same bits on all ranks and in every run.
+ *
+ * Buffers may be any host memory; memory of trireme_buffer_alloc() is read by peers without a copy.
+ * A buffer may be NULL when it holds no elements. Send and receive memory must not overlap unless
+ * an operation says how it works in place.
+ *
+ * Statuses that every operation shares, so that each function below lists only its own:
+ * TRIREME_ERROR_INVALID_HANDLE (no live communicator of this process), TRIREME_ERROR_INVALID_ARGUMENT (a pointer is
+ * NULL, a number is unknown or out of range, buffers overlap, or count times size overflows), TRIREME_ERROR_UNSUPPORTED (see
+ * trireme_capability()), TRIREME_ERROR_TIMEOUT (the deadline passed; names the ranks that are missing),
+ * TRIREME_ERROR_MISMATCH (ranks disagree; names both sides), TRIREME_ERROR_PEER_LOST (a rank died or left; names it),
+ * TRIREME_ERROR_ABORTED, TRIREME_ERROR_CANCELLED (a rank withdrew), TRIREME_ERROR_OUT_OF_MEMORY, TRIREME_ERROR_SYSTEM. After an argument error the
+ * communicator goes on as if the call had not been made; receive memory is untouched. After a
+ * failure on the way receive memory may hold anything, and the communicator has failed.
+ *
+ * Ownership: buffers belong to the caller and must live until the operation is done.
+ * Thread safety: all functions here may be called from any thread, also concurrently.
+ */
+#ifndef TRIREME_COLLECTIVES_H
+#define TRIREME_COLLECTIVES_H
+
+#include <stdint.h>
+#include <trireme/export.h>
+#include <trireme/status.h>
+#include <trireme/types.h>
+
+TRIREME_BEGIN_C
+
+/** Options of one call; NULL in place of a pointer to it means all defaults. */
+typedef struct trireme_operation_options {
+    uint32_t       struct_size; /**< sizeof this struct as the caller knows it. */
+    uint32_t       flags;       /**< Must be 0. */
+    uint64_t       timeout_ns;  /**< Deadline of this call from now. Default: the communicator's. */
+    double         scale;       /**< Factor of TRIREME_SCALED_SUM; must be 0 for other reductions. */
+    trireme_stream stream;      /**< Must be all zero for the host. */
+} trireme_operation_options; /* since 1.0 */
+
+/** Options that change nothing. */
+#define TRIREME_OPERATION_OPTIONS_INIT { sizeof(trireme_operation_options), 0, 0, 0, {0, 0, 0} }
+
+/**
+ * Reduces `count` elements over all ranks and gives every rank the result.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer.
+ * Works in place when receive == send.
+ *
+ * @param communicator  The communicator.
+ * @param send  This rank's `count` elements.
+ * @param[out] receive  Result, `count` elements.
+ * @param count  Elements; with 0 the ranks still wait for each other
+ *                  and are compared.
+ * @param dtype  Type of the elements.
+ * @param reduction  How they are combined, in rank order.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_all_reduce(trireme_communicator *communicator, const void *send, void *receive,
+                   uint64_t count, trireme_dtype dtype, trireme_reduction reduction,
+                   const trireme_operation_options *options);
+
+/**
+ * Starts trireme_all_reduce() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param send  This rank's `count` elements.
+ * @param[out] receive  Result, `count` elements.
+ * @param count  Elements; with 0 the ranks still wait for each other
+ *                  and are compared.
+ * @param dtype  Type of the elements.
+ * @param reduction  How they are combined, in rank order.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_all_reduce_start(trireme_communicator *communicator, const void *send, void *receive,
+                         uint64_t count, trireme_dtype dtype, trireme_reduction reduction,
+                         const trireme_operation_options *options, trireme_request **out_request);
+
+/**
+ * Reduces world size blocks of `receive_count` elements and gives rank r block r.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer.
+ * Works in place when receive is this rank's block of send.
+ *
+ * @param communicator  The communicator.
+ * @param send  `receive_count` x world size elements.
+ * @param[out] receive  This rank's block of the result, `receive_count` elements.
+ * @param receive_count  Elements of one block.
+ * @param dtype  Type of the elements.
+ * @param reduction  How they are combined, in rank order.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_reduce_scatter(trireme_communicator *communicator, const void *send, void *receive,
+                       uint64_t receive_count, trireme_dtype dtype, trireme_reduction reduction,
+                       const trireme_operation_options *options);
+
+/**
+ * Starts trireme_reduce_scatter() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param send  `receive_count` x world size elements.
+ * @param[out] receive  This rank's block of the result, `receive_count` elements.
+ * @param receive_count  Elements of one block.
+ * @param dtype  Type of the elements.
+ * @param reduction  How they are combined, in rank order.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_reduce_scatter_start(trireme_communicator *communicator, const void *send, void *receive,
+                             uint64_t receive_count, trireme_dtype dtype,
+                             trireme_reduction reduction, const trireme_operation_options *options,
+                             trireme_request **out_request);
+
+/**
+ * Reduces blocks of different lengths and gives rank r block r.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer.
+ * Works in place when receive is this rank's block of send.
+ *
+ * @param communicator  The communicator.
+ * @param send  All blocks, one after the other in rank order.
+ * @param[out] receive  This rank's block of the result, counts[rank] elements.
+ * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
+ * @param dtype  Type of the elements.
+ * @param reduction  How they are combined, in rank order.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_reduce_scatter_v(trireme_communicator *communicator, const void *send, void *receive,
+                         const uint64_t *counts, trireme_dtype dtype, trireme_reduction reduction,
+                         const trireme_operation_options *options);
+
+/**
+ * Starts trireme_reduce_scatter_v() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param send  All blocks, one after the other in rank order.
+ * @param[out] receive  This rank's block of the result, counts[rank] elements.
+ * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
+ * @param dtype  Type of the elements.
+ * @param reduction  How they are combined, in rank order.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_reduce_scatter_v_start(trireme_communicator *communicator, const void *send, void *receive,
+                               const uint64_t *counts, trireme_dtype dtype,
+                               trireme_reduction reduction,
+                               const trireme_operation_options *options,
+                               trireme_request **out_request);
+
+/**
+ * Gives every rank the blocks of all ranks, in rank order.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer.
+ * Works in place when send is this rank's block of receive.
+ *
+ * @param communicator  The communicator.
+ * @param send  This rank's `send_count` elements.
+ * @param[out] receive  `send_count` x world size elements.
+ * @param send_count  Elements of one block.
+ * @param dtype  Type of the elements.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_all_gather(trireme_communicator *communicator, const void *send, void *receive,
+                   uint64_t send_count, trireme_dtype dtype,
+                   const trireme_operation_options *options);
+
+/**
+ * Starts trireme_all_gather() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param send  This rank's `send_count` elements.
+ * @param[out] receive  `send_count` x world size elements.
+ * @param send_count  Elements of one block.
+ * @param dtype  Type of the elements.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_all_gather_start(trireme_communicator *communicator, const void *send, void *receive,
+                         uint64_t send_count, trireme_dtype dtype,
+                         const trireme_operation_options *options, trireme_request **out_request);
+
+/**
+ * Gives every rank the blocks of all ranks, of different lengths, in rank order.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer.
+ * Works in place when send is this rank's block of receive.
+ *
+ * @param communicator  The communicator.
+ * @param send  This rank's counts[rank] elements.
+ * @param[out] receive  All blocks, one after the other.
+ * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
+ * @param dtype  Type of the elements.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_all_gather_v(trireme_communicator *communicator, const void *send, void *receive,
+                     const uint64_t *counts, trireme_dtype dtype,
+                     const trireme_operation_options *options);
+
+/**
+ * Starts trireme_all_gather_v() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param send  This rank's counts[rank] elements.
+ * @param[out] receive  All blocks, one after the other.
+ * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
+ * @param dtype  Type of the elements.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_all_gather_v_start(trireme_communicator *communicator, const void *send, void *receive,
+                           const uint64_t *counts, trireme_dtype dtype,
+                           const trireme_operation_options *options, trireme_request **out_request);
+
+/**
+ * Gives every rank the root's elements.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. The
+ * root's memory is only read.
+ *
+ * @param communicator  The communicator.
+ * @param data  `count` elements: read on the root, written elsewhere.
+ * @param count  Elements.
+ * @param dtype  Type of the elements.
+ * @param root  Rank whose elements are given.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_broadcast(trireme_communicator *communicator, void *data, uint64_t count,
+                  trireme_dtype dtype, int32_t root, const trireme_operation_options *options);
+
+/**
+ * Starts trireme_broadcast() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param data  `count` elements: read on the root, written elsewhere.
+ * @param count  Elements.
+ * @param dtype  Type of the elements.
+ * @param root  Rank whose elements are given.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_broadcast_start(trireme_communicator *communicator, void *data, uint64_t count,
+                        trireme_dtype dtype, int32_t root, const trireme_operation_options *options,
+                        trireme_request **out_request);
+
+/**
+ * Waits until every rank has called it.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer.
+ * Moves no data.
+ *
+ * @param communicator  The communicator.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_barrier(trireme_communicator *communicator, const trireme_operation_options *options);
+
+/**
+ * Starts trireme_barrier() and returns at once.
+ *
+ * Does not wait for a peer. Keeps nothing until the request is done. Started collectives run in
+ * the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_barrier_start(trireme_communicator *communicator, const trireme_operation_options *options,
+                      trireme_request **out_request);
+
+/**
+ * Sends elements to one rank.
+ *
+ * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Done when the
+ * memory may be used again, which can be before the receiver has it. Messages with one tag
+ * between two ranks arrive in order. Sending to oneself works with the `_start` form or with a
+ * receive on another thread.
+ *
+ * @param communicator  The communicator.
+ * @param data  `count` elements.
+ * @param count  Elements; the receiver must ask for the same number.
+ * @param dtype  Type of the elements; the receiver must ask for the same.
+ * @param to  Rank that receives.
+ * @param tag  Any number; matched by the receiver.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_send(trireme_communicator *communicator, const void *data, uint64_t count,
+             trireme_dtype dtype, int32_t to, uint64_t tag,
+             const trireme_operation_options *options);
+
+/**
+ * Starts trireme_send() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Messages progress
+ * independently of collectives and of each other.
+ *
+ * @param communicator  The communicator.
+ * @param data  `count` elements.
+ * @param count  Elements; the receiver must ask for the same number.
+ * @param dtype  Type of the elements; the receiver must ask for the same.
+ * @param to  Rank that receives.
+ * @param tag  Any number; matched by the receiver.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_send_start(trireme_communicator *communicator, const void *data, uint64_t count,
+                   trireme_dtype dtype, int32_t to, uint64_t tag,
+                   const trireme_operation_options *options, trireme_request **out_request);
+
+/**
+ * Receives elements from one rank.
+ *
+ * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Takes the
+ * earliest message of that rank with this tag. A message of another count or dtype is
+ * TRIREME_ERROR_MISMATCH, with both in the message.
+ *
+ * @param communicator  The communicator.
+ * @param[out] data  Memory for `count` elements.
+ * @param count  Elements; exactly what the sender sends.
+ * @param dtype  Type of the elements.
+ * @param from  Rank that sends.
+ * @param tag  The tag the sender named.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_receive(trireme_communicator *communicator, void *data, uint64_t count, trireme_dtype dtype,
+                int32_t from, uint64_t tag, const trireme_operation_options *options);
+
+/**
+ * Starts trireme_receive() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Messages progress
+ * independently of collectives and of each other.
+ *
+ * @param communicator  The communicator.
+ * @param[out] data  Memory for `count` elements.
+ * @param count  Elements; exactly what the sender sends.
+ * @param dtype  Type of the elements.
+ * @param from  Rank that sends.
+ * @param tag  The tag the sender named.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_receive_start(trireme_communicator *communicator, void *data, uint64_t count,
+                      trireme_dtype dtype, int32_t from, uint64_t tag,
+                      const trireme_operation_options *options, trireme_request **out_request);
+
+TRIREME_END_C
+
+#endif

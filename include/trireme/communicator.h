@@ -1,0 +1,227 @@
+/**
+ * @file communicator.h
+ * @brief Joining a group of ranks, watching it, and leaving it.
+ *
+ * Ownership: a communicator is created by trireme_communicator_create() and destroyed by
+ * trireme_communicator_destroy(). Objects made from it keep it alive, so handles may be
+ * destroyed in any order, also by a garbage collector.
+ *
+ * Thread safety: every function here may run on any thread concurrently with other calls on the
+ * same communicator. All ranks must call its collectives in the same order.
+ *
+ * Failure: the first failure of an operation makes the communicator fail on every rank; from then
+ * on each operation answers that failure at once.
+ */
+#ifndef TRIREME_COMMUNICATOR_H
+#define TRIREME_COMMUNICATOR_H
+
+#include <stdint.h>
+#include <trireme/export.h>
+#include <trireme/status.h>
+#include <trireme/types.h>
+
+TRIREME_BEGIN_C
+
+/** Start from TRIREME_COMMUNICATOR_OPTIONS_INIT. In every field 0 or NULL means the default. */
+typedef struct trireme_communicator_options {
+    uint32_t       struct_size; /**< sizeof this struct as the caller knows it. */
+    int32_t        rank;        /**< 0 <= rank < world_size; read from the environment by env://. */
+    int32_t        world_size;  /**< Number of ranks; required, but read from the environment by env://. */
+    uint32_t       flags;       /**< Must be 0. */
+    const char    *rendezvous;  /**< "local://NAME" (threads of this process), "host://NAME" (processes of this host) or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and TRIREME_TOKEN); UTF-8; required. */
+    const char    *backend;     /**< "local". Default: the fastest one for the rendezvous. */
+    const char    *name;        /**< Name in messages, at most 63 bytes. Default: the rendezvous. */
+    uint64_t       timeout_ns;  /**< Longest any blocking call may wait. Default: 300 s. */
+    trireme_device device;      /**< Where buffers live. Default: the host. */
+} trireme_communicator_options; /* since 1.0 */
+
+#define TRIREME_COMMUNICATOR_OPTIONS_INIT { sizeof(trireme_communicator_options), 0, 0, 0, 0, 0, 0, 0, {0, 0} }
+
+/** What a communicator has done so far. Set struct_size before the call. */
+typedef struct trireme_communicator_statistics {
+    uint32_t struct_size; /**< sizeof this struct as the caller knows it. */
+    uint32_t reserved;    /**< 0. */
+    uint64_t operations;  /**< Collectives and messages that ended, well or not. */
+    uint64_t failures;    /**< Those that ended in a failure. */
+    uint64_t bytes_sent;  /**< Bytes of this rank that peers were given to read, by collectives and messages. */
+    uint64_t bytes_received; /**< Bytes of peers that this rank read. */
+} trireme_communicator_statistics; /* since 1.0 */
+
+/** Statistics ready for trireme_communicator_get_statistics(). */
+#define TRIREME_COMMUNICATOR_STATISTICS_INIT { sizeof(trireme_communicator_statistics), 0, 0, 0, 0, 0 }
+
+/**
+ * Claims this rank's place in a group.
+ *
+ * Does not wait for the peers: the first operation or trireme_communicator_wait_ready() does.
+ * Keeps no pointer into `options`.
+ *
+ * @param options   How to join. Required.
+ * @param[out] out_communicator  The new communicator; free it with
+ *                  trireme_communicator_destroy(). Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a field is out of range, the rank is taken by
+ *                  another member, or an environment variable that env:// needs is missing or no number.
+ * @retval TRIREME_ERROR_UNSUPPORTED  The backend, the device or the kind of rendezvous is not in this
+ *                  build, or `options` sets a field newer than this library.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
+ * @retval TRIREME_ERROR_SYSTEM  A socket, thread or mapping could not be made.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_create(const trireme_communicator_options *options,
+                            trireme_communicator **out_communicator);
+
+/**
+ * Leaves the group and gives the handle back.
+ *
+ * Never waits for a peer; operations that still run fail on every rank. Peers that start an
+ * operation afterwards get PEER_LOST, which says that this rank left. What children such as
+ * models and requests need lives on until they are destroyed.
+ *
+ * @param communicator  A communicator; NULL and a stale handle are ignored.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_API void TRIREME_CALL trireme_communicator_destroy(trireme_communicator *communicator);
+
+/**
+ * Waits until every rank has joined.
+ *
+ * Blocks until all have joined or the deadline passes. Keeps no pointer.
+ *
+ * @param communicator  The communicator.
+ * @param timeout_ns    Longest wait; 0 asks without waiting.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_TIMEOUT  The message names the ranks that have not joined. May be called again.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks name different world sizes or library versions.
+ * @retval TRIREME_ERROR_PEER_LOST  A rank died or left on the way in.
+ * @retval TRIREME_ERROR_ABORTED  The communicator was aborted.
+ * @retval TRIREME_ERROR_AUTHENTICATION  A process of another user holds a place in the group.
+ * @retval TRIREME_ERROR_SYSTEM  A socket or mapping could not be made.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_wait_ready(const trireme_communicator *communicator, uint64_t timeout_ns);
+
+/**
+ * Gives this rank's number.
+ *
+ * Does not block.
+ *
+ * @param communicator   The communicator.
+ * @param[out] out_rank  0 to world size - 1. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_rank is NULL.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_rank(const trireme_communicator *communicator, int32_t *out_rank);
+
+/**
+ * Gives the number of ranks.
+ *
+ * Does not block.
+ *
+ * @param communicator   The communicator.
+ * @param[out] out_world_size  1 or more. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_world_size is NULL.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_world_size(const trireme_communicator *communicator, int32_t *out_world_size);
+
+/**
+ * Tells which backend and transport carry the bytes, for example "local (processes)".
+ *
+ * Does not block. Copies the text with its final 0 into the caller's memory.
+ *
+ * @param communicator  The communicator.
+ * @param[out] text     Memory for the text; NULL to ask for the length only.
+ * @param capacity      Bytes at `text`; a longer text is cut so that the final 0 fits.
+ * @param[out] out_length  Bytes of the whole text without its final 0; may be NULL.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  text is NULL while capacity is not 0.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_backend(const trireme_communicator *communicator, char *text,
+                             uint64_t capacity, uint64_t *out_length);
+
+/**
+ * Makes the group fail on every rank, now.
+ *
+ * Does not block. Operations that run or wait end with TRIREME_ERROR_ABORTED within
+ * milliseconds, on all ranks; so does every later one.
+ *
+ * @param communicator  The communicator; stale handles are refused, not followed.
+ * @param reason        One line for the messages of all ranks, cut after 127 bytes; may be NULL.
+ * @retval TRIREME_OK   Also when the communicator had failed before; then the first failure stays.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ *
+ * Thread safety: any thread, any time.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_abort(trireme_communicator *communicator, const char *reason);
+
+/**
+ * Tells what the communicator has done so far.
+ *
+ * Does not block.
+ *
+ * @param communicator  The communicator.
+ * @param[out] out_statistics  Filled up to its own struct_size. Required.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_statistics is NULL or its struct_size is too small.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_get_statistics(const trireme_communicator *communicator,
+                                    trireme_communicator_statistics *out_statistics);
+
+/**
+ * Writes the flight record: the last 2,048 operations of this rank, oldest first.
+ *
+ * Does not block; works while operations run and after a failure. One line of JSON an
+ * operation: sequence, operation, dtype, count, peer or root, start and end in ns, status.
+ *
+ * @param communicator  The communicator.
+ * @param[out] text     Memory for the text; NULL to ask for the length only.
+ * @param capacity      Bytes at `text`; a longer text is cut so that the final 0 fits.
+ * @param[out] out_length  Bytes of the whole text without its final 0; may be NULL.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  text is NULL while capacity is not 0.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_flight_record(const trireme_communicator *communicator, char *text,
+                                   uint64_t capacity, uint64_t *out_length);
+
+TRIREME_END_C
+
+#endif

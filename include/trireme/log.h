@@ -1,0 +1,55 @@
+/**
+ * @file log.h
+ * @brief Hearing what the library has to say. It never prints.
+ *
+ * Ownership: messages belong to the library and live for the call. Thread safety: the callback
+ * may be called from any thread of the library, several at once.
+ */
+#ifndef TRIREME_LOG_H
+#define TRIREME_LOG_H
+
+#include <stdint.h>
+#include <trireme/export.h>
+#include <trireme/status.h>
+
+TRIREME_BEGIN_C
+
+/** How much a message matters. 0 is none. */
+typedef int32_t trireme_log_level;
+
+/** Numbers of the levels. */
+enum {
+    TRIREME_LOG_ERROR   = 1,
+    TRIREME_LOG_WARNING = 2,
+    TRIREME_LOG_INFO    = 3,
+    TRIREME_LOG_DEBUG   = 4
+};
+
+/**
+ * Called with one line of UTF-8 without a line end. It must not call the library, except to
+ * read names and the last error.
+ */
+typedef void(TRIREME_CALL *trireme_log_callback)(trireme_log_level level, const char *message,
+                                                 void *user_data);
+
+/**
+ * Sets the function that hears log messages, for the whole process.
+ *
+ * Waits until no thread is inside the callback that was set before, so that its user_data may be
+ * freed afterwards; called from inside the callback it does not wait. Keeps `callback` and `user_data` until the next call.
+ *
+ * @param callback   Called for each message; NULL for silence, which is how the library starts.
+ * @param level      Messages up to this level are told; ignored when callback is NULL.
+ * @param user_data  Handed to the callback.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  level is none of TRIREME_LOG_*.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_set_log_callback(trireme_log_callback callback, trireme_log_level level, void *user_data);
+
+TRIREME_END_C
+
+#endif

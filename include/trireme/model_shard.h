@@ -1,0 +1,547 @@
+/**
+ * @file model_shard.h
+ * @brief A model whose parameters, gradients and optimizer state are spread over ranks.
+ *
+ * The caller registers named parameters in units (usually one unit a layer), seals the model, and then
+ * trains in steps. A step is one or more micro-batches, each a backward pass that hands in one gradient for
+ * every trainable parameter, followed by trireme_optimizer_step(). All ranks make the same calls in the same order.
+ *
+ * Flat way: trireme_model_accumulate_flat() takes one vector with all gradients, trireme_model_get_parameters()
+ * gives one vector with all parameters. Hooks way: trireme_model_gather_unit() and trireme_model_release_unit() around the
+ * caller's compute, trireme_model_gradient_ready() as backward produces gradients; the reduction of full buckets overlaps
+ * with the rest of backward, and the next unit is prefetched.
+ *
+ * What each of N ranks holds, in elements per parameter (ZeRO: Rajbhandari et al. 2020, arXiv 1910.02054):
+ *
+ * | strategy      | parameters             | gradients              | optimizer state |
+ * | data_parallel | 1                      | 1                      | 1               |
+ * | zero1         | 1                      | 1                      | 1/N             |
+ * | zero2         | 1                      | 1/N, buckets in flight | 1/N             |
+ * | zero3         | 1/N, units in flight   | 1/N, buckets in flight | 1/N             |
+ *
+ * A unit is one flat vector; rank r owns n/N of its n elements, the first n%N ranks one more. What is in flight
+ * is reported as working memory.
+ *
+ * Reproducible: with `leaves` = L > 0 the global batch is L leaves, whatever the world size N. Leaf l is computed by rank
+ * l mod N as its micro-batch number l / N. Each element's gradient is the sum over one binary tree: leaves 2k and 2k+1 are added,
+ * then pairs of those, and so on; a pair without a partner moves up alone. The trained parameters are then the same
+ * bits for every N, strategy, bucket size and order of gradients.
+ *
+ * Ownership: a model keeps its communicator alive, an optimizer keeps its model alive; destroy in any order.
+ * Thread safety: one call at a time per model, except where a function says otherwise.
+ *
+ * Statuses that every collective function here shares, so that each lists only its own: TRIREME_ERROR_INVALID_HANDLE,
+ * TRIREME_ERROR_TIMEOUT, TRIREME_ERROR_MISMATCH, TRIREME_ERROR_PEER_LOST, TRIREME_ERROR_ABORTED, TRIREME_ERROR_OUT_OF_MEMORY and TRIREME_ERROR_SYSTEM with the
+ * causes that collectives.h gives.
+ */
+#ifndef TRIREME_MODEL_SHARD_H
+#define TRIREME_MODEL_SHARD_H
+
+#include <stdint.h>
+#include <trireme/export.h>
+#include <trireme/status.h>
+#include <trireme/types.h>
+
+TRIREME_BEGIN_C
+
+/** How a model is spread. 0 is none. */
+typedef int32_t trireme_strategy;
+
+/** Numbers of the strategies. */
+enum {
+    TRIREME_STRATEGY_DATA_PARALLEL = 1, /**< Everything on every rank (DDP). */
+    TRIREME_STRATEGY_ZERO1         = 2, /**< Optimizer state sharded. */
+    TRIREME_STRATEGY_ZERO2         = 3, /**< Gradients too. */
+    TRIREME_STRATEGY_ZERO3         = 4  /**< Parameters too (fully sharded). */
+};
+
+/** How the gradients of ranks (or leaves) become one. */
+enum {
+    TRIREME_GRADIENTS_AVERAGE = 0, /**< Sum, then division by the number of contributions: leaves when reproducible, else ranks. Micro-batches that were accumulated are summed. */
+    TRIREME_GRADIENTS_SUM     = 1  /**< Sum; the caller has scaled its gradients. */
+};
+
+/** Start from TRIREME_MODEL_OPTIONS_INIT. In every field 0 means the default. */
+typedef struct trireme_model_options {
+    uint32_t         struct_size;    /**< sizeof this struct as the caller knows it. */
+    trireme_strategy strategy;       /**< Required. */
+    int32_t          gradients;      /**< TRIREME_GRADIENTS_*. */
+    uint32_t         leaves;         /**< Leaves of the global batch for reproducible training; 0: reduction in rank order. At most 65,536. */
+    uint64_t         bucket_bytes;   /**< Gradients are reduced once this much is ready. Default: 25 MiB; a unit is never cut. */
+    uint64_t         prefetch_bytes; /**< zero3: gathered units may take this much beyond the one in use. Default: the largest unit, so that one is prefetched. */
+    uint64_t         timeout_ns;     /**< Longest any call may wait. Default: the communicator's. */
+} trireme_model_options; /* since 1.0 */
+
+/** Options of which only the strategy is missing. */
+#define TRIREME_MODEL_OPTIONS_INIT { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0 }
+
+/** Flags of a parameter. */
+enum {
+    TRIREME_PARAMETER_FROZEN = 1 /**< Gathered with its unit, but has no gradient and is not updated. */
+};
+
+/** Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT. */
+typedef struct trireme_parameter_options {
+    uint32_t        struct_size; /**< sizeof this struct as the caller knows it. */
+    uint32_t        flags;       /**< TRIREME_PARAMETER_FROZEN or 0. */
+    trireme_dtype   dtype;       /**< TRIREME_DTYPE_F32 or TRIREME_DTYPE_F64; one per unit. */
+    uint32_t        dimensions;  /**< Numbers at `shape`; 0 is a scalar. At most 16. */
+    const uint64_t *shape;       /**< Copied. An extent may be 0. */
+    const char     *name;        /**< Unique in the model; UTF-8, at most 255 bytes; required; copied. */
+    const char     *unit;        /**< Name of the unit. Default: a unit of the parameter's own name. Parameters of one unit are added one after the other. */
+    const char     *tied_to;     /**< Name of an earlier parameter that this one is an alias of: same dtype and shape, same memory, gradients added. */
+} trireme_parameter_options; /* since 1.0 */
+
+/** A parameter that is described by nothing yet. */
+#define TRIREME_PARAMETER_OPTIONS_INIT { sizeof(trireme_parameter_options), 0, 0, 0, 0, 0, 0, 0 }
+
+/** What a sealed model looks like. Set struct_size before the call. */
+typedef struct trireme_model_info {
+    uint32_t         struct_size;   /**< sizeof this struct as the caller knows it. */
+    trireme_strategy strategy;      /**< As created. */
+    int32_t          rank;          /**< This rank. */
+    int32_t          world_size;    /**< Number of ranks. */
+    uint32_t         leaves;        /**< As created; 0 if not reproducible. */
+    uint32_t         micro_batches; /**< Most leaves a rank has in a step, ceil(leaves / world size); 0 if not reproducible. */
+    uint64_t         parameters;    /**< Parameters added, aliases included. */
+    uint64_t         units;         /**< Units. */
+    uint64_t         elements;      /**< Elements of the flat vectors: all parameters in the order added, aliases left out. */
+    uint64_t         buckets;       /**< Buckets in which gradients are reduced. */
+} trireme_model_info; /* since 1.0 */
+
+/** Info ready for trireme_model_get_info(). */
+#define TRIREME_MODEL_INFO_INIT { sizeof(trireme_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** What one unit looks like on this rank. Set struct_size before the call. */
+typedef struct trireme_unit_info {
+    uint32_t      struct_size; /**< sizeof this struct as the caller knows it. */
+    trireme_dtype dtype;       /**< Type of its elements. */
+    uint64_t      elements;    /**< Elements of the whole unit. */
+    uint64_t      shard_first; /**< First element this rank owns. */
+    uint64_t      shard_count; /**< Elements this rank owns. */
+    uint64_t      flat_first;  /**< Where the unit begins in the flat vectors. */
+} trireme_unit_info; /* since 1.0 */
+
+/** Info ready for trireme_model_get_unit_info(). */
+#define TRIREME_UNIT_INFO_INIT { sizeof(trireme_unit_info), 0, 0, 0, 0, 0 }
+
+/** Bytes of this rank by kind: as the plan says, and as really allocated. Set struct_size before the call. */
+typedef struct trireme_model_memory {
+    uint32_t struct_size;                /**< sizeof this struct as the caller knows it. */
+    uint32_t reserved;                   /**< 0. */
+    uint64_t planned_parameters;         /**< Parameters held for good. */
+    uint64_t planned_gradients;          /**< Gradients held for good. */
+    uint64_t planned_optimizer_state;    /**< State of the optimizer; 0 before one is created. */
+    uint64_t planned_working;            /**< Units and buckets in flight, partial sums of the tree. */
+    uint64_t allocated_parameters;       /**< As planned_parameters, counted where memory is allocated. */
+    uint64_t allocated_gradients;        /**< As planned_gradients, counted where memory is allocated. */
+    uint64_t allocated_optimizer_state;  /**< As planned_optimizer_state, counted where memory is allocated. */
+    uint64_t allocated_working;          /**< As planned_working, counted where memory is allocated. */
+    uint64_t planned_step_bytes;         /**< Bytes this rank gives its peers to read in a step of one micro-batch. */
+    uint64_t sent_step_bytes;            /**< Bytes it gave in the last step, counted where they are sent. */
+} trireme_model_memory; /* since 1.0 */
+
+/** A report ready for trireme_model_get_memory(). */
+#define TRIREME_MODEL_MEMORY_INIT { sizeof(trireme_model_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** Flags of a backward pass. */
+enum {
+    TRIREME_BACKWARD_NO_SYNC = 1 /**< Keep the gradients on this rank and add the next pass to them; not the last pass of a step. */
+};
+
+/**
+ * Names a strategy, for example "zero3".
+ *
+ * Does not block. Cannot fail.
+ *
+ * @param strategy  Any value.
+ * @return A string that lives as long as the library; "unknown" for a value that is no
+ *                  strategy.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_API const char *TRIREME_CALL trireme_strategy_name(trireme_strategy strategy);
+
+/**
+ * Finds a strategy by name. Synonyms: ddp, no_shard (data_parallel); shard_grad_op (zero2);
+ * fsdp, full_shard (zero3). Case does not matter.
+ *
+ * Does not block. Keeps no pointer.
+ *
+ * @param text  The name.
+ * @param[out] out_strategy  Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or no strategy has this name.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_strategy_parse(const char *text, trireme_strategy *out_strategy);
+
+/**
+ * Begins the description of a model.
+ *
+ * Local: does not wait for the peers. Keeps no pointer into `options`.
+ *
+ * @param communicator  The ranks that train it. The model takes part in its operations through a
+ *                  channel of its own, so the communicator stays free for the caller.
+ * @param options  How to spread it. Required.
+ * @param[out] out_model  The new model; free it with trireme_model_destroy(). Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_create(trireme_communicator *communicator, const trireme_model_options *options,
+                     trireme_model **out_model);
+
+/**
+ * Gives the handle back, and the memory once no optimizer needs it.
+ *
+ * Never waits for a peer.
+ *
+ * @param model  A model; NULL and a stale handle are ignored.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_API void TRIREME_CALL trireme_model_destroy(trireme_model *model);
+
+/**
+ * Adds a parameter.
+ *
+ * Local: does not wait for the peers. Keeps no pointer.
+ *
+ * @param model  The model.
+ * @param options  Name, type, shape and unit. Required.
+ * @param[out] out_parameter  Its number, from 0 in the order added; may be NULL. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a name is empty, too long or taken, the shape overflows,
+ *                  the unit was left before or has another dtype, or tied_to names no matching
+ *                  parameter.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is sealed.
+ * @retval TRIREME_ERROR_UNSUPPORTED  The dtype, or a field newer than this library.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_add_parameter(trireme_model *model, const trireme_parameter_options *options,
+                            uint64_t *out_parameter);
+
+/**
+ * Ends the description: checks that all ranks registered the same, lays out the shards and
+ * allocates what the plan says. Parameters are 0 afterwards.
+ *
+ * Collective: blocks until all ranks have called it or the deadline passes.
+ *
+ * @param model  The model.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is sealed, or has no parameter.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks registered different parameters or options; the message names the first
+ *                  difference and both sides. The communicator lives on; this model can only be
+ *                  destroyed.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_seal(trireme_model *model);
+
+/**
+ * Tells what a sealed model looks like.
+ *
+ * Does not block.
+ *
+ * @param model  The model.
+ * @param[out] out_info  Filled up to its own struct_size. Required.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL or its struct_size is too small.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_get_info(const trireme_model *model, trireme_model_info *out_info);
+
+/**
+ * Tells what a unit looks like on this rank.
+ *
+ * Does not block.
+ *
+ * @param model  The model.
+ * @param unit  Number of the unit, from 0 in the order added.
+ * @param[out] out_info  Filled up to its own struct_size. Required.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL, its struct_size is too small, or there is no such unit.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_get_unit_info(const trireme_model *model, uint64_t unit, trireme_unit_info *out_info);
+
+/**
+ * Tells how many bytes this rank holds, by kind, planned and allocated.
+ *
+ * Does not block.
+ *
+ * @param model  The model.
+ * @param[out] out_memory  Filled up to its own struct_size. Required.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_memory is NULL or its struct_size is too small.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_get_memory(const trireme_model *model, trireme_model_memory *out_memory);
+
+/**
+ * Gives every rank the parameters of one rank, such as the initial values.
+ *
+ * Collective: blocks until it is done or the deadline passes. Keeps no pointer.
+ *
+ * @param model  The model.
+ * @param values  All parameters in the order added, aliases left out; read on the root only,
+ *                  NULL elsewhere is fine.
+ * @param count  Elements; must be the model's. The same on all ranks.
+ * @param dtype  Type of the elements; must be the type of every unit.
+ * @param root  Rank whose values are given.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  values is NULL on the root, or count, dtype or root is wrong.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or a step is under way.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_set_parameters(trireme_model *model, const void *values, uint64_t count,
+                             trireme_dtype dtype, int32_t root);
+
+/**
+ * Gives every rank all parameters, whole.
+ *
+ * Collective: blocks until it is done or the deadline passes. Keeps no pointer.
+ *
+ * @param model  The model.
+ * @param[out] values  All parameters in the order added, aliases left out.
+ * @param count  Elements; must be the model's.
+ * @param dtype  Type of the elements; must be the type of every unit.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  values is NULL, or count or dtype is wrong.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_get_parameters(trireme_model *model, void *values, uint64_t count,
+                             trireme_dtype dtype);
+
+/**
+ * Makes a unit's parameters whole on this rank, and begins to gather the next unit in the order
+ * of the last pass.
+ *
+ * Collective for zero3: blocks until it is done or the deadline passes. The other strategies
+ * hold whole parameters and return at once. Gathering a unit that is gathered counts: it is
+ * released by as many releases.
+ *
+ * @param model  The model.
+ * @param unit  Number of the unit.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  There is no such unit.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_gather_unit(trireme_model *model, uint64_t unit);
+
+/**
+ * Lets go of a unit's whole parameters.
+ *
+ * Local: does not wait for the peers.
+ *
+ * @param model  The model.
+ * @param unit  Number of the unit.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  There is no such unit.
+ * @retval TRIREME_ERROR_INVALID_STATE  The unit is not gathered.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_release_unit(trireme_model *model, uint64_t unit);
+
+/**
+ * Gives the address of a parameter's elements, inside the library's own memory.
+ *
+ * Does not block. The address is good until the unit is released (zero3) or the model is
+ * destroyed (the other strategies). Writing to it between steps changes this rank's copy only.
+ *
+ * @param model  The model.
+ * @param parameter  Number of the parameter.
+ * @param[out] out_data  First element. Not written on failure.
+ * @param[out] out_count  Elements; may be NULL. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_data is NULL, or there is no such parameter.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or the unit is not gathered (zero3).
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_parameter_data(const trireme_model *model, uint64_t parameter, void **out_data,
+                             uint64_t *out_count);
+
+/**
+ * Tells which leaf of the global batch this rank computes as its micro-batch number
+ * `micro_batch`.
+ *
+ * Does not block.
+ *
+ * @param model  The model.
+ * @param micro_batch  0 to micro_batches - 1.
+ * @param[out] out_leaf  Number of the leaf; UINT32_MAX if this rank has none there, and then makes no
+ *                  backward pass for it. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_leaf is NULL, or micro_batch is too large.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed or not reproducible.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_leaf(const trireme_model *model, uint32_t micro_batch, uint32_t *out_leaf);
+
+/**
+ * Begins the backward pass of one micro-batch.
+ *
+ * Local: does not wait for the peers.
+ *
+ * @param model  The model.
+ * @param flags  0 or TRIREME_BACKWARD_NO_SYNC. Must be the same on all ranks.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  An unknown flag.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a backward pass is under way, or a reproducible
+ *                  model has had all its leaves of this step.
+ * @retval TRIREME_ERROR_UNSUPPORTED  NO_SYNC on a reproducible model: every leaf is reduced on its own, so there
+ *                  is nothing to hold back.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_begin_backward(trireme_model *model, uint32_t flags);
+
+/**
+ * Hands in the gradient of one parameter. Full buckets are reduced while backward goes on.
+ *
+ * Local: copies the elements and does not wait for the peers, except for zero2 and zero3 when
+ * all buckets are in flight. A parameter with aliases is handed in once for each name.
+ *
+ * @param model  The model.
+ * @param parameter  Number of the parameter.
+ * @param gradient  Its elements.
+ * @param count  Elements; must be the parameter's.
+ * @param dtype  Type of the elements; must be the parameter's.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  gradient is NULL, there is no such parameter, it is frozen, or count or dtype
+ *                  is wrong.
+ * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, or the gradient was handed in before.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_gradient_ready(trireme_model *model, uint64_t parameter, const void *gradient,
+                             uint64_t count, trireme_dtype dtype);
+
+/**
+ * Ends the backward pass of one micro-batch.
+ *
+ * Local: the reductions that were started go on.
+ *
+ * @param model  The model.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, or gradients are missing; the message names
+ *                  the first and tells how many.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_end_backward(trireme_model *model);
+
+/**
+ * Hands in the gradients of all parameters as one vector: a whole backward pass in one call.
+ *
+ * Local, as trireme_model_gradient_ready(). Keeps no pointer.
+ *
+ * @param model  The model.
+ * @param gradients  One element for each element of the flat vector; those of frozen parameters
+ *                  are ignored.
+ * @param count  Elements; must be the model's.
+ * @param dtype  Type of the elements; must be the type of every unit.
+ * @param flags  As trireme_model_begin_backward().
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  gradients is NULL, or count, dtype or flags is wrong.
+ * @retval TRIREME_ERROR_INVALID_STATE  As trireme_model_begin_backward().
+ * @retval TRIREME_ERROR_UNSUPPORTED  As trireme_model_begin_backward().
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_accumulate_flat(trireme_model *model, const void *gradients, uint64_t count,
+                              trireme_dtype dtype, uint32_t flags);
+
+/**
+ * Forgets the gradients of this step, so that the step begins anew.
+ *
+ * Collective: blocks until reductions under way are done or the deadline passes. All ranks must
+ * call it at the same place of the step.
+ *
+ * @param model  The model.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or a backward pass is under way.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_discard_gradients(trireme_model *model);
+
+TRIREME_END_C
+
+#endif

@@ -1,0 +1,232 @@
+/**
+ * @file optimizer_shard.h
+ * @brief The update rule of a model, run on the part of it that this rank owns.
+ *
+ * Rules and their sources, for an element with parameter p, gradient g, step t from 1, learning rate a:
+ * SGD: g += wd * p; v = momentum * v + g (v = g at t = 1); p -= a * v, or with NESTEROV p -= a * (g + momentum * v); without momentum
+ * p -= a * g (Sutskever et al. 2013, as PyTorch writes it). ADAM (Kingma and Ba 2015, arXiv 1412.6980): g += wd * p; m = b1 * m + (1 - b1) * g;
+ * v = b2 * v + (1 - b2) * g * g; p -= a / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps). ADAMW (Loshchilov and Hutter 2019, arXiv 1711.05101): the
+ * same without wd in g, and p -= a * wd * p first. USER: the caller's own callback.
+ * An element gets the same bits wherever it lies and whatever vector instructions the machine has.
+ *
+ * Ownership: an optimizer keeps its model alive; destroy in any order.
+ * Thread safety: one call at a time per model and its optimizer together.
+ */
+#ifndef TRIREME_OPTIMIZER_SHARD_H
+#define TRIREME_OPTIMIZER_SHARD_H
+
+#include <stdint.h>
+#include <trireme/export.h>
+#include <trireme/model_shard.h>
+#include <trireme/status.h>
+#include <trireme/types.h>
+
+TRIREME_BEGIN_C
+
+/** An update rule. 0 is none. */
+typedef int32_t trireme_optimizer_kind;
+
+/** Numbers of the update rules. */
+enum {
+    TRIREME_OPTIMIZER_SGD   = 1,
+    TRIREME_OPTIMIZER_ADAM  = 2,
+    TRIREME_OPTIMIZER_ADAMW = 3,
+    TRIREME_OPTIMIZER_USER  = 4 /**< The callback `update`. */
+};
+
+/** Flags of an optimizer. */
+enum {
+    TRIREME_OPTIMIZER_NESTEROV = 1 /**< SGD with momentum > 0 only. */
+};
+
+/** Most state vectors that a caller's own rule can ask for. */
+#define TRIREME_MAX_STATES 8
+
+/** One piece of the model for a caller's own update rule: the trainable part of one parameter that this rank owns. */
+typedef struct trireme_update {
+    uint32_t      struct_size;   /**< sizeof this struct as the library knows it. */
+    trireme_dtype dtype;         /**< Type of parameters, gradients and states. */
+    uint64_t      parameter;     /**< Number of the parameter. */
+    uint64_t      first;         /**< Which of its elements comes first here. */
+    uint64_t      count;         /**< Elements; 1 or more. */
+    uint64_t      step;          /**< Number of this step, from 1. */
+    double        learning_rate; /**< As set. */
+    void         *parameters;    /**< `count` elements, to be updated. */
+    const void   *gradients;     /**< `count` elements, reduced and clipped. */
+    void         *states[TRIREME_MAX_STATES]; /**< `count` elements each, 0 before the first step; NULL past state_count. */
+} trireme_update; /* since 1.0 */
+
+/**
+ * A caller's own update rule, called on the thread of trireme_optimizer_step() for each piece. It returns 0, or any other
+ * number to fail the step. It must not call the library on the same model. For the same bits on any number of ranks it treats each element alone.
+ */
+typedef int32_t(TRIREME_CALL *trireme_update_callback)(const trireme_update *update,
+                                                       void *user_data);
+
+/** Start from TRIREME_OPTIMIZER_OPTIONS_INIT. In every field 0 or NULL means the default. */
+typedef struct trireme_optimizer_options {
+    uint32_t                struct_size;   /**< sizeof this struct as the caller knows it. */
+    trireme_optimizer_kind  kind;          /**< Required. */
+    uint32_t                flags;         /**< TRIREME_OPTIMIZER_NESTEROV or 0. */
+    uint32_t                state_count;   /**< USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds. */
+    double                  learning_rate; /**< Default: 0.001. */
+    double                  momentum;      /**< SGD; 0 is none. In [0, 1). */
+    double                  beta1;         /**< ADAM, ADAMW. Default: 0.9. In (0, 1). */
+    double                  beta2;         /**< ADAM, ADAMW. Default: 0.999. In (0, 1). */
+    double                  epsilon;       /**< ADAM, ADAMW. Default: 1e-8. */
+    double                  weight_decay;  /**< 0 is none. */
+    double                  max_norm;      /**< The global L2 norm of all gradients is clipped to this; 0 is no clipping. */
+    trireme_update_callback update;        /**< USER: the rule. NULL for the other kinds. */
+    void                   *user_data;     /**< Handed to `update`. */
+} trireme_optimizer_options; /* since 1.0 */
+
+/** Options of which only the kind is missing. */
+#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Names an update rule, for example "adamw".
+ *
+ * Does not block. Cannot fail.
+ *
+ * @param kind  Any value.
+ * @return A string that lives as long as the library; "unknown" for a value that is no
+ *                  rule.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimizer_kind kind);
+
+/**
+ * Gives a sealed model its update rule and allocates the state.
+ *
+ * Collective: blocks until all ranks have called it with the same options or the deadline
+ * passes. Keeps `update` and `user_data` until the optimizer is destroyed.
+ *
+ * @param model  The model.
+ * @param options  The rule. Required.
+ * @param[out] out_optimizer  The new optimizer; free it with trireme_optimizer_destroy(). Not written on
+ *                  failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or it has an optimizer.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks name different options; the model goes on without an optimizer.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
+ * @return Any other status as listed at the top of model_shard.h.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_create(trireme_model *model, const trireme_optimizer_options *options,
+                         trireme_optimizer **out_optimizer);
+
+/**
+ * Gives the handle and the state back. The model may then get another optimizer.
+ *
+ * Never waits for a peer.
+ *
+ * @param optimizer  An optimizer; NULL and a stale handle are ignored.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optimizer);
+
+/**
+ * Ends a step: waits for the reductions, clips, updates the owned shards and gives the
+ * strategies that hold whole parameters the new ones.
+ *
+ * Collective: blocks until it is done or the deadline passes.
+ *
+ * A gradient that is inf or NaN is no failure: it goes through the rule;
+ * trireme_optimizer_gradient_norm() shows it.
+ *
+ * @param optimizer  The optimizer.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_STATE  No backward pass was made since the last step, one is under way, the last one
+ *                  was NO_SYNC, or leaves are missing.
+ * @retval TRIREME_ERROR_CALLBACK  The caller's rule returned another number than 0, on this rank or another;
+ *                  the model has failed on all ranks.
+ * @return Any other status as listed at the top of model_shard.h.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_step(trireme_optimizer *optimizer);
+
+/**
+ * Sets the learning rate of the steps that follow. All ranks must set the same.
+ *
+ * Local: does not wait for the peers; the next step compares.
+ *
+ * @param optimizer  The optimizer.
+ * @param learning_rate  0 or more, finite.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  learning_rate is negative or not finite.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_set_learning_rate(trireme_optimizer *optimizer, double learning_rate);
+
+/**
+ * Gives the learning rate.
+ *
+ * Does not block.
+ *
+ * @param optimizer  The optimizer.
+ * @param[out] out_learning_rate  Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_learning_rate is NULL.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_learning_rate(const trireme_optimizer *optimizer, double *out_learning_rate);
+
+/**
+ * Gives the number of steps that were made.
+ *
+ * Does not block.
+ *
+ * @param optimizer  The optimizer.
+ * @param[out] out_steps  Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_steps is NULL.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_step_count(const trireme_optimizer *optimizer, uint64_t *out_steps);
+
+/**
+ * Gives the global L2 norm of the last step's gradients before clipping: the square root of the
+ * exact sum of the squares, the same bits on all ranks for every world size and strategy.
+ *
+ * Does not block.
+ *
+ * @param optimizer  The optimizer.
+ * @param[out] out_norm  Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_norm is NULL.
+ * @retval TRIREME_ERROR_INVALID_STATE  No step was made, or max_norm is 0, so that no norm is computed.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_gradient_norm(const trireme_optimizer *optimizer, double *out_norm);
+
+TRIREME_END_C
+
+#endif

@@ -1,0 +1,158 @@
+/**
+ * @file request.h
+ * @brief Following an operation that was started and not waited for.
+ *
+ * Ownership: a `_start` function creates a request, trireme_request_destroy() ends it; it keeps
+ * its communicator alive. Work progresses without the caller polling. The library does not touch
+ * the operation's buffers any more once its request is done, whatever the outcome.
+ *
+ * Thread safety: all functions here may be called from any thread, also concurrently.
+ */
+#ifndef TRIREME_REQUEST_H
+#define TRIREME_REQUEST_H
+
+#include <stdint.h>
+#include <trireme/export.h>
+#include <trireme/status.h>
+#include <trireme/types.h>
+
+TRIREME_BEGIN_C
+
+/**
+ * Called once when a request is done, on a thread of the library with no lock held. It may call any
+ * function of the library but blocking operations on the same communicator. `status` is the
+ * operation's; trireme_last_error() on this thread tells its message.
+ */
+typedef void(TRIREME_CALL *trireme_completion_callback)(trireme_status status, void *user_data);
+
+/**
+ * Asks whether an operation is done.
+ *
+ * Does not block.
+ *
+ * @param request  The request.
+ * @param[out] out_done  1 when done, else 0. Not written when the operation failed.
+ * @retval TRIREME_OK  The operation is still running, or it is done and went well.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live request of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_done is NULL.
+ * @return Any other status is the operation's own, which is done: see the function that started it.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_test(const trireme_request *request,
+                                                                  int32_t *out_done);
+
+/**
+ * Waits until an operation is done.
+ *
+ * Blocks up to timeout_ns. A wait that ends early leaves the operation running.
+ *
+ * @param request     The request.
+ * @param timeout_ns  Longest wait; 0 asks without waiting.
+ * @retval TRIREME_OK  The operation is done and went well.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live request of this process.
+ * @retval TRIREME_ERROR_TIMEOUT  Still running; or the operation itself ran out of time.
+ *                  trireme_request_test() tells which.
+ * @return Any other status is the operation's own, which is done: see the function that started it.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_wait(const trireme_request *request,
+                                                                  uint64_t timeout_ns);
+
+/**
+ * Waits until one of several operations is done.
+ *
+ * Blocks up to timeout_ns. The status of that operation is asked with trireme_request_test().
+ *
+ * @param requests    `count` requests.
+ * @param count       1 or more.
+ * @param timeout_ns  Longest wait; 0 asks without waiting.
+ * @param[out] out_index  The lowest index among those that are done. Not written on failure.
+ * @retval TRIREME_OK  One is done, well or not.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  One is no live request of this process; the message names its index.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or count is 0.
+ * @retval TRIREME_ERROR_TIMEOUT  All still run.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_request_wait_any(const trireme_request *const *requests, uint64_t count,
+                         uint64_t timeout_ns, uint64_t *out_index);
+
+/**
+ * Takes an operation back that has not begun.
+ *
+ * Does not block. A collective that waits in this rank's queue behind others is withdrawn: its peers get
+ * TRIREME_ERROR_CANCELLED too, because the group is then out of step and fails. A message that has not been
+ * matched is withdrawn without harm to the group.
+ *
+ * @param request  The request.
+ * @retval TRIREME_OK  Withdrawn; the request is done with TRIREME_ERROR_CANCELLED.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live request of this process.
+ * @retval TRIREME_ERROR_INVALID_STATE  It has begun or is done; it goes on to its end.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_cancel(trireme_request *request);
+
+/**
+ * Asks for a call when the operation is done; at once, on this thread, if it is done already.
+ *
+ * Does not block. Keeps `callback` and `user_data` until the callback returns. It is called
+ * exactly once, also when the request was destroyed before.
+ *
+ * @param request    The request.
+ * @param callback   Called once. Required.
+ * @param user_data  Handed to the callback.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live request of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  callback is NULL.
+ * @retval TRIREME_ERROR_INVALID_STATE  The request has a callback already.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_request_on_complete(trireme_request *request, trireme_completion_callback callback,
+                            void *user_data);
+
+/**
+ * Gives a descriptor that becomes readable when the operation is done, for event loops.
+ *
+ * Does not block. The descriptor (an eventfd) belongs to the request and is closed with it; do not
+ * close it. A second call gives the same one.
+ *
+ * @param request  The request.
+ * @param[out] out_fd  The descriptor. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live request of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_fd is NULL.
+ * @retval TRIREME_ERROR_SYSTEM  The system has no descriptor left.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_fd(trireme_request *request,
+                                                                int32_t *out_fd);
+
+/**
+ * Gives the handle back. The operation goes on to its end; its buffers must live as long.
+ *
+ * Never waits.
+ *
+ * @param request  A request; NULL and a stale handle are ignored.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_API void TRIREME_CALL trireme_request_destroy(trireme_request *request);
+
+TRIREME_END_C
+
+#endif

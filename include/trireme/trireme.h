@@ -1,0 +1,23 @@
+/**
+ * @file trireme.h
+ * @brief Everything: distributed training behind a stable C ABI.
+ *
+ * Ownership and thread safety: see each header.
+ */
+#ifndef TRIREME_TRIREME_H
+#define TRIREME_TRIREME_H
+
+#include <trireme/buffer.h>
+#include <trireme/collectives.h>
+#include <trireme/communicator.h>
+#include <trireme/export.h>
+#include <trireme/failpoint.h>
+#include <trireme/log.h>
+#include <trireme/model_shard.h>
+#include <trireme/optimizer_shard.h>
+#include <trireme/request.h>
+#include <trireme/status.h>
+#include <trireme/types.h>
+#include <trireme/version.h>
+
+#endif

@@ -1,0 +1,131 @@
+/**
+ * @file types.h
+ * @brief Handles, element types, reductions, devices, and their names.
+ *
+ * Ownership: a handle is a token that the library looks up and never follows; copying it copies
+ * no object. Thread safety: all functions here may be called from any thread.
+ */
+#ifndef TRIREME_TYPES_H
+#define TRIREME_TYPES_H
+
+#include <stdint.h>
+#include <trireme/export.h>
+#include <trireme/status.h>
+
+TRIREME_BEGIN_C
+
+/** A group of ranks that can communicate, as one rank sees it. */
+typedef struct trireme_communicator trireme_communicator;
+/** One started operation. */
+typedef struct trireme_request trireme_request;
+/** Memory that the ranks of one host can read directly. */
+typedef struct trireme_buffer trireme_buffer;
+/** A model whose parameters are spread over ranks. */
+typedef struct trireme_model trireme_model;
+/** The update rule of a model and its state on this rank. */
+typedef struct trireme_optimizer trireme_optimizer;
+
+/** Type of the elements of a buffer. 0 is none. */
+typedef int32_t trireme_dtype;
+
+/** Numbers of the element types. */
+enum {
+    TRIREME_DTYPE_I8     = 1,
+    TRIREME_DTYPE_U8     = 2,
+    TRIREME_DTYPE_I16    = 3,
+    TRIREME_DTYPE_U16    = 4,
+    TRIREME_DTYPE_I32    = 5,
+    TRIREME_DTYPE_U32    = 6,
+    TRIREME_DTYPE_I64    = 7,
+    TRIREME_DTYPE_U64    = 8,
+    TRIREME_DTYPE_F16    = 9,  /**< IEEE binary16; accumulated in f32. */
+    TRIREME_DTYPE_BF16   = 10, /**< bfloat16; accumulated in f32. */
+    TRIREME_DTYPE_F32    = 11,
+    TRIREME_DTYPE_F64    = 12,
+    TRIREME_DTYPE_F8E4M3 = 13, /**< OCP 8-bit float without infinities; accumulated in f32. */
+    TRIREME_DTYPE_F8E5M2 = 14, /**< OCP 8-bit float with infinities; accumulated in f32. */
+    TRIREME_DTYPE_BOOL   = 15, /**< One byte, 0 or 1. Reductions: min (and), max (or), band, bor, bxor. */
+    TRIREME_DTYPE_BYTES  = 16  /**< One byte that is moved and never reduced. */
+};
+
+/** How contributions of ranks become one value. 0 is none. */
+typedef int32_t trireme_reduction;
+
+/** Numbers of the reductions. Contributions are combined in the order of ranks. */
+enum {
+    TRIREME_SUM        = 1,
+    TRIREME_AVERAGE    = 2, /**< Sum, then division by the world size; integers truncate toward zero. */
+    TRIREME_PRODUCT    = 3,
+    TRIREME_MIN        = 4, /**< A NaN of any rank makes the result NaN. */
+    TRIREME_MAX        = 5, /**< A NaN of any rank makes the result NaN. */
+    TRIREME_BAND       = 6, /**< Bitwise and; integers and bool. */
+    TRIREME_BOR        = 7, /**< Bitwise or; integers and bool. */
+    TRIREME_BXOR       = 8, /**< Bitwise exclusive or; integers and bool. */
+    TRIREME_SCALED_SUM = 9  /**< Sum, then multiplication by the call's scale; floating point. */
+};
+
+/** Where a buffer lives. 0 is the default, the host. */
+typedef int32_t trireme_device_kind;
+
+/** Numbers of the devices. */
+enum {
+    TRIREME_DEVICE_DEFAULT = 0, /**< The host. */
+    TRIREME_DEVICE_HOST    = 1, /**< Memory the CPU reads. */
+    TRIREME_DEVICE_CUDA    = 2  /**< Memory of a CUDA device; UNSUPPORTED in this release. */
+};
+
+/** A device. All zero is the host. */
+typedef struct trireme_device {
+    trireme_device_kind kind;  /**< TRIREME_DEVICE_HOST and so on. */
+    int32_t             index; /**< Number of the device among those of its kind; 0 for the host. */
+} trireme_device; /* since 1.0, never grows */
+
+/** A queue of a device. All zero is none, the only one for the host. */
+typedef struct trireme_stream {
+    trireme_device_kind kind;     /**< Kind of device the stream belongs to; 0 for none. */
+    uint32_t            reserved; /**< Must be 0. */
+    void               *native;   /**< cudaStream_t, for example. */
+} trireme_stream; /* since 1.0, never grows */
+
+/**
+ * Tells the size of one element.
+ *
+ * Does not block. Cannot fail.
+ *
+ * @param dtype  Any value.
+ * @return Bytes of one element; 0 for a value that is no dtype.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_API uint64_t TRIREME_CALL trireme_dtype_size(trireme_dtype dtype);
+
+/**
+ * Names a dtype, for example "bf16".
+ *
+ * Does not block. Cannot fail.
+ *
+ * @param dtype  Any value.
+ * @return A string that lives as long as the library; "unknown" for a value that is no dtype.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_API const char *TRIREME_CALL trireme_dtype_name(trireme_dtype dtype);
+
+/**
+ * Names a reduction, for example "average".
+ *
+ * Does not block. Cannot fail.
+ *
+ * @param reduction  Any value.
+ * @return A string that lives as long as the library; "unknown" for a value that is no reduction.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_API const char *TRIREME_CALL trireme_reduction_name(trireme_reduction reduction);
+
+TRIREME_END_C
+
+#endif

@@ -1,0 +1,98 @@
+/**
+ * @file version.h
+ * @brief Which library this is and what it can do.
+ *
+ * Ownership: strings returned here belong to the library. Thread safety: all functions here may
+ * be called from any thread.
+ */
+#ifndef TRIREME_VERSION_H
+#define TRIREME_VERSION_H
+
+#include <stdint.h>
+#include <trireme/export.h>
+#include <trireme/status.h>
+#include <trireme/types.h>
+
+TRIREME_BEGIN_C
+
+/** Version of these headers. */
+#define TRIREME_VERSION_MAJOR 1
+#define TRIREME_VERSION_MINOR 0
+#define TRIREME_VERSION_PATCH 0
+/** One number for comparisons: major * 1000000 + minor * 1000 + patch. */
+#define TRIREME_VERSION 1000000
+
+/** Operations a backend can be asked about. 0 is none. */
+typedef int32_t trireme_operation;
+
+/** Numbers of the operations. */
+enum {
+    TRIREME_OPERATION_ALL_REDUCE       = 1,
+    TRIREME_OPERATION_REDUCE_SCATTER   = 2,
+    TRIREME_OPERATION_REDUCE_SCATTER_V = 3,
+    TRIREME_OPERATION_ALL_GATHER       = 4,
+    TRIREME_OPERATION_ALL_GATHER_V     = 5,
+    TRIREME_OPERATION_BROADCAST        = 6,
+    TRIREME_OPERATION_BARRIER          = 7,
+    TRIREME_OPERATION_SEND             = 8,
+    TRIREME_OPERATION_RECEIVE          = 9
+};
+
+/** A question for trireme_capability(). In every field 0 or NULL asks about "any". */
+typedef struct trireme_capability_query {
+    uint32_t            struct_size; /**< sizeof this struct as the caller knows it. */
+    trireme_operation   operation;   /**< An operation, or 0. */
+    trireme_dtype       dtype;       /**< An element type, or 0. */
+    trireme_reduction   reduction;   /**< A reduction, or 0. */
+    trireme_device_kind device;      /**< A device, or 0. */
+    uint32_t            reserved;    /**< Must be 0. */
+    const char         *backend;     /**< "local", or NULL. */
+} trireme_capability_query; /* since 1.0 */
+
+/** A query that asks about nothing in particular. */
+#define TRIREME_CAPABILITY_QUERY_INIT { sizeof(trireme_capability_query), 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Gives the library's version.
+ *
+ * Does not block. Cannot fail.
+ *
+ * @return A number that compares with TRIREME_VERSION.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_API uint32_t TRIREME_CALL trireme_version(void);
+
+/**
+ * Tells how the library was built: version, compiler, backends, vector instructions in use.
+ *
+ * Does not block. Cannot fail.
+ *
+ * @return One line of text that lives as long as the library.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_API const char *TRIREME_CALL trireme_build_info(void);
+
+/**
+ * Tells whether a combination of backend, device, operation, dtype and reduction works.
+ *
+ * Does not block. Keeps no pointer.
+ *
+ * @param query  The combination. Required.
+ * @retval TRIREME_OK  It works.
+ * @retval TRIREME_ERROR_UNSUPPORTED  It does not; trireme_last_error() says why in one sentence. Also:
+ *                  the query sets a field newer than this library.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  query is NULL, or a field holds a number that means nothing.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_capability(const trireme_capability_query *query);
+
+TRIREME_END_C
+
+#endif

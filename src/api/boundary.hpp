@@ -1,0 +1,93 @@
+// The boundary: every extern "C" function is one call of guard(), and every struct of the caller
+// is read and written by the three helpers below.
+#pragma once
+
+#include <trireme/status.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "platform/status.hpp"
+
+namespace trireme::api {
+
+// Keeps the failure for trireme_last_error() and trireme_last_error_info(), and returns its code. Does not allocate.
+trireme_status record_failure(const char* function, const Status& status) noexcept;
+trireme_status record_failure(const char* function, trireme_status code,
+                              const char* message) noexcept;
+
+// Runs the body of an extern "C" function; nothing it throws gets out.
+template <class Body>
+trireme_status guard(const char* function, Body&& body) noexcept {
+  try {
+    const Status status = std::forward<Body>(body)();
+    if (status.ok()) [[likely]] return TRIREME_OK;
+    return record_failure(function, status);
+  } catch (const std::bad_alloc&) {
+    return record_failure(function, TRIREME_ERROR_OUT_OF_MEMORY, "host memory has run out");
+  } catch (const std::exception& error) {
+    return record_failure(function, TRIREME_ERROR_INTERNAL, error.what());
+  } catch (...) {
+    return record_failure(function, TRIREME_ERROR_INTERNAL, "unknown exception");
+  }
+}
+
+template <class Pointer>
+Status require(const Pointer* pointer, const char* what) {
+  if (pointer != nullptr) [[likely]] return Status::success();
+  return invalid_argument(std::string(what) + " is NULL");
+}
+
+// Copies the caller's struct over the defaults in *out, whatever version it was compiled with (the rule of
+// Linux' copy_struct_from_user). `first_size` is the struct's size in the release that introduced it; it never changes.
+template <class Struct>
+Status read_struct(const Struct* caller, const char* what, std::uint32_t first_size, Struct* out) {
+  TRIREME_RETURN_IF_ERROR(require(caller, what));
+  const std::uint32_t size = caller->struct_size;
+  if (size < first_size) {
+    return invalid_argument(std::string(what) + ".struct_size is " + std::to_string(size) +
+                            ", below " + std::to_string(first_size) +
+                            "; start from the _INIT macro");
+  }
+  const auto* bytes = reinterpret_cast<const unsigned char*>(caller);
+  if (size > sizeof(Struct) &&
+      std::any_of(bytes + sizeof(Struct), bytes + size, [](unsigned char b) { return b != 0; })) {
+    return unsupported(std::string(what) + " sets a field that is newer than this library");
+  }
+  std::memcpy(out, caller, std::min<std::size_t>(size, sizeof(Struct)));
+  out->struct_size = sizeof(Struct);
+  return Status::success();
+}
+
+// Checks an info struct before the work whose result it gets.
+template <class Struct>
+Status check_info(const Struct* caller, const char* what, std::uint32_t first_size) {
+  TRIREME_RETURN_IF_ERROR(require(caller, what));
+  if (caller->struct_size < first_size) {
+    return invalid_argument(std::string(what) + ".struct_size is " +
+                            std::to_string(caller->struct_size) + ", below " +
+                            std::to_string(first_size) + "; start from the _INIT macro");
+  }
+  return Status::success();
+}
+
+// Fills the caller's struct as far as it knows it; its struct_size stays, newer fields it has are 0.
+template <class Struct>
+void write_info(const Struct& info, Struct* caller) {
+  const std::uint32_t size = caller->struct_size;
+  auto* bytes = reinterpret_cast<unsigned char*>(caller);
+  std::memcpy(bytes, &info, std::min<std::size_t>(size, sizeof(Struct)));
+  if (size > sizeof(Struct)) std::memset(bytes + sizeof(Struct), 0, size - sizeof(Struct));
+  caller->struct_size = size;
+}
+
+// Hands out text by the rule of trireme_communicator_backend(): cut to fit with its final 0, whole length told.
+Status write_text(const std::string& text, char* memory, std::uint64_t capacity,
+                  std::uint64_t* out_length);
+
+}  // namespace trireme::api

@@ -1,0 +1,80 @@
+// The handle table: a handle's value is a token {type, generation, index} that is looked up and
+// never followed, so a stale, foreign or doubly destroyed one is an error and not a crash.
+#pragma once
+
+#include <trireme/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "platform/status.hpp"
+
+namespace trireme {
+class Communicator;
+class Request;
+class Memory;
+}  // namespace trireme
+
+namespace trireme::strategies {
+class Model;
+class Optimizer;
+}  // namespace trireme::strategies
+
+namespace trireme::api {
+
+enum class HandleType : std::uint8_t { communicator = 1, request, buffer, model, optimizer };
+
+// What stands behind each public type.
+template <class Public>
+struct HandleTraits;
+#define TRIREME_HANDLE(public_type, object_type, handle_type)     \
+  template <>                                                     \
+  struct HandleTraits<public_type> {                              \
+    using Object = object_type;                                   \
+    static constexpr HandleType type = HandleType::handle_type;   \
+    static constexpr const char* name = #handle_type;             \
+  }
+TRIREME_HANDLE(trireme_communicator, Communicator, communicator);
+TRIREME_HANDLE(trireme_request, Request, request);
+TRIREME_HANDLE(trireme_buffer, Memory, buffer);
+TRIREME_HANDLE(trireme_model, strategies::Model, model);
+TRIREME_HANDLE(trireme_optimizer, strategies::Optimizer, optimizer);
+#undef TRIREME_HANDLE
+
+namespace detail {
+// Throws bad_alloc when memory has run out; 0 is never a token.
+std::uintptr_t insert_handle(HandleType type, std::shared_ptr<void> object);
+// Null when there is no such live handle in this process.
+std::shared_ptr<void> find_handle(HandleType type, std::uintptr_t token) noexcept;
+// Takes the object out; null as above. The caller lets go of it, outside any lock.
+std::shared_ptr<void> remove_handle(HandleType type, std::uintptr_t token) noexcept;
+Status no_such_handle(const char* name, std::uintptr_t token);
+}  // namespace detail
+
+template <class Public>
+Public* insert(std::shared_ptr<typename HandleTraits<Public>::Object> object) {
+  return reinterpret_cast<Public*>(
+      detail::insert_handle(HandleTraits<Public>::type, std::move(object)));
+}
+
+// Keeps the object alive as long as *out, whoever destroys the handle meanwhile.
+template <class Public>
+Status find(const Public* handle, std::shared_ptr<typename HandleTraits<Public>::Object>* out) {
+  const auto token = reinterpret_cast<std::uintptr_t>(handle);
+  auto object = detail::find_handle(HandleTraits<Public>::type, token);
+  if (object == nullptr) [[unlikely]] {
+    return detail::no_such_handle(HandleTraits<Public>::name, token);
+  }
+  *out = std::static_pointer_cast<typename HandleTraits<Public>::Object>(std::move(object));
+  return Status::success();
+}
+
+// Null for a stale handle.
+template <class Public>
+std::shared_ptr<typename HandleTraits<Public>::Object> remove(const Public* handle) noexcept {
+  return std::static_pointer_cast<typename HandleTraits<Public>::Object>(detail::remove_handle(
+      HandleTraits<Public>::type, reinterpret_cast<std::uintptr_t>(handle)));
+}
+
+}  // namespace trireme::api

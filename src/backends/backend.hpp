@@ -1,0 +1,148 @@
+// Backend: what moves the bytes of one communicator, and nothing more. It knows operations by their
+// fingerprint, runs collectives one at a time in the order it is given them, and messages in any number.
+#pragma once
+
+#include <trireme/types.h>
+#include <trireme/version.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "platform/clock.hpp"
+#include "platform/status.hpp"
+
+namespace trireme {
+
+enum class OperationKind : std::uint32_t {
+  all_reduce = TRIREME_OPERATION_ALL_REDUCE,
+  reduce_scatter = TRIREME_OPERATION_REDUCE_SCATTER,
+  reduce_scatter_v = TRIREME_OPERATION_REDUCE_SCATTER_V,
+  all_gather = TRIREME_OPERATION_ALL_GATHER,
+  all_gather_v = TRIREME_OPERATION_ALL_GATHER_V,
+  broadcast = TRIREME_OPERATION_BROADCAST,
+  barrier = TRIREME_OPERATION_BARRIER,
+  send = TRIREME_OPERATION_SEND,
+  receive = TRIREME_OPERATION_RECEIVE,
+  fold = 64,  // internal: see Operation::fold
+};
+
+const char* operation_name(OperationKind kind);  // "all_reduce"
+
+// Gets, for elements [first, first + count) of this rank's range, where each rank's contribution lies: sources[r] is the
+// first of those elements of rank r, or null if rank r contributes nothing. Called for consecutive pieces of the range.
+// Must not fail, block or call the communicator.
+using Fold = std::function<void(std::uint64_t first, std::uint64_t count,
+                                const void* const* sources, std::uint32_t source_count)>;
+
+// One collective as one rank sees it. Arguments were checked by whoever made it.
+struct Operation {
+  OperationKind kind = OperationKind::barrier;
+  trireme_dtype dtype = TRIREME_DTYPE_BYTES;
+  trireme_reduction reduction = 0;  // 0 where nothing is reduced
+  std::int32_t root = 0;            // broadcast only
+  double scale = 0;                 // SCALED_SUM only
+  const void* send = nullptr;
+  void* receive = nullptr;  // broadcast: data, send is then unused
+  // As in the header: all elements (all_reduce, broadcast), one block (reduce_scatter, all_gather), 0 (barrier), the
+  // sum of counts (the v forms and fold).
+  std::uint64_t count = 0;
+  std::vector<std::uint64_t> counts;  // the v forms and fold: elements of each rank's block
+  // fold: every rank gives `send` (count elements, or null for no contribution); rank r is shown block r of all of them.
+  Fold fold;
+  // Anything else that all ranks must agree on; part of the fingerprint. For messages of a mismatch it has a name.
+  std::uint64_t agreement = 0;
+  const char* agreement_name = "";
+};
+
+// Memory that peers can read. Freed when the last reference goes.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  void* data() const { return data_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+ protected:
+  void* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+// One message under way. Owned by the caller of post(); the backend touches it, and `data`, until `done`.
+struct Message {
+  OperationKind kind = OperationKind::send;  // or receive
+  void* data = nullptr;                      // only read by a send
+  std::uint64_t count = 0;
+  trireme_dtype dtype = TRIREME_DTYPE_BYTES;
+  std::int32_t peer = 0;
+  std::uint64_t tag = 0;
+  Deadline deadline = Deadline::at(0);
+  // Set by the backend inside progress(), withdraw() or post().
+  Status status = Status::success();
+  std::atomic<bool> done{false};
+  bool matched = false;          // a byte has moved or a peer's half was found
+  std::uint64_t moved_bytes = 0;  // for the backend's own use
+};
+
+struct TrafficCounters {
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;  // leaves the group; never waits for a peer
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  virtual std::string description() const = 0;  // "local (threads)"
+
+  // Waits until all ranks have joined. May be called again after TIMEOUT. Any thread.
+  virtual Status wait_ready(Deadline deadline) = 0;
+
+  // Runs one collective on the calling thread; `sequence` counts the collectives of this communicator from 1. Includes the wait for
+  // the peers to join. The first failure poisons the group: it is told to all ranks, and every later call answers it.
+  virtual Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) = 0;
+
+  // Messages: post() registers one (and may finish it), progress() moves what can be moved now. One thread at a time is
+  // inside post, progress and withdraw; the caller locks. activity() changes whenever a peer has done something that progress()
+  // may see; wait_activity() sleeps until it is not `seen` any more, the group has failed, or the deadline passes.
+  virtual void post(Message& message) = 0;
+  virtual void progress() = 0;
+  virtual bool withdraw(Message& message) = 0;  // false: it is matched or done
+  virtual std::uint32_t activity() const = 0;
+  virtual void wait_activity(std::uint32_t seen, Deadline deadline) = 0;
+  virtual void wake_waiters() = 0;  // makes this rank's own wait_activity return, as a peer's deed would
+
+  // Memory that run() reads from peers without a copy. Any thread.
+  virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
+
+  // Makes the group fail on all ranks with this status, unless it has failed already. Any thread, any time.
+  virtual void fail(const Status& status) noexcept = 0;
+  // The failure that poisoned the group, or success. Any thread.
+  virtual Status failure() const = 0;
+
+  virtual TrafficCounters traffic() const = 0;
+
+ protected:
+  Backend(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
+
+ private:
+  const int rank_;
+  const int world_size_;
+};
+
+struct GroupOptions {
+  int rank = 0;
+  int world_size = 1;
+  std::string rendezvous;  // "local://NAME" or "host://NAME"; env:// is resolved before
+  std::string backend;     // "" or "local"
+  std::string name;        // for messages
+};
+
+// Claims a place in the group with the right backend. Does not wait for the peers.
+Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out);
+
+}  // namespace trireme

@@ -1,0 +1,79 @@
+// Communicator: the queue, the requests and the records above one backend.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "backends/backend.hpp"
+#include "platform/clock.hpp"
+#include "platform/status.hpp"
+
+namespace trireme {
+
+// One started operation. Any thread.
+class Request {
+ public:
+  virtual ~Request() = default;
+  virtual bool done() const = 0;
+  virtual Status result() const = 0;             // success while it is not done
+  virtual Status wait(Deadline deadline) const = 0;  // its result, or TIMEOUT while it is not done
+  virtual Status cancel() = 0;                       // INVALID_STATE once it has begun
+  virtual Status on_complete(void (*callback)(std::int32_t, void*), void* user_data) = 0;
+  virtual Status descriptor(int* out) = 0;
+};
+
+// Waits until one of the requests is done; *out_index is the lowest one. TIMEOUT if none is.
+Status wait_any(const std::shared_ptr<Request>* requests, std::size_t count, Deadline deadline,
+                std::size_t* out_index);
+
+struct CommunicatorStatistics {
+  std::uint64_t operations = 0;
+  std::uint64_t failures = 0;
+  TrafficCounters traffic;
+};
+
+// What a message operation needs to know; the memory is only read by a send.
+struct MessageArguments {
+  OperationKind kind = OperationKind::send;
+  void* data = nullptr;
+  std::uint64_t count = 0;
+  trireme_dtype dtype = 0;
+  std::int32_t peer = 0;
+  std::uint64_t tag = 0;
+};
+
+class Communicator {
+ public:
+  // timeout_ns: the default of every call, never 0.
+  static Status create(const GroupOptions& options, std::uint64_t timeout_ns,
+                       std::shared_ptr<Communicator>* out);
+  virtual ~Communicator() = default;  // leaves; started operations end with a failure first
+
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+  virtual const std::string& name() const = 0;
+  virtual std::string description() const = 0;
+  virtual std::uint64_t timeout_ns() const = 0;
+
+  virtual Status wait_ready(Deadline deadline) const = 0;
+
+  // Collectives run in the order of these calls, across both forms; run() executes on the calling thread when the
+  // queue is empty, start() on the progress thread.
+  virtual Status run(Operation operation, Deadline deadline) = 0;
+  virtual Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) = 0;
+
+  virtual Status run_message(const MessageArguments& message, Deadline deadline) = 0;
+  virtual Status start_message(const MessageArguments& message, Deadline deadline,
+                               std::shared_ptr<Request>* out) = 0;
+
+  virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
+  virtual void abort(const std::string& reason) noexcept = 0;
+  // Leaves now, also while children keep the object alive: running operations fail, later ones answer INVALID_STATE.
+  virtual void leave() noexcept = 0;
+
+  virtual CommunicatorStatistics statistics() const = 0;
+  virtual std::string flight_record() const = 0;  // one line of JSON an operation
+};
+
+}  // namespace trireme

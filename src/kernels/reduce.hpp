@@ -1,0 +1,34 @@
+// Reduction and cast loops over memory.
+#pragma once
+
+#include <trireme/types.h>
+
+#include <cstdint>
+
+namespace trireme::kernels {
+
+// Whether the reduction means something for the dtype (sum of bool does not, for example).
+bool reduction_supported(trireme_dtype dtype, trireme_reduction reduction);
+
+// destination[i] = sources[0][i] op sources[1][i] op ... in that order, in one pass over all sources.
+// f16, bf16 and f8 are combined in f32 and rounded once at the end (nearest even). AVERAGE divides by `divisor`
+// (integers truncate toward zero), SCALED_SUM multiplies by `scale`; other reductions ignore both. destination may equal
+// any source, but must not overlap one in another way. source_count >= 1. The bits do not depend on the vector
+// instructions in use, on alignment or on how a range is cut into calls.
+void reduce(trireme_dtype dtype, trireme_reduction reduction, void* destination,
+            const void* const* sources, std::uint32_t source_count, std::uint64_t count,
+            std::uint32_t divisor, double scale);
+
+// destination[i] += source[i], f32 or f64.
+void add(trireme_dtype dtype, void* destination, const void* source, std::uint64_t count);
+
+// destination[i] = destination[i] * factor, f32 (factor rounded to f32 first) or f64.
+void scale(trireme_dtype dtype, void* destination, double factor, std::uint64_t count);
+
+// memcpy that stores past the caches when `bytes` is large.
+void copy(void* destination, const void* source, std::uint64_t bytes);
+
+// "avx512", "avx2" or "scalar": what this machine runs. TRIREME_VECTOR=avx2|scalar asks for less.
+const char* vector_instructions();
+
+}  // namespace trireme::kernels

@@ -1,0 +1,27 @@
+// Update rules as loops over the owned shard. Formulas: trireme/optimizer_shard.h.
+#pragma once
+
+#include <trireme/optimizer_shard.h>
+#include <trireme/types.h>
+
+#include <cstdint>
+
+namespace trireme::kernels {
+
+struct UpdateRule {
+  trireme_optimizer_kind kind = 0;
+  bool nesterov = false;
+  double momentum = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
+};
+
+// State vectors the rule keeps per element: SGD 0 or 1 (momentum), ADAM and ADAMW 2 (m, v).
+int state_count(const UpdateRule& rule);
+
+// One step of `count` elements, dtype f32 or f64. step counts from 1. gradient_scale multiplies each gradient
+// first (clipping, averaging); 1 leaves the bits alone. states[i] is null past state_count(). An element gets the same
+// bits wherever it lies: vector body and tail do the same IEEE operations, without contraction.
+void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const void* gradients,
+            void* const* states, std::uint64_t count, std::uint64_t step, double learning_rate,
+            double gradient_scale);
+
+}  // namespace trireme::kernels

@@ -1,0 +1,33 @@
+// Time: one monotonic clock, and deadlines on it.
+#pragma once
+
+#include <cstdint>
+
+namespace trireme {
+
+// Nanoseconds of the monotonic clock, through the system table (system.hpp).
+std::uint64_t now_ns();
+
+// A moment after which a wait ends. "Never" is not offered.
+class Deadline {
+ public:
+  // Saturates: a timeout that overflows the clock ends at its last moment.
+  static Deadline after(std::uint64_t timeout_ns) {
+    const std::uint64_t now = now_ns();
+    return Deadline(timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns);
+  }
+  static Deadline at(std::uint64_t moment_ns) { return Deadline(moment_ns); }
+
+  std::uint64_t moment_ns() const { return moment_ns_; }
+  bool passed() const { return now_ns() >= moment_ns_; }
+  std::uint64_t remaining_ns() const {
+    const std::uint64_t now = now_ns();
+    return now >= moment_ns_ ? 0 : moment_ns_ - now;
+  }
+
+ private:
+  explicit Deadline(std::uint64_t moment_ns) : moment_ns_(moment_ns) {}
+  std::uint64_t moment_ns_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,199 @@
+#include "platform/failpoint.hpp"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace trireme {
+namespace {
+
+// The list. A group and a point that meet here make one failpoint, "group.point".
+constexpr const char* kCollectives[] = {"all_reduce",   "reduce_scatter", "reduce_scatter_v",
+                                        "all_gather",   "all_gather_v",   "broadcast",
+                                        "barrier",      "fold"};
+constexpr const char* kCollectivePoints[] = {"before_publish", "after_publish", "before_move",
+                                             "mid_move",       "after_move",    "before_leave"};
+constexpr const char* kOthers[] = {
+    "send.before_first",  "send.mid_message",    "send.before_done",    "receive.before_first",
+    "receive.mid_message", "receive.before_done", "join.before_claim",   "join.after_claim",
+    "join.before_hello",  "join.after_hello",    "join.before_ready",   "buffer.before_allocate",
+    "buffer.after_allocate", "leave.before_mark", "leave.after_mark",
+};
+
+const std::vector<std::string>& names() {
+  static const auto* const all = [] {
+    auto* list = new std::vector<std::string>;
+    for (const char* collective : kCollectives) {
+      for (const char* point : kCollectivePoints) {
+        list->push_back(std::string(collective) + "." + point);
+      }
+    }
+    list->insert(list->end(), std::begin(kOthers), std::end(kOthers));
+    return list;
+  }();
+  return *all;
+}
+
+bool is_known(std::string_view name) {
+  for (const std::string& known : names()) {
+    if (known == name) return true;
+  }
+  return false;
+}
+
+enum class Action { off, kill, stop, sleep, fail };
+
+struct Setting {
+  Action action = Action::off;
+  std::uint64_t milliseconds = 0;
+  std::uint64_t hit = 0;  // 0: every visit
+  std::uint64_t visits = 0;
+};
+
+struct Settings {
+  std::mutex mutex;
+  std::map<std::string, Setting, std::less<>> by_name;
+};
+
+// Never destroyed: threads may pass failpoints while the process ends.
+Settings& settings() {
+  static Settings* const instance = new Settings;
+  return *instance;
+}
+
+bool parse_number(std::string_view text, std::uint64_t* out) {
+  if (text.empty() || text.size() > 18) return false;
+  std::uint64_t value = 0;
+  for (const char digit : text) {
+    if (digit < '0' || digit > '9') return false;
+    value = value * 10 + static_cast<std::uint64_t>(digit - '0');
+  }
+  *out = value;
+  return true;
+}
+
+Status parse_setting(std::string_view text, std::string* name, Setting* out) {
+  const auto refuse = [&](const char* why) {
+    return invalid_argument("failpoint \"" + std::string(text) + "\": " + why);
+  };
+  const std::size_t equals = text.find('=');
+  if (equals == std::string_view::npos) return refuse("want NAME=ACTION[@HIT]");
+  *name = text.substr(0, equals);
+  if (!is_known(*name)) return refuse("no such failpoint");
+  std::string_view action = text.substr(equals + 1);
+  if (const std::size_t at = action.find('@'); at != std::string_view::npos) {
+    if (!parse_number(action.substr(at + 1), &out->hit) || out->hit == 0) {
+      return refuse("the hit is a number from 1");
+    }
+    action = action.substr(0, at);
+  }
+  constexpr std::string_view kSleep = "sleep(";
+  if (action == "kill") {
+    out->action = Action::kill;
+  } else if (action == "stop") {
+    out->action = Action::stop;
+  } else if (action == "fail") {
+    out->action = Action::fail;
+  } else if (action == "off") {
+    out->action = Action::off;
+  } else if (action.substr(0, kSleep.size()) == kSleep && action.back() == ')' &&
+             parse_number(action.substr(kSleep.size(), action.size() - kSleep.size() - 1),
+                          &out->milliseconds)) {
+    out->action = Action::sleep;
+  } else {
+    return refuse("the action is kill, stop, sleep(MILLISECONDS), fail or off");
+  }
+  return Status::success();
+}
+
+// The environment is read when the library is loaded, before it can have threads.
+[[gnu::constructor]] void read_environment() {
+  const char* const text = std::getenv("TRIREME_FAILPOINTS");
+  if (text == nullptr || *text == 0) return;
+  try {
+    if (!set_failpoints(text).ok()) set_failpoints(nullptr).ok();
+  } catch (...) {  // no memory this early: run without failpoints
+  }
+}
+
+}  // namespace
+
+std::atomic<bool> detail::failpoints_armed{false};
+
+Status detail::visit_failpoint(const char* group, const char* point) {
+  const std::string name = std::string(group) + "." + point;
+  Setting setting;
+  {
+    Settings& all = settings();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.by_name.find(name);
+    if (found == all.by_name.end()) {
+      return is_known(name) ? Status::success()
+                            : Status::failure(TRIREME_ERROR_INTERNAL,
+                                              "failpoint " + name + " is not in the list");
+    }
+    ++found->second.visits;
+    setting = found->second;
+  }
+  if (setting.hit != 0 && setting.visits != setting.hit) return Status::success();
+  switch (setting.action) {
+    case Action::off:
+      break;
+    case Action::kill:
+      ::kill(getpid(), SIGKILL);
+      break;
+    case Action::stop:
+      ::kill(getpid(), SIGSTOP);
+      break;
+    case Action::sleep:
+      std::this_thread::sleep_for(std::chrono::milliseconds(setting.milliseconds));
+      break;
+    case Action::fail:
+      return Status::system(EIO, "failpoint " + name);
+  }
+  return Status::success();
+}
+
+std::uint32_t failpoint_count() { return static_cast<std::uint32_t>(names().size()); }
+
+const char* failpoint_name(std::uint32_t index) {
+  return index < names().size() ? names()[index].c_str() : nullptr;
+}
+
+Status set_failpoints(const char* text) {
+  std::map<std::string, Setting, std::less<>> parsed;
+  std::string_view rest = text == nullptr ? "" : text;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(';'), rest.size());
+    std::string name;
+    Setting setting;
+    TRIREME_RETURN_IF_ERROR(parse_setting(rest.substr(0, end), &name, &setting));
+    parsed[name] = setting;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  Settings& all = settings();
+  const std::lock_guard lock(all.mutex);
+  all.by_name = std::move(parsed);
+  detail::failpoints_armed.store(!all.by_name.empty(), std::memory_order_relaxed);
+  return Status::success();
+}
+
+Status failpoint_hits(const char* name, std::uint64_t* out) {
+  if (!is_known(name)) return invalid_argument("no failpoint is called \"" + std::string(name) + "\"");
+  Settings& all = settings();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.by_name.find(std::string_view(name));
+  *out = found == all.by_name.end() ? 0 : found->second.visits;
+  return Status::success();
+}
+
+}  // namespace trireme

@@ -1,0 +1,40 @@
+// The system table: everything the library asks of the outside world goes through it, so that
+// tests can put a clock, a failing disk or a lost socket in its place. Calls keep the meaning
+// and the errno of the system's own.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace trireme {
+
+struct System {
+  std::uint64_t (*now_ns)();
+  bool (*random_bytes)(void* data, std::size_t bytes);
+
+  // Memory. `map` of a negative descriptor maps private zero pages.
+  int (*memory_file)(const char* label, std::uint64_t bytes);  // sealed memfd with its pages there, or -1
+  void* (*map)(int descriptor, std::uint64_t bytes);                // nullptr on failure
+  void (*unmap)(void* address, std::uint64_t bytes);
+
+  // Unix sockets.
+  int (*socket)(int domain, int type, int protocol);
+  int (*bind)(int socket, const sockaddr* address, socklen_t length);
+  int (*listen)(int socket, int backlog);
+  int (*connect)(int socket, const sockaddr* address, socklen_t length);
+  int (*accept)(int socket, sockaddr* address, socklen_t* length, int flags);
+  ssize_t (*send_message)(int socket, const msghdr* message, int flags);
+  ssize_t (*receive_message)(int socket, msghdr* message, int flags);
+  int (*close)(int descriptor);
+
+  // Descriptors for event loops.
+  int (*event_fd)();
+};
+
+// The table in use. Tests may change entries before the library is used.
+System& system_table();
+
+}  // namespace trireme
