@@ -64,7 +64,7 @@ Status write_text(const std::string& text, char* memory, std::uint64_t capacity,
 using namespace trireme;
 
 namespace {
-constexpr std::uint32_t kErrorInfoSize10 = 192;
+constexpr std::uint32_t kErrorInfoSize10 = 184;
 static_assert(sizeof(trireme_error_info) == kErrorInfoSize10);
 }  // namespace
 

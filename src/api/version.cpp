@@ -1,0 +1,83 @@
+// version.h: the version and what the build can do.
+#include <trireme/version.h>
+
+#include <cstring>
+#include <string>
+
+#include "api/boundary.hpp"
+#include "kernels/reduce.hpp"
+
+using namespace trireme;
+
+namespace {
+
+constexpr std::uint32_t kCapabilityQuerySize10 = 32;
+static_assert(sizeof(trireme_capability_query) == kCapabilityQuerySize10);
+
+bool reduces(trireme_operation operation) {
+  return operation == TRIREME_OPERATION_ALL_REDUCE ||
+         operation == TRIREME_OPERATION_REDUCE_SCATTER ||
+         operation == TRIREME_OPERATION_REDUCE_SCATTER_V;
+}
+
+Status check_numbers(const trireme_capability_query& query) {
+  const auto refuse = [](const char* field, std::int64_t value, const char* names) {
+    return invalid_argument(std::string("query.") + field + " is " + std::to_string(value) +
+                            ", not 0 or one of " + names);
+  };
+  if (query.operation < 0 || query.operation > TRIREME_OPERATION_RECEIVE) {
+    return refuse("operation", query.operation, "TRIREME_OPERATION_*");
+  }
+  if (query.dtype < 0 || query.dtype > TRIREME_DTYPE_BYTES) {
+    return refuse("dtype", query.dtype, "TRIREME_DTYPE_*");
+  }
+  if (query.reduction < 0 || query.reduction > TRIREME_SCALED_SUM) {
+    return refuse("reduction", query.reduction, "TRIREME_SUM and so on");
+  }
+  if (query.device < 0 || query.device > TRIREME_DEVICE_CUDA) {
+    return refuse("device", query.device, "TRIREME_DEVICE_*");
+  }
+  if (query.reserved != 0) return refuse("reserved", query.reserved, "nothing");
+  return Status::success();
+}
+
+}  // namespace
+
+uint32_t trireme_version() { return TRIREME_VERSION; }
+
+const char* trireme_build_info() {
+  static const std::string* const text = new std::string(
+      "trireme " + std::to_string(TRIREME_VERSION_MAJOR) + "." +
+      std::to_string(TRIREME_VERSION_MINOR) + "." + std::to_string(TRIREME_VERSION_PATCH) +
+      ", g++ " __VERSION__ ", backends: local, vector instructions: " +
+      kernels::vector_instructions());
+  return text->c_str();
+}
+
+trireme_status trireme_capability(const trireme_capability_query* caller_query) {
+  return api::guard(__func__, [&]() -> Status {
+    trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
+    TRIREME_RETURN_IF_ERROR(
+        api::read_struct(caller_query, "query", kCapabilityQuerySize10, &query));
+    TRIREME_RETURN_IF_ERROR(check_numbers(query));
+    if (query.backend != nullptr && std::strcmp(query.backend, "local") != 0) {
+      return unsupported("backend \"" + std::string(query.backend) +
+                         "\" is not in this build, which has local");
+    }
+    if (query.device == TRIREME_DEVICE_CUDA) {
+      return unsupported("CUDA memory is not in this build, which works on host memory");
+    }
+    if (query.reduction != 0 && query.operation != 0 && !reduces(query.operation)) {
+      return unsupported("the operation reduces nothing, so no reduction applies");
+    }
+    if (query.dtype != 0 && query.reduction != 0 &&
+        !kernels::reduction_supported(query.dtype, query.reduction)) {
+      return unsupported(std::string(trireme_reduction_name(query.reduction)) + " of " +
+                         trireme_dtype_name(query.dtype) + " has no meaning");
+    }
+    if (query.dtype == TRIREME_DTYPE_BYTES && reduces(query.operation)) {
+      return unsupported("bytes are moved and never reduced");
+    }
+    return Status::success();
+  });
+}
