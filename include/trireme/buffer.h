@@ -24,7 +24,8 @@ TRIREME_BEGIN_C
  *
  * @param communicator  The communicator whose operations will use the memory.
  * @param bytes         Size; 0 gives a buffer whose memory must not be touched.
- * @param[out] out_buffer  The new buffer; free it with trireme_buffer_destroy(). Not written on failure.
+ * @param[out] out_buffer  The new buffer; free it with trireme_buffer_destroy(). Not written on
+ * failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_buffer is NULL.

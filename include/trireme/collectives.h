@@ -2,23 +2,25 @@
  * @file collectives.h
  * @brief Operations that move bytes between the ranks of a communicator.
  *
- * Every operation exists twice: the plain form returns when it is done on this rank, the `_start` form
- * returns a request at once. Collectives must be called by all ranks in the same order, with the same
- * operation, reduction, dtype, counts and root; a disagreement is TRIREME_ERROR_MISMATCH on every
- * rank, never a wrong number. Results are the same bits on all ranks and in every run.
+ * Every operation exists twice: the plain form returns when it is done on this rank, the `_start`
+ * form returns a request at once. Collectives must be called by all ranks in the same order, with
+ * the same operation, reduction, dtype, counts and root; a disagreement is TRIREME_ERROR_MISMATCH
+ * on every rank, never a wrong number. Results are the same bits on all ranks and in every run.
  *
  * Buffers may be any host memory; memory of trireme_buffer_alloc() is read by peers without a copy.
  * A buffer may be NULL when it holds no elements. Send and receive memory must not overlap unless
  * an operation says how it works in place.
  *
  * Statuses that every operation shares, so that each function below lists only its own:
- * TRIREME_ERROR_INVALID_HANDLE (no live communicator of this process), TRIREME_ERROR_INVALID_ARGUMENT (a pointer is
- * NULL, a number is unknown or out of range, buffers overlap, or count times size overflows), TRIREME_ERROR_UNSUPPORTED (see
- * trireme_capability()), TRIREME_ERROR_TIMEOUT (the deadline passed; names the ranks that are missing),
- * TRIREME_ERROR_MISMATCH (ranks disagree; names both sides), TRIREME_ERROR_PEER_LOST (a rank died or left; names it),
- * TRIREME_ERROR_ABORTED, TRIREME_ERROR_CANCELLED (a rank withdrew), TRIREME_ERROR_OUT_OF_MEMORY, TRIREME_ERROR_SYSTEM. After an argument error the
- * communicator goes on as if the call had not been made; receive memory is untouched. After a
- * failure on the way receive memory may hold anything, and the communicator has failed.
+ * TRIREME_ERROR_INVALID_HANDLE (no live communicator of this process),
+ * TRIREME_ERROR_INVALID_ARGUMENT (a pointer is NULL, a number is unknown or out of range, buffers
+ * overlap, or count times size overflows), TRIREME_ERROR_UNSUPPORTED (see trireme_capability()),
+ * TRIREME_ERROR_TIMEOUT (the deadline passed; names the ranks that are missing),
+ * TRIREME_ERROR_MISMATCH (ranks disagree; names both sides), TRIREME_ERROR_PEER_LOST (a rank died
+ * or left; names it), TRIREME_ERROR_ABORTED, TRIREME_ERROR_CANCELLED (a rank withdrew),
+ * TRIREME_ERROR_OUT_OF_MEMORY, TRIREME_ERROR_SYSTEM. After an argument error the communicator goes
+ * on as if the call had not been made; receive memory is untouched. After a failure on the way
+ * receive memory may hold anything, and the communicator has failed.
  *
  * Ownership: buffers belong to the caller and must live until the operation is done.
  * Thread safety: all functions here may be called from any thread, also concurrently.

@@ -60,10 +60,10 @@ typedef struct trireme_communicator_statistics {
  * @param[out] out_communicator  The new communicator; free it with
  *                  trireme_communicator_destroy(). Not written on failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a field is out of range, the rank is taken by
- *                  another member, or an environment variable that env:// needs is missing or no number.
- * @retval TRIREME_ERROR_UNSUPPORTED  The backend, the device or the kind of rendezvous is not in this
- *                  build, or `options` sets a field newer than this library.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a field is out of range, the rank is
+ * taken by another member, or an environment variable that env:// needs is missing or no number.
+ * @retval TRIREME_ERROR_UNSUPPORTED  The backend, the device or the kind of rendezvous is not in
+ * this build, or `options` sets a field newer than this library.
  * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  * @retval TRIREME_ERROR_SYSTEM  A socket, thread or mapping could not be made.
@@ -98,7 +98,8 @@ TRIREME_API void TRIREME_CALL trireme_communicator_destroy(trireme_communicator 
  * @param timeout_ns    Longest wait; 0 asks without waiting.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
- * @retval TRIREME_ERROR_TIMEOUT  The message names the ranks that have not joined. May be called again.
+ * @retval TRIREME_ERROR_TIMEOUT  The message names the ranks that have not joined. May be called
+ * again.
  * @retval TRIREME_ERROR_MISMATCH  Ranks name different world sizes or library versions.
  * @retval TRIREME_ERROR_PEER_LOST  A rank died or left on the way in.
  * @retval TRIREME_ERROR_ABORTED  The communicator was aborted.

@@ -45,12 +45,13 @@ TRIREME_API const char *TRIREME_CALL trireme_failpoint_name(uint32_t index);
  * The same text in the environment variable TRIREME_FAILPOINTS is read once, when the library is
  * first used. Does not block. Keeps no pointer.
  *
- * @param text  "NAME=ACTION[@HIT]", several with ";" between them. ACTION is `kill` (SIGKILL to the own
- *              process), `stop` (SIGSTOP), `sleep(MILLISECONDS)`, `fail` (the step answers
- *              TRIREME_ERROR_SYSTEM) or `off`. HIT is the visit that acts, from 1; without it every
- *              visit does. NULL or "" clears all.
+ * @param text  "NAME=ACTION[@HIT]", several with ";" between them. ACTION is `kill` (SIGKILL to
+ * the own process), `stop` (SIGSTOP), `sleep(MILLISECONDS)`, `fail` (the step answers
+ * TRIREME_ERROR_SYSTEM) or `off`. HIT is the visit that acts, from 1; without it every visit does.
+ * NULL or "" clears all.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  The text names no failpoint or no action; nothing was changed.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  The text names no failpoint or no action; nothing was
+ * changed.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0

@@ -36,7 +36,8 @@ typedef void(TRIREME_CALL *trireme_log_callback)(trireme_log_level level, const 
  * Sets the function that hears log messages, for the whole process.
  *
  * Waits until no thread is inside the callback that was set before, so that its user_data may be
- * freed afterwards; called from inside the callback it does not wait. Keeps `callback` and `user_data` until the next call.
+ * freed afterwards; called from inside the callback it does not wait. Keeps `callback` and
+ * `user_data` until the next call.
  *
  * @param callback   Called for each message; NULL for silence, which is how the library starts.
  * @param level      Messages up to this level are told; ignored when callback is NULL.

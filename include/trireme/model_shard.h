@@ -2,16 +2,19 @@
  * @file model_shard.h
  * @brief A model whose parameters, gradients and optimizer state are spread over ranks.
  *
- * The caller registers named parameters in units (usually one unit a layer), seals the model, and then
- * trains in steps. A step is one or more micro-batches, each a backward pass that hands in one gradient for
- * every trainable parameter, followed by trireme_optimizer_step(). All ranks make the same calls in the same order.
+ * The caller registers named parameters in units (usually one unit a layer), seals the model, and
+ * then trains in steps. A step is one or more micro-batches, each a backward pass that hands in
+ * one gradient for every trainable parameter, followed by trireme_optimizer_step(). All ranks make
+ * the same calls in the same order.
  *
- * Flat way: trireme_model_accumulate_flat() takes one vector with all gradients, trireme_model_get_parameters()
- * gives one vector with all parameters. Hooks way: trireme_model_gather_unit() and trireme_model_release_unit() around the
- * caller's compute, trireme_model_gradient_ready() as backward produces gradients; the reduction of full buckets overlaps
- * with the rest of backward, and the next unit is prefetched.
+ * Flat way: trireme_model_accumulate_flat() takes one vector with all gradients,
+ * trireme_model_get_parameters() gives one vector with all parameters. Hooks way:
+ * trireme_model_gather_unit() and trireme_model_release_unit() around the caller's compute,
+ * trireme_model_gradient_ready() as backward produces gradients; the reduction of full buckets
+ * overlaps with the rest of backward, and the next unit is prefetched.
  *
- * What each of N ranks holds, in elements per parameter (ZeRO: Rajbhandari et al. 2020, arXiv 1910.02054):
+ * What each of N ranks holds, in elements per parameter (ZeRO: Rajbhandari et al. 2020, arXiv
+ * 1910.02054):
  *
  * | strategy      | parameters             | gradients              | optimizer state |
  * | data_parallel | 1                      | 1                      | 1               |
@@ -19,20 +22,22 @@
  * | zero2         | 1                      | 1/N, buckets in flight | 1/N             |
  * | zero3         | 1/N, units in flight   | 1/N, buckets in flight | 1/N             |
  *
- * A unit is one flat vector; rank r owns n/N of its n elements, the first n%N ranks one more. What is in flight
- * is reported as working memory.
+ * A unit is one flat vector; rank r owns n/N of its n elements, the first n%N ranks one more. What
+ * is in flight is reported as working memory.
  *
- * Reproducible: with `leaves` = L > 0 the global batch is L leaves, whatever the world size N. Leaf l is computed by rank
- * l mod N as its micro-batch number l / N. Each element's gradient is the sum over one binary tree: leaves 2k and 2k+1 are added,
- * then pairs of those, and so on; a pair without a partner moves up alone. The trained parameters are then the same
- * bits for every N, strategy, bucket size and order of gradients.
+ * Reproducible: with `leaves` = L > 0 the global batch is L leaves, whatever the world size N.
+ * Leaf l is computed by rank l mod N as its micro-batch number l / N. Each element's gradient is
+ * the sum over one binary tree: leaves 2k and 2k+1 are added, then pairs of those, and so on; a
+ * pair without a partner moves up alone. The trained parameters are then the same bits for every
+ * N, strategy, bucket size and order of gradients.
  *
- * Ownership: a model keeps its communicator alive, an optimizer keeps its model alive; destroy in any order.
- * Thread safety: one call at a time per model, except where a function says otherwise.
+ * Ownership: a model keeps its communicator alive, an optimizer keeps its model alive; destroy in
+ * any order. Thread safety: one call at a time per model, except where a function says otherwise.
  *
- * Statuses that every collective function here shares, so that each lists only its own: TRIREME_ERROR_INVALID_HANDLE,
- * TRIREME_ERROR_TIMEOUT, TRIREME_ERROR_MISMATCH, TRIREME_ERROR_PEER_LOST, TRIREME_ERROR_ABORTED, TRIREME_ERROR_OUT_OF_MEMORY and TRIREME_ERROR_SYSTEM with the
- * causes that collectives.h gives.
+ * Statuses that every collective function here shares, so that each lists only its own:
+ * TRIREME_ERROR_INVALID_HANDLE, TRIREME_ERROR_TIMEOUT, TRIREME_ERROR_MISMATCH,
+ * TRIREME_ERROR_PEER_LOST, TRIREME_ERROR_ABORTED, TRIREME_ERROR_OUT_OF_MEMORY and
+ * TRIREME_ERROR_SYSTEM with the causes that collectives.h gives.
  */
 #ifndef TRIREME_MODEL_SHARD_H
 #define TRIREME_MODEL_SHARD_H
@@ -188,7 +193,8 @@ trireme_strategy_parse(const char *text, trireme_strategy *out_strategy);
  * @param communicator  The ranks that train it. The model takes part in its operations through a
  *                  channel of its own, so the communicator stays free for the caller.
  * @param options  How to spread it. Required.
- * @param[out] out_model  The new model; free it with trireme_model_destroy(). Not written on failure.
+ * @param[out] out_model  The new model; free it with trireme_model_destroy(). Not written on
+ * failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
@@ -221,12 +227,13 @@ TRIREME_API void TRIREME_CALL trireme_model_destroy(trireme_model *model);
  *
  * @param model  The model.
  * @param options  Name, type, shape and unit. Required.
- * @param[out] out_parameter  Its number, from 0 in the order added; may be NULL. Not written on failure.
+ * @param[out] out_parameter  Its number, from 0 in the order added; may be NULL. Not written on
+ * failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a name is empty, too long or taken, the shape overflows,
- *                  the unit was left before or has another dtype, or tied_to names no matching
- *                  parameter.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a name is empty, too long or taken,
+ * the shape overflows, the unit was left before or has another dtype, or tied_to names no matching
+ * parameter.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is sealed.
  * @retval TRIREME_ERROR_UNSUPPORTED  The dtype, or a field newer than this library.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
@@ -247,9 +254,9 @@ trireme_model_add_parameter(trireme_model *model, const trireme_parameter_option
  * @param model  The model.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_STATE  The model is sealed, or has no parameter.
- * @retval TRIREME_ERROR_MISMATCH  Ranks registered different parameters or options; the message names the first
- *                  difference and both sides. The communicator lives on; this model can only be
- *                  destroyed.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks registered different parameters or options; the message
+ * names the first difference and both sides. The communicator lives on; this model can only be
+ * destroyed.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
@@ -286,7 +293,8 @@ trireme_model_get_info(const trireme_model *model, trireme_model_info *out_info)
  * @param[out] out_info  Filled up to its own struct_size. Required.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL, its struct_size is too small, or there is no such unit.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL, its struct_size is too small, or there
+ * is no such unit.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed.
  *
  * Thread safety: one call at a time per model.
@@ -325,7 +333,8 @@ trireme_model_get_memory(const trireme_model *model, trireme_model_memory *out_m
  * @param dtype  Type of the elements; must be the type of every unit.
  * @param root  Rank whose values are given.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  values is NULL on the root, or count, dtype or root is wrong.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  values is NULL on the root, or count, dtype or root is
+ * wrong.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or a step is under way.
  * @return Any other status as listed at the top of this file.
  *
@@ -361,9 +370,10 @@ trireme_model_get_parameters(trireme_model *model, void *values, uint64_t count,
  * Makes a unit's parameters whole on this rank, and begins to gather the next unit in the order
  * of the last pass.
  *
- * Collective for zero3: blocks until it is done or the deadline passes. The other strategies
- * hold whole parameters and return at once. Gathering a unit that is gathered counts: it is
- * released by as many releases.
+ * Collective for zero3: blocks until it is done or the deadline passes; all ranks gather the
+ * same units in the same order, also a rank that has no leaf for this micro-batch. The other
+ * strategies hold whole parameters and return at once. Gathering a unit that is gathered counts:
+ * it is released by as many releases.
  *
  * @param model  The model.
  * @param unit  Number of the unit.
@@ -409,7 +419,8 @@ trireme_model_release_unit(trireme_model *model, uint64_t unit);
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_data is NULL, or there is no such parameter.
- * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or the unit is not gathered (zero3).
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or the unit is not gathered
+ * (zero3).
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -426,8 +437,8 @@ trireme_model_parameter_data(const trireme_model *model, uint64_t parameter, voi
  *
  * @param model  The model.
  * @param micro_batch  0 to micro_batches - 1.
- * @param[out] out_leaf  Number of the leaf; UINT32_MAX if this rank has none there, and then makes no
- *                  backward pass for it. Not written on failure.
+ * @param[out] out_leaf  Number of the leaf; UINT32_MAX if this rank has none there, and then makes
+ * no backward pass for it. Not written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_leaf is NULL, or micro_batch is too large.
@@ -449,10 +460,10 @@ trireme_model_leaf(const trireme_model *model, uint32_t micro_batch, uint32_t *o
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  An unknown flag.
- * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a backward pass is under way, or a reproducible
- *                  model has had all its leaves of this step.
- * @retval TRIREME_ERROR_UNSUPPORTED  NO_SYNC on a reproducible model: every leaf is reduced on its own, so there
- *                  is nothing to hold back.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a backward pass is under way, or a
+ * reproducible model has had all its leaves of this step.
+ * @retval TRIREME_ERROR_UNSUPPORTED  NO_SYNC on a reproducible model: every leaf is reduced on its
+ * own, so there is nothing to hold back.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -472,9 +483,10 @@ trireme_model_begin_backward(trireme_model *model, uint32_t flags);
  * @param count  Elements; must be the parameter's.
  * @param dtype  Type of the elements; must be the parameter's.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  gradient is NULL, there is no such parameter, it is frozen, or count or dtype
- *                  is wrong.
- * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, or the gradient was handed in before.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  gradient is NULL, there is no such parameter, it is
+ * frozen, or count or dtype is wrong.
+ * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, or the gradient was handed
+ * in before.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
@@ -491,8 +503,8 @@ trireme_model_gradient_ready(trireme_model *model, uint64_t parameter, const voi
  *
  * @param model  The model.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, or gradients are missing; the message names
- *                  the first and tells how many.
+ * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, or gradients are missing;
+ * the message names the first and tells how many.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.

@@ -2,12 +2,14 @@
  * @file optimizer_shard.h
  * @brief The update rule of a model, run on the part of it that this rank owns.
  *
- * Rules and their sources, for an element with parameter p, gradient g, step t from 1, learning rate a:
- * SGD: g += wd * p; v = momentum * v + g (v = g at t = 1); p -= a * v, or with NESTEROV p -= a * (g + momentum * v); without momentum
- * p -= a * g (Sutskever et al. 2013, as PyTorch writes it). ADAM (Kingma and Ba 2015, arXiv 1412.6980): g += wd * p; m = b1 * m + (1 - b1) * g;
- * v = b2 * v + (1 - b2) * g * g; p -= a / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps). ADAMW (Loshchilov and Hutter 2019, arXiv 1711.05101): the
- * same without wd in g, and p -= a * wd * p first. USER: the caller's own callback.
- * An element gets the same bits wherever it lies and whatever vector instructions the machine has.
+ * Rules and their sources, for an element with parameter p, gradient g, step t from 1, learning
+ * rate a: SGD: g += wd * p; v = momentum * v + g (v = g at t = 1); p -= a * v, or with NESTEROV p
+ * -= a * (g + momentum * v); without momentum p -= a * g (Sutskever et al. 2013, as PyTorch writes
+ * it). ADAM (Kingma and Ba 2015, arXiv 1412.6980): g += wd * p; m = b1 * m + (1 - b1) * g; v = b2
+ * * v + (1 - b2) * g * g; p -= a / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps). ADAMW
+ * (Loshchilov and Hutter 2019, arXiv 1711.05101): the same without wd in g, and p -= a * wd * p
+ * first. USER: the caller's own callback. An element gets the same bits wherever it lies and
+ * whatever vector instructions the machine has.
  *
  * Ownership: an optimizer keeps its model alive; destroy in any order.
  * Thread safety: one call at a time per model and its optimizer together.
@@ -57,8 +59,9 @@ typedef struct trireme_update {
 } trireme_update; /* since 1.0 */
 
 /**
- * A caller's own update rule, called on the thread of trireme_optimizer_step() for each piece. It returns 0, or any other
- * number to fail the step. It must not call the library on the same model. For the same bits on any number of ranks it treats each element alone.
+ * A caller's own update rule, called on the thread of trireme_optimizer_step() for each piece. It
+ * returns 0, or any other number to fail the step. It must not call the library on the same model.
+ * For the same bits on any number of ranks it treats each element alone.
  */
 typedef int32_t(TRIREME_CALL *trireme_update_callback)(const trireme_update *update,
                                                        void *user_data);
@@ -105,13 +108,15 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  *
  * @param model  The model.
  * @param options  The rule. Required.
- * @param[out] out_optimizer  The new optimizer; free it with trireme_optimizer_destroy(). Not written on
- *                  failure.
+ * @param[out] out_optimizer  The new optimizer; free it with trireme_optimizer_destroy(). Not
+ * written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
- * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or it has an optimizer.
- * @retval TRIREME_ERROR_MISMATCH  Ranks name different options; the model goes on without an optimizer.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or it has an
+ * optimizer.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks name different options; the model goes on without an
+ * optimizer.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
  * @return Any other status as listed at the top of model_shard.h.
  *
@@ -145,10 +150,10 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  *
  * @param optimizer  The optimizer.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_STATE  No backward pass was made since the last step, one is under way, the last one
- *                  was NO_SYNC, or leaves are missing.
- * @retval TRIREME_ERROR_CALLBACK  The caller's rule returned another number than 0, on this rank or another;
- *                  the model has failed on all ranks.
+ * @retval TRIREME_ERROR_INVALID_STATE  No backward pass was made since the last step, one is under
+ * way, the last one was NO_SYNC, or leaves are missing.
+ * @retval TRIREME_ERROR_CALLBACK  The caller's rule returned another number than 0, on this rank
+ * or another; the model has failed on all ranks.
  * @return Any other status as listed at the top of model_shard.h.
  *
  * Thread safety: one call at a time per model.
@@ -219,7 +224,8 @@ trireme_optimizer_step_count(const trireme_optimizer *optimizer, uint64_t *out_s
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_norm is NULL.
- * @retval TRIREME_ERROR_INVALID_STATE  No step was made, or max_norm is 0, so that no norm is computed.
+ * @retval TRIREME_ERROR_INVALID_STATE  No step was made, or max_norm is 0, so that no norm is
+ * computed.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0

@@ -72,7 +72,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_wait(const trireme_
  * @param timeout_ns  Longest wait; 0 asks without waiting.
  * @param[out] out_index  The lowest index among those that are done. Not written on failure.
  * @retval TRIREME_OK  One is done, well or not.
- * @retval TRIREME_ERROR_INVALID_HANDLE  One is no live request of this process; the message names its index.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  One is no live request of this process; the message names
+ * its index.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or count is 0.
  * @retval TRIREME_ERROR_TIMEOUT  All still run.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
@@ -87,9 +88,9 @@ trireme_request_wait_any(const trireme_request *const *requests, uint64_t count,
 /**
  * Takes an operation back that has not begun.
  *
- * Does not block. A collective that waits in this rank's queue behind others is withdrawn: its peers get
- * TRIREME_ERROR_CANCELLED too, because the group is then out of step and fails. A message that has not been
- * matched is withdrawn without harm to the group.
+ * Does not block. A collective that waits in this rank's queue behind others is withdrawn: its
+ * peers get TRIREME_ERROR_CANCELLED too, because the group is then out of step and fails. A
+ * message that has not been matched is withdrawn without harm to the group.
  *
  * @param request  The request.
  * @retval TRIREME_OK  Withdrawn; the request is done with TRIREME_ERROR_CANCELLED.

@@ -38,8 +38,14 @@ const char* operation_name(OperationKind kind);  // "all_reduce"
 using Fold = std::function<void(std::uint64_t first, std::uint64_t count,
                                 const void* const* sources, std::uint32_t source_count)>;
 
+// Collectives run in order within a channel; channels do not wait for each other. Channel 0 is the caller's. The
+// others belong to models, so that gathers, reductions and the caller's own collectives need no common order
+// across ranks; they carry only memory of Backend::allocate() (threads: any memory).
+constexpr std::uint32_t kChannels = 8;
+
 // One collective as one rank sees it. Arguments were checked by whoever made it.
 struct Operation {
+  std::uint32_t channel = 0;
   OperationKind kind = OperationKind::barrier;
   trireme_dtype dtype = TRIREME_DTYPE_BYTES;
   trireme_reduction reduction = 0;  // 0 where nothing is reduced
@@ -102,8 +108,9 @@ class Backend {
   // Waits until all ranks have joined. May be called again after TIMEOUT. Any thread.
   virtual Status wait_ready(Deadline deadline) = 0;
 
-  // Runs one collective on the calling thread; `sequence` counts the collectives of this communicator from 1. Includes the wait for
-  // the peers to join. The first failure poisons the group: it is told to all ranks, and every later call answers it.
+  // Runs one collective on the calling thread; one at a time per channel. `sequence` counts the collectives of the channel
+  // from 1. Includes the wait for the peers to join. The first failure poisons the group: it is told to all ranks, and every
+  // later call on any channel answers it.
   virtual Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) = 0;
 
   // Messages: post() registers one (and may finish it), progress() moves what can be moved now. One thread at a time is

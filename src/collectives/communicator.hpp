@@ -58,14 +58,17 @@ class Communicator {
 
   virtual Status wait_ready(Deadline deadline) const = 0;
 
-  // Collectives run in the order of these calls, across both forms; run() executes on the calling thread when the
-  // queue is empty, start() on the progress thread.
+  // Collectives of a channel run in the order of these calls, across both forms; run() executes on the calling thread
+  // when the channel's queue is empty, start() on the channel's progress thread, which the first start() makes.
   virtual Status run(Operation operation, Deadline deadline) = 0;
   virtual Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) = 0;
 
   virtual Status run_message(const MessageArguments& message, Deadline deadline) = 0;
   virtual Status start_message(const MessageArguments& message, Deadline deadline,
                                std::shared_ptr<Request>* out) = 0;
+
+  // The first of two channels for a new model. Every rank asks in the same order, so all get the same ones.
+  virtual std::uint32_t take_channels() = 0;
 
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
   virtual void abort(const std::string& reason) noexcept = 0;
