@@ -1,0 +1,71 @@
+#include "ranks.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct thread {
+    pthread_t handle;
+    int index;
+    void (*function)(int index, void *context);
+    void *context;
+};
+
+static void *thread_main(void *argument) {
+    const struct thread *const thread = argument;
+    thread->function(thread->index, thread->context);
+    return NULL;
+}
+
+void run_threads(int count, void (*function)(int index, void *context), void *context) {
+    struct thread *const threads = calloc((size_t)count + 1, sizeof *threads);
+    if (threads == NULL) abort();
+    for (int i = 0; i < count; ++i) {
+        threads[i] = (struct thread){.index = i, .function = function, .context = context};
+        if (pthread_create(&threads[i].handle, NULL, thread_main, &threads[i]) != 0) abort();
+    }
+    for (int i = 0; i < count; ++i) pthread_join(threads[i].handle, NULL);
+    free(threads);
+}
+
+void unique_rendezvous(char *text, size_t capacity) {
+    static atomic_uint next;
+    snprintf(text, capacity, "local://test-%ld-%u", (long)getpid(), atomic_fetch_add(&next, 1));
+}
+
+trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous) {
+    trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+    options.rank = rank;
+    options.world_size = world_size;
+    options.rendezvous = rendezvous;
+    options.timeout_ns = LONG_NS;
+    trireme_communicator *communicator = NULL;
+    if (trireme_communicator_create(&options, &communicator) != TRIREME_OK) {
+        fprintf(stderr, "rank %d of %d cannot join: %s\n", rank, world_size, trireme_last_error());
+        abort();
+    }
+    return communicator;
+}
+
+struct group {
+    int world_size;
+    char rendezvous[64];
+    rank_function *function;
+    void *context;
+};
+
+static void rank_main(int rank, void *argument) {
+    const struct group *const group = argument;
+    trireme_communicator *const communicator =
+        join_rank(rank, group->world_size, group->rendezvous);
+    group->function(communicator, rank, group->context);
+    trireme_communicator_destroy(communicator);
+}
+
+void run_ranks(int world_size, rank_function *function, void *context) {
+    struct group group = {.world_size = world_size, .function = function, .context = context};
+    unique_rendezvous(group.rendezvous, sizeof group.rendezvous);
+    run_threads(world_size, rank_main, &group);
+}

@@ -1,0 +1,32 @@
+/*
+ * Threads as ranks: each joins one local:// group of its own name, runs a function and leaves.
+ * Rank threads record what they saw; the main thread asserts, where cmocka can jump safely.
+ */
+#ifndef TRIREME_TESTS_RANKS_H
+#define TRIREME_TESTS_RANKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <trireme/trireme.h>
+
+/* Longer than any healthy operation takes, also under a sanitizer on a busy machine. */
+#define LONG_NS (100ull * 1000 * 1000 * 1000)
+
+typedef void rank_function(trireme_communicator *communicator, int rank, void *context);
+
+/*
+ * Returns when all ranks are done. The communicator is destroyed after the function, unless it
+ * did so itself. A group that cannot form ends the program.
+ */
+void run_ranks(int world_size, rank_function *function, void *context);
+
+/* Runs one function on `count` threads, each with its number, and joins them. */
+void run_threads(int count, void (*function)(int index, void *context), void *context);
+
+/* Writes "local://..." with a name nobody else uses, also not another process. */
+void unique_rendezvous(char *text, size_t capacity);
+
+/* Joins one rank; ends the program if that fails. The default deadline is LONG_NS. */
+trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous);
+
+#endif
