@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Compares the layout of the public structs and the numbers of the constants with the golden file.
+
+A struct may grow at its end, so its own size may grow; every other line stays for ever. Whatever is
+new must be in the golden file too: `check_layout.py --update` writes it.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import headers
+
+GOLDEN = pathlib.Path(__file__).with_name("golden-1.0.txt")
+
+
+def current(include=headers.INCLUDE):
+    lines = ["#include <stddef.h>", "#include <stdio.h>", "#include <trireme/trireme.h>", "int main(void) {"]
+    for name, fields in headers.structs(include).items():
+        lines.append(f'printf("struct {name} size %zu\\n", sizeof({name}));')
+        for field in fields:
+            lines.append(
+                f'printf("field {name}.{field} offset %zu size %zu\\n", '
+                f"offsetof({name}, {field}), sizeof((({name} *)0)->{field}));"
+            )
+    for name in headers.constants(include):
+        lines.append(f'printf("constant {name} %lld\\n", (long long){name});')
+    lines.append("return 0; }")
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder, "layout.c")
+        source.write_text("\n".join(lines))
+        program = pathlib.Path(folder, "layout")
+        subprocess.run(["cc", "-std=c11", f"-I{include}", source, "-o", program], check=True)
+        return subprocess.run([program], check=True, capture_output=True, text=True).stdout
+
+
+def differences(golden, now):
+    """What breaks a program compiled against `golden`, and what `golden` lacks."""
+    known, found = golden.splitlines(), now.splitlines()
+    problems = []
+    sizes = dict(re.findall(r"^struct (\w+) size (\d+)$", now, flags=re.M))
+    for line in known:
+        if match := re.fullmatch(r"struct (\w+) size (\d+)", line):
+            size = sizes.get(match.group(1))
+            if size is None or int(size) < int(match.group(2)):
+                problems.append(f"was: {line}; now: {size}")
+        elif line not in found:
+            problems.append(f"gone or changed: {line}")
+    problems += [f"not in the golden file: {line}" for line in found if line not in known]
+    return problems
+
+
+def main():
+    now = current()
+    if "--update" in sys.argv:
+        GOLDEN.write_text(now)
+        return 0
+    problems = differences(GOLDEN.read_text(), now)
+    print("\n".join(problems) or f"layout: {len(now.splitlines())} lines as in {GOLDEN.name}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

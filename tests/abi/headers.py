@@ -1,0 +1,54 @@
+"""What the public headers declare, read from their text: structs, constants, functions."""
+
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+INCLUDE = ROOT / "include"
+
+
+def headers(include=INCLUDE):
+    return sorted((include / "trireme").glob("*.h"))
+
+
+def without_comments(text):
+    return re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+
+
+def structs(include=INCLUDE):
+    """{name: [field, ...]} of every struct with public fields."""
+    found = {}
+    for header in headers(include):
+        text = without_comments(header.read_text())
+        for match in re.finditer(r"typedef struct (\w+) \{(.*?)\} \1;", text, flags=re.S):
+            declarations = [part.strip() for part in match.group(2).split(";")]
+            found[match.group(1)] = [
+                re.search(r"(\w+)\s*(\[\w+\])?$", part).group(1) for part in declarations if part
+            ]
+    return found
+
+
+def constants(include=INCLUDE):
+    """Names of every enumerator and every numeric macro."""
+    found = []
+    for header in headers(include):
+        text = without_comments(header.read_text())
+        for body in re.findall(r"\benum \{(.*?)\};", text, flags=re.S):
+            found += re.findall(r"\b(TRIREME_\w+)\s*=", body)
+        found += re.findall(r"#define (TRIREME_\w+) \d+\s*$", text, flags=re.M)
+    return found
+
+
+def functions(include=INCLUDE):
+    """{name: its comment} of every declared function."""
+    found = {}
+    for header in headers(include):
+        text = header.read_text()
+        for match in re.finditer(r"TRIREME_CALL\s+(trireme_\w+)\(", text):
+            before = text[: match.start()]
+            end = before.rfind("*/")
+            between = before[end + 2 :]
+            comment = before[before.rfind("/**", 0, end) : end] if end >= 0 else ""
+            # A comment is the declaration's own if only the return type lies between them.
+            found[match.group(1)] = "" if ";" in between or "}" in between else comment
+    return found

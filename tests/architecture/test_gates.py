@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""The gates can fail: each is shown something broken and must say so."""
+
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "abi")]
+
+import check_comments
+import check_headers
+import check_includes
+import check_layout
+import check_symbols
+import headers
+
+
+class Gates(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.include = pathlib.Path(self.folder.name, "include")
+        shutil.copytree(headers.INCLUDE, self.include)
+
+    def change(self, name, old, new):
+        path = self.include / "trireme" / name
+        text = path.read_text()
+        self.assertIn(old, text)
+        path.write_text(text.replace(old, new, 1))
+
+    def layout_differences(self):
+        return check_layout.differences(check_layout.current(), check_layout.current(self.include))
+
+    def test_a_field_put_in_the_middle_is_noticed(self):
+        self.assertEqual(self.layout_differences(), [])
+        self.change("model_shard.h", "    int32_t          gradients;", "    uint64_t extra;\n    int32_t gradients;")
+        self.assertTrue(self.layout_differences())
+
+    def test_a_renumbered_constant_is_noticed(self):
+        self.change("status.h", "TRIREME_ERROR_TIMEOUT           = -6", "TRIREME_ERROR_TIMEOUT = -60")
+        self.assertTrue(self.layout_differences())
+
+    def test_a_field_at_the_end_must_enter_the_golden_file(self):
+        now = check_layout.current()
+        self.assertTrue(check_layout.differences(now, now + "field trireme_x.new offset 0 size 4\n"))
+
+    def test_a_symbol_that_one_place_lacks_is_noticed(self):
+        self.assertEqual(check_symbols.compare({"a": {"f"}, "b": {"f"}}), [])
+        self.assertEqual(len(check_symbols.compare({"a": {"f", "g"}, "b": {"f"}})), 1)
+
+    def test_a_comment_without_a_slot_is_noticed(self):
+        self.assertEqual(check_comments.check(), [])
+        self.change("log.h", " * @param user_data  Handed to the callback.\n", "")
+        self.change("buffer.h", " * @since 1.0\n", "")
+        self.change("request.h", "Thread safety: any thread, also concurrently.\n * @since", "Thread safety: mostly.\n * @since")
+        self.assertEqual(len(check_comments.check(self.include)), 3)
+
+    def test_a_header_that_needs_another_is_noticed(self):
+        self.change("buffer.h", "#include <trireme/types.h>\n", "")
+        self.change("buffer.h", "#include <trireme/status.h>\n", "")
+        self.assertTrue(check_headers.problems_of(self.include / "trireme/buffer.h", self.include))
+
+    def test_an_include_against_the_stream_is_noticed(self):
+        check = check_includes.problems_of_source
+        self.assertEqual(check("x.cpp", "api", '#include "strategies/model.hpp"'), [])
+        self.assertEqual(len(check("x.cpp", "sharding", '#include "strategies/model.hpp"')), 1)
+        self.assertEqual(len(check("x.cpp", "platform", '#include "api/handles.hpp"')), 1)
+
+    def test_harm_to_the_host_is_noticed(self):
+        check = check_includes.problems_of_source
+        for harm in ("exit(1);", "std::abort();", "std::cout << 1;", 'printf("x");', "signal(1, f);"):
+            self.assertEqual(len(check("x.cpp", "kernels", harm)), 1, harm)
+        for harmless in ("// exit(1)", "group.abort(x);", 'f("exit(1)");', "snprintf(a, 1, b);"):
+            self.assertEqual(check("x.cpp", "kernels", harmless), [], harmless)
+
+
+if __name__ == "__main__":
+    unittest.main()

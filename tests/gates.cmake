@@ -1,0 +1,17 @@
+# Gates: rules of the house as tests.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+function(add_gate name)
+  add_test(NAME gate_${name} COMMAND ${ARGN})
+  set_tests_properties(gate_${name} PROPERTIES LABELS gate TIMEOUT 300)
+endfunction()
+
+add_gate(gates ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/test_gates.py)
+add_gate(includes ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_includes.py)
+add_gate(layout ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/abi/check_layout.py)
+add_gate(comments ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/abi/check_comments.py)
+add_gate(headers ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/abi/check_headers.py)
+add_gate(symbols
+  ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/abi/check_symbols.py $<TARGET_FILE:trireme>)
+if(NOT TRIREME_SANITIZE)  # an installed library with a sanitizer is no package
+  add_gate(package bash ${CMAKE_CURRENT_SOURCE_DIR}/package/check_package.sh ${PROJECT_BINARY_DIR})
+endif()
