@@ -1,0 +1,48 @@
+# Sourced by examples/quickstart.sh and tests/run.sh: finds what they need, and installs what is
+# missing by apt where that is possible, saying so.
+
+say() { printf '%s\n' "$*"; }
+
+# requires PACKAGE...: true if every Debian package is there, or could be installed.
+requires() {
+    local missing=() package
+    for package in "$@"; do
+        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] && return 0
+    if [ "$(id -u)" -ne 0 ]; then
+        say "missing: ${missing[*]} (root could install them: apt-get install ${missing[*]})"
+        return 1
+    fi
+    say "installing: ${missing[*]}"
+    if [ -z "${apt_lists_are_fresh-}" ]; then
+        apt-get update -qq || true
+        apt_lists_are_fresh=1
+    fi
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# What everything is built with. g++, cmake and ninja from other sources than apt do as well.
+requires_build_tools() {
+    local packages=(libuv1-dev pkg-config)
+    command -v g++ >/dev/null || packages+=(g++)
+    command -v cmake >/dev/null || packages+=(cmake)
+    command -v ninja >/dev/null || packages+=(ninja-build)
+    [ ! -f "$root/src/cli/uses-cli11" ] || packages+=(libcli11-dev)
+    requires "${packages[@]}"
+}
+
+# Debian's own Python, for which its numpy and PyTorch are built.
+python=$([ -x /usr/bin/python3 ] && echo /usr/bin/python3 || command -v python3 || true)
+
+# configure_and_build PRESET FOLDER [CMAKE OPTION...]
+configure_and_build() {
+    local preset=$1 folder=$2
+    shift 2
+    if command -v ccache >/dev/null; then
+        set -- -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache "$@"
+    fi
+    (cd "$root" && cmake --preset "$preset" -B "$folder" "$@" >"$folder.configure.log" 2>&1) ||
+        { cat "$folder.configure.log"; return 1; }
+    cmake --build "$folder" >"$folder.build.log" 2>&1 || { tail -n 60 "$folder.build.log"; return 1; }
+}

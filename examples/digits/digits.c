@@ -1,0 +1,327 @@
+/*
+ * digits: several workers train one classifier of handwritten digits, each on its leaves of every batch.
+ *
+ *   $ trireme run --nproc-per-node 4 -- ./example_digits --strategy zero3
+ *   language=c strategy=zero3 ranks=4 mode=processes accuracy=97.21 seconds=0.412 ...
+ *   $ ./example_digits --strategy zero3 --threads 4     the same with ranks as threads
+ *
+ * The trained parameters are the same bits for every strategy and every number of ranks.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <trireme/trireme.h>
+#include <unistd.h>
+
+enum { PIXELS = 64, CLASSES = 10, ROWS = 1797, BATCH = 64, LEAVES = 8, LEAF = BATCH / LEAVES };
+enum { LAYERS = 3, PARAMETERS = 2 * LAYERS, WIDEST = 128, ELEMENTS = 17226 };
+static const int width[LAYERS + 1] = {PIXELS, 128, 64, CLASSES};
+
+/* What the command line says, and what every rank reads and none writes. */
+static struct {
+    trireme_strategy strategy;
+    int threads, passes;
+    const char *data, *out;
+    float images[ROWS][PIXELS];
+    int labels[ROWS], rows;
+} job = {TRIREME_STRATEGY_DATA_PARALLEL, 0, 20, "examples/data/digits.csv.gz", NULL, {{0}}, {0}, 0};
+
+static void check(trireme_status status) {
+    if (status == TRIREME_OK) return;
+    fprintf(stderr, "%s: %s\n", trireme_status_name(status), trireme_last_error());
+    exit(EXIT_FAILURE);
+}
+
+static void fail(const char *message) {
+    fprintf(stderr, "%s\n", message);
+    exit(EXIT_FAILURE);
+}
+
+static void read_data(void) {
+    char command[4096];
+    snprintf(command, sizeof command, "gzip -dc '%s'", job.data);
+    FILE *file = popen(command, "r");
+    if (file == NULL) fail("gzip cannot be run");
+    for (; job.rows < ROWS; ++job.rows) {
+        for (int i = 0; i < PIXELS; ++i) {
+            int pixel = 0;
+            if (fscanf(file, "%d,", &pixel) != 1) goto end;
+            job.images[job.rows][i] = (float)pixel / 16.0f;
+        }
+        if (fscanf(file, "%d", &job.labels[job.rows]) != 1) break;
+    }
+end:
+    if (pclose(file) != 0 || job.rows != ROWS) fail("the data is not the digits file");
+}
+
+static uint64_t next_random(uint64_t *state) { /* splitmix64 */
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static void initial_values(float *values, uint64_t *random) {
+    for (int layer = 0; layer < LAYERS; ++layer) {
+        const double limit = sqrt(6.0 / width[layer]);
+        for (int i = 0; i < width[layer] * width[layer + 1]; ++i) {
+            const double unit = (double)(next_random(random) >> 40) * 0x1p-24;
+            *values++ = (float)((2 * unit - 1) * limit);
+        }
+        for (int i = 0; i < width[layer + 1]; ++i) *values++ = 0;
+    }
+}
+
+/* One layer of one sample: out = bias + in * weight, then ReLU except for the last. */
+static void forward(int layer, const float *weight, const float *bias, const float *in, float *out) {
+    const int columns = width[layer + 1];
+    for (int j = 0; j < columns; ++j) out[j] = bias[j];
+    for (int k = 0; k < width[layer]; ++k)
+        for (int j = 0; j < columns; ++j) out[j] = out[j] + in[k] * weight[k * columns + j];
+    if (layer < LAYERS - 1)
+        for (int j = 0; j < columns; ++j) out[j] = out[j] > 0 ? out[j] : 0;
+}
+
+/* Gradient of the cross-entropy of softmax, as its share of the whole batch. */
+static void output_delta(const float *scores, int label, float *delta) {
+    double largest = scores[0], sum = 0, exponential[CLASSES];
+    for (int c = 1; c < CLASSES; ++c) largest = scores[c] > largest ? scores[c] : largest;
+    for (int c = 0; c < CLASSES; ++c) sum += exponential[c] = exp((double)scores[c] - largest);
+    for (int c = 0; c < CLASSES; ++c)
+        delta[c] = (float)((exponential[c] / sum - (c == label ? 1.0 : 0.0)) * (1.0 / BATCH));
+}
+
+static void parameters_of(trireme_model *model, int layer, const float **weight, const float **bias) {
+    void *data[2];
+    for (int i = 0; i < 2; ++i)
+        check(trireme_model_parameter_data(model, (uint64_t)(2 * layer + i), &data[i], NULL));
+    *weight = data[0];
+    *bias = data[1];
+}
+
+/* One micro-batch: forward and backward of the leaf's samples, a unit gathered only while it is
+ * used. Without samples the rank only takes part in the gathers. */
+static void train_leaf(trireme_model *model, const int *samples) {
+    static _Thread_local float activation[LAYERS + 1][LEAF][WIDEST], delta[2][LEAF][WIDEST];
+    static _Thread_local float gradient[WIDEST * WIDEST];
+    const float *weight, *bias;
+
+    for (int layer = 0; layer < LAYERS; ++layer) {
+        check(trireme_model_gather_unit(model, (uint64_t)layer));
+        parameters_of(model, layer, &weight, &bias);
+        for (int b = 0; samples != NULL && b < LEAF; ++b) {
+            const float *in = layer == 0 ? job.images[samples[b]] : activation[layer][b];
+            forward(layer, weight, bias, in, activation[layer + 1][b]);
+        }
+        check(trireme_model_release_unit(model, (uint64_t)layer));
+    }
+    if (samples != NULL) {
+        check(trireme_model_begin_backward(model, 0));
+        for (int b = 0; b < LEAF; ++b)
+            output_delta(activation[LAYERS][b], job.labels[samples[b]], delta[0][b]);
+    }
+    for (int layer = LAYERS - 1; layer >= 0; --layer) {
+        float(*above)[WIDEST] = delta[(LAYERS - 1 - layer) % 2];
+        float(*below)[WIDEST] = delta[(LAYERS - layer) % 2];
+        const int rows = width[layer], columns = width[layer + 1];
+        check(trireme_model_gather_unit(model, (uint64_t)layer));
+        parameters_of(model, layer, &weight, &bias);
+        if (samples != NULL) {
+            memset(gradient, 0, sizeof gradient);
+            for (int b = 0; b < LEAF; ++b) {
+                const float *in = layer == 0 ? job.images[samples[b]] : activation[layer][b];
+                for (int k = 0; k < rows; ++k)
+                    for (int j = 0; j < columns; ++j) {
+                        float *sum = &gradient[k * columns + j];
+                        *sum = *sum + in[k] * above[b][j];
+                    }
+                for (int k = 0; layer > 0 && k < rows; ++k) {
+                    float sum = 0;
+                    for (int j = 0; j < columns; ++j) sum = sum + above[b][j] * weight[k * columns + j];
+                    below[b][k] = in[k] > 0 ? sum : 0;
+                }
+            }
+            check(trireme_model_gradient_ready(model, (uint64_t)(2 * layer), gradient,
+                                               (uint64_t)(rows * columns), TRIREME_DTYPE_F32));
+            memset(gradient, 0, sizeof gradient);
+            for (int b = 0; b < LEAF; ++b)
+                for (int j = 0; j < columns; ++j) gradient[j] = gradient[j] + above[b][j];
+            check(trireme_model_gradient_ready(model, (uint64_t)(2 * layer + 1), gradient,
+                                               (uint64_t)columns, TRIREME_DTYPE_F32));
+        }
+        check(trireme_model_release_unit(model, (uint64_t)layer));
+    }
+    if (samples != NULL) check(trireme_model_end_backward(model));
+}
+
+static double accuracy(const float *parameters) {
+    int right = 0, all = 0;
+    for (int row = 4; row < ROWS; row += 5, ++all) {
+        float values[LAYERS + 1][WIDEST];
+        const float *next = parameters;
+        for (int layer = 0; layer < LAYERS; ++layer) {
+            const float *bias = next + width[layer] * width[layer + 1];
+            forward(layer, next, bias, layer == 0 ? job.images[row] : values[layer], values[layer + 1]);
+            next = bias + width[layer + 1];
+        }
+        int best = 0;
+        for (int c = 1; c < CLASSES; ++c)
+            if (values[LAYERS][c] > values[LAYERS][best]) best = c;
+        right += best == job.labels[row];
+    }
+    return 100.0 * right / all;
+}
+
+static trireme_model *make_model(trireme_communicator *communicator) {
+    static const char *const unit[LAYERS] = {"layer1", "layer2", "layer3"};
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = job.strategy;
+    options.leaves = LEAVES;
+    options.gradients = TRIREME_GRADIENTS_SUM;
+    trireme_model *model = NULL;
+    check(trireme_model_create(communicator, &options, &model));
+    for (int i = 0; i < PARAMETERS; ++i) {
+        const int layer = i / 2, is_bias = i % 2;
+        const uint64_t shape[2] = {(uint64_t)width[layer], (uint64_t)width[layer + 1]};
+        char name[32];
+        snprintf(name, sizeof name, "%s.%s", unit[layer], is_bias ? "bias" : "weight");
+        trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+        parameter.name = name;
+        parameter.unit = unit[layer];
+        parameter.dtype = TRIREME_DTYPE_F32;
+        parameter.shape = shape + is_bias;
+        parameter.dimensions = is_bias ? 1 : 2;
+        check(trireme_model_add_parameter(model, &parameter, NULL));
+    }
+    check(trireme_model_seal(model));
+    return model;
+}
+
+static void report(trireme_model *model, const char *mode, double seconds, const float *parameters) {
+    trireme_model_info info = TRIREME_MODEL_INFO_INIT;
+    trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
+    check(trireme_model_get_info(model, &info));
+    check(trireme_model_get_memory(model, &memory));
+    printf("language=c strategy=%s ranks=%d mode=%s accuracy=%.2f seconds=%.3f "
+           "parameters=%llu/%llu gradients=%llu/%llu state=%llu/%llu working=%llu/%llu\n",
+           trireme_strategy_name(info.strategy), info.world_size, mode, accuracy(parameters), seconds,
+           (unsigned long long)memory.planned_parameters,
+           (unsigned long long)memory.allocated_parameters,
+           (unsigned long long)memory.planned_gradients,
+           (unsigned long long)memory.allocated_gradients,
+           (unsigned long long)memory.planned_optimizer_state,
+           (unsigned long long)memory.allocated_optimizer_state,
+           (unsigned long long)memory.planned_working,
+           (unsigned long long)memory.allocated_working);
+    if (job.out != NULL) {
+        FILE *file = fopen(job.out, "wb");
+        if (file == NULL || fwrite(parameters, sizeof *parameters, ELEMENTS, file) != ELEMENTS ||
+            fclose(file) != 0)
+            fail("the parameters cannot be written");
+    }
+}
+
+/* Everything one rank does. */
+static void train(trireme_communicator *communicator, const char *mode) {
+    uint64_t random = 2026;
+    float *values = malloc(ELEMENTS * sizeof *values);
+    if (values == NULL) fail("no memory");
+    initial_values(values, &random);
+
+    trireme_model *model = make_model(communicator);
+    check(trireme_model_set_parameters(model, values, ELEMENTS, TRIREME_DTYPE_F32, 0));
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_OPTIMIZER_ADAMW;
+    rule.learning_rate = 0.003;
+    rule.weight_decay = 0.01;
+    rule.max_norm = 1.0;
+    trireme_optimizer *optimizer = NULL;
+    check(trireme_optimizer_create(model, &rule, &optimizer));
+
+    trireme_model_info info = TRIREME_MODEL_INFO_INIT;
+    check(trireme_model_get_info(model, &info));
+    int order[ROWS], rows = 0;
+    for (int row = 0; row < ROWS; ++row)
+        if (row % 5 != 4) order[rows++] = row;
+
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (int pass = 0; pass < job.passes; ++pass) {
+        for (int i = rows - 1; i > 0; --i) {
+            const int j = (int)(next_random(&random) % (uint64_t)(i + 1)), other = order[j];
+            order[j] = order[i];
+            order[i] = other;
+        }
+        for (int step = 0; step < rows / BATCH; ++step) {
+            for (uint32_t i = 0; i < info.micro_batches; ++i) {
+                uint32_t leaf = 0;
+                check(trireme_model_leaf(model, i, &leaf));
+                train_leaf(model, leaf < LEAVES ? &order[step * BATCH + (int)leaf * LEAF] : NULL);
+            }
+            check(trireme_optimizer_step(optimizer));
+        }
+    }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+
+    check(trireme_model_get_parameters(model, values, ELEMENTS, TRIREME_DTYPE_F32));
+    const double seconds = (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    if (info.rank == 0) report(model, mode, seconds, values);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    free(values);
+}
+
+static trireme_communicator *join(const char *rendezvous, int rank, int world_size) {
+    trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+    options.rendezvous = rendezvous;
+    options.rank = rank;
+    options.world_size = world_size;
+    trireme_communicator *communicator = NULL;
+    check(trireme_communicator_create(&options, &communicator));
+    return communicator;
+}
+
+static void *rank_thread(void *rank) {
+    char rendezvous[64];
+    snprintf(rendezvous, sizeof rendezvous, "local://digits-%ld", (long)getpid());
+    trireme_communicator *communicator = join(rendezvous, *(int *)rank, job.threads);
+    train(communicator, "threads");
+    trireme_communicator_destroy(communicator);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i += 2) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (value == NULL) fail("every option takes a value");
+        if (strcmp(argv[i], "--strategy") == 0) check(trireme_strategy_parse(value, &job.strategy));
+        else if (strcmp(argv[i], "--threads") == 0) job.threads = atoi(value);
+        else if (strcmp(argv[i], "--passes") == 0) job.passes = atoi(value);
+        else if (strcmp(argv[i], "--data") == 0) job.data = value;
+        else if (strcmp(argv[i], "--out") == 0) job.out = value;
+        else fail("options: --strategy --threads --passes --data --out");
+    }
+    read_data();
+
+    enum { MOST_THREADS = 64 };
+    if (job.threads < 0 || job.threads > MOST_THREADS) fail("--threads takes 1 to 64");
+    if (job.threads > 0) {
+        pthread_t threads[MOST_THREADS];
+        int ranks[MOST_THREADS];
+        for (int rank = 0; rank < job.threads; ++rank) {
+            ranks[rank] = rank;
+            if (pthread_create(&threads[rank], NULL, rank_thread, &ranks[rank]) != 0) fail("no thread");
+        }
+        for (int rank = 0; rank < job.threads; ++rank) pthread_join(threads[rank], NULL);
+        return 0;
+    }
+    const int launched = getenv("RANK") != NULL;
+    trireme_communicator *communicator =
+        launched ? join("env://", 0, 0) : join("local://digits", 0, 1);
+    train(communicator, launched ? "processes" : "alone");
+    trireme_communicator_destroy(communicator);
+    return 0;
+}
