@@ -1,0 +1,218 @@
+#include "backends/local/group.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "platform/futex.hpp"
+
+namespace trireme::local {
+namespace {
+
+// Longest sleep at one go: the caller's loop looks at the clock of the system table again.
+constexpr std::uint64_t kLongestSleep = 200'000'000;
+
+template <std::size_t N>
+void put_text(char (&field)[N], const std::string& text) {
+  const std::size_t length = std::min(text.size(), N - 1);
+  std::memcpy(field, text.data(), length);
+  std::memset(field + length, 0, N - length);
+}
+
+// The field is a peer's: it may lack its final 0.
+template <std::size_t N>
+std::string take_text(const char (&field)[N]) {
+  std::string text(field, strnlen(field, N - 1));
+  for (char& character : text) {
+    if (static_cast<unsigned char>(character) < 0x20) character = '?';
+  }
+  return text;
+}
+
+FailureRecord to_record(const Status& status, int world_size) {
+  FailureRecord record{};
+  record.code = status.code() == TRIREME_OK ? TRIREME_ERROR_INTERNAL : status.code();
+  put_text(record.text, status.message());
+  if (const FailureDetails* const details = status.details()) {
+    record.system_error = details->system_error;
+    record.sequence = details->sequence;
+    put_text(record.operation, details->operation);
+    for (const std::int32_t rank : details->blamed) {
+      if (rank < 0 || rank >= world_size) continue;
+      record.blamed[rank / 64] |= 1ull << (rank % 64);
+    }
+  }
+  return record;
+}
+
+}  // namespace
+
+Group::Group(int rank, int world_size, std::string name, bool processes)
+    : rank_(rank),
+      world_size_(world_size),
+      name_(std::move(name)),
+      processes_(processes),
+      // With more ranks than CPUs a spinning rank only keeps its peers from running.
+      spins_(world_size > available_cpus() ? 0 : 300) {
+  // Far from the count of the segment's bell, which activity() changes to when the segment comes.
+  private_bell_.events.store(1u << 31, std::memory_order_relaxed);
+}
+
+void Group::attach(const Segment& segment, std::shared_ptr<void> owner) {
+  attached_ = std::make_unique<Segment>(segment);
+  owner_ = std::move(owner);
+  segment_.store(attached_.get(), std::memory_order_seq_cst);
+  // A failure from before the segment came is told in it, too.
+  bool recorded = false;
+  {
+    const std::lock_guard lock(mutex_);
+    recorded = recorded_;
+    if (recorded) segment.record(rank_) = own_record_;
+  }
+  if (recorded) {
+    std::uint32_t none = 0;
+    segment.header().first_failure.compare_exchange_strong(
+        none, static_cast<std::uint32_t>(rank_) + 1, std::memory_order_seq_cst);
+  }
+  wake_everybody();
+}
+
+bool Group::left(int rank) const {
+  const Segment* const shared = segment();
+  return shared != nullptr && shared->member(rank).left.load(std::memory_order_acquire) != 0;
+}
+
+std::string Group::last_call(int rank) const {
+  const Segment* const shared = segment();
+  if (shared == nullptr) return "";
+  const std::uint64_t call = shared->member(rank).last_call.load(std::memory_order_relaxed);
+  if (call == 0) return "";
+  return std::string(operation_name(static_cast<OperationKind>(call >> 56))) + ", sequence " +
+         std::to_string(call & ((1ull << 56) - 1));
+}
+
+void Group::fail(const Status& status) noexcept {
+  try {
+    const Segment* shared = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (recorded_) return;
+      own_record_ = to_record(status, world_size_);
+      recorded_ = true;
+      shared = segment();
+      if (shared != nullptr) shared->record(rank_) = own_record_;
+    }
+    if (shared != nullptr) {
+      std::uint32_t none = 0;
+      shared->header().first_failure.compare_exchange_strong(
+          none, static_cast<std::uint32_t>(rank_) + 1, std::memory_order_seq_cst);
+    }
+    failed_here_.store(true, std::memory_order_seq_cst);
+    wake_everybody();
+    if (listener_) listener_();
+  } catch (...) {  // a mutex or memory: the flag alone still ends every wait of this rank
+    failed_here_.store(true, std::memory_order_seq_cst);
+    wake_everybody();
+  }
+}
+
+Status Group::failure(const char* operation, std::uint64_t sequence) const {
+  if (!failed()) return Status::success();
+  FailureRecord record;
+  const std::lock_guard lock(mutex_);
+  const Segment* const shared = segment();
+  const std::uint32_t first =
+      shared == nullptr ? 0 : shared->header().first_failure.load(std::memory_order_acquire);
+  if (first > 0 && first <= static_cast<std::uint32_t>(world_size_)) {
+    record = shared->record(static_cast<int>(first) - 1);
+  } else if (recorded_) {
+    record = own_record_;
+  } else {
+    return Status::failure(TRIREME_ERROR_CORRUPT,
+                           "the failure record of \"" + name_ + "\" names no rank");
+  }
+  if (met_by_.empty() && operation != nullptr) {
+    met_by_ = operation;
+    met_at_ = sequence;
+  }
+  FailureDetails details;
+  details.communicator = name_;
+  details.system_error = record.system_error;
+  details.operation = take_text(record.operation);
+  details.sequence = record.sequence;
+  if (details.operation.empty()) {
+    details.operation = met_by_;
+    details.sequence = met_at_;
+  }
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if ((record.blamed[rank / 64] >> (rank % 64) & 1) != 0) details.blamed.push_back(rank);
+  }
+  std::string text = take_text(record.text);
+  if (!details.operation.empty()) {
+    text += " during " + details.operation;
+    if (details.sequence != 0) text += ", sequence " + std::to_string(details.sequence);
+    text += " of \"" + name_ + "\"";
+  } else {
+    text += " in \"" + name_ + "\"";
+  }
+  const bool known = record.code < 0 && record.code >= TRIREME_ERROR_INTERNAL;
+  return Status::failure(known ? record.code : TRIREME_ERROR_CORRUPT, std::move(text))
+      .with_details(std::move(details));
+}
+
+FailureRecord Group::own_record() const {
+  const std::lock_guard lock(mutex_);
+  return own_record_;
+}
+
+void Group::ring(Bell& bell) const noexcept {
+  bell.events.fetch_add(1, std::memory_order_seq_cst);
+  if (bell.sleepers.load(std::memory_order_seq_cst) != 0) {
+    futex_wake_all(bell.events, processes_ && &bell != &private_bell_);
+  }
+}
+
+void Group::sleep(Bell& bell, std::uint32_t seen, Deadline deadline) const noexcept {
+  bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  if (bell.events.load(std::memory_order_seq_cst) == seen) {
+    futex_wait(bell.events, seen, std::min(deadline.remaining_ns(), kLongestSleep),
+               processes_ && &bell != &private_bell_);
+  }
+  bell.sleepers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Group::ring_member(int rank) const noexcept {
+  if (const Segment* const shared = segment()) ring(shared->member(rank).message_bell);
+}
+
+std::uint32_t Group::activity() const noexcept {
+  const Segment* const shared = segment();
+  const Bell& bell = shared == nullptr ? private_bell_ : shared->member(rank_).message_bell;
+  return bell.events.load(std::memory_order_seq_cst);
+}
+
+void Group::wait_activity(std::uint32_t seen, Deadline deadline) noexcept {
+  while (activity() == seen && !failed() && !deadline.passed()) {
+    const Segment* const shared = segment();
+    sleep(shared == nullptr ? private_bell_ : shared->member(rank_).message_bell, seen, deadline);
+  }
+}
+
+void Group::wake_waiters() noexcept {
+  ring(private_bell_);
+  ring_member(rank_);
+}
+
+void Group::wake_everybody() noexcept {
+  ring(private_bell_);
+  const Segment* const shared = segment();
+  if (shared == nullptr) return;
+  ring(shared->header().join_bell);
+  for (int rank = 0; rank < world_size_; ++rank) {
+    ring(shared->member(rank).message_bell);
+    for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+      ring(shared->lane(channel, rank).bell);
+    }
+  }
+}
+
+}  // namespace trireme::local

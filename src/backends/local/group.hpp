@@ -1,0 +1,109 @@
+// Group: one rank's view of the control segment: who is there, who has left, what has failed, and how to wait.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "backends/local/segment.hpp"
+#include "platform/clock.hpp"
+#include "platform/status.hpp"
+
+namespace trireme::local {
+
+class Group {
+ public:
+  Group(int rank, int world_size, std::string name, bool processes);
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  const std::string& name() const { return name_; }
+  bool processes() const { return processes_; }
+
+  // The segment, or null as long as rank 0 has not passed it (processes only). Once there, it stays.
+  const Segment* segment() const { return segment_.load(std::memory_order_acquire); }
+  // `owner` keeps the mapping alive.
+  void attach(const Segment& segment, std::shared_ptr<void> owner);
+
+  // Whether this rank has left the group in order. A rank that was lost is a failure of the group instead.
+  bool left(int rank) const;
+  // What a rank called last: "all_reduce, sequence 17", or "" if nothing yet.
+  std::string last_call(int rank) const;
+
+  // --- failure: the first one wins, on all ranks ---
+
+  bool failed() const noexcept {
+    if (failed_here_.load(std::memory_order_acquire)) return true;
+    const Segment* const shared = segment();
+    return shared != nullptr && shared->header().first_failure.load(std::memory_order_seq_cst) != 0;
+  }
+  // Tells all ranks and wakes everybody. Details of the status (operation, sequence, blamed, system_error) are passed on. Any
+  // thread, any time.
+  void fail(const Status& status) noexcept;
+  // The failure, with its details, or success. The first operation that meets a failure of no operation (a lost peer) gives it
+  // its name; without arguments nothing is added.
+  Status failure(const char* operation = nullptr, std::uint64_t sequence = 0) const;
+  // Called once, after a failure of this rank was recorded: takes the news to peers that share no segment yet.
+  void on_failure(std::function<void()> listener) { listener_ = std::move(listener); }
+  FailureRecord own_record() const;  // valid once failed() by fail() of this rank
+
+  // --- waiting ---
+
+  // Changes `bell`, and wakes who sleeps on it.
+  void ring(Bell& bell) const noexcept;
+  // Sleeps until bell.events is not `seen` any more or the deadline passes, but not long: call it in a loop.
+  void sleep(Bell& bell, std::uint32_t seen, Deadline deadline) const noexcept;
+  int spins() const { return spins_; }  // how often to look before sleeping
+  // The bell of this process alone: joining, and arrival of buffers.
+  Bell& private_bell() { return private_bell_; }
+
+  // --- for messages ---
+
+  // Rings the message bell of a peer, or of this rank. Does nothing before the segment is there.
+  void ring_member(int rank) const noexcept;
+  std::uint32_t activity() const noexcept;
+  void wait_activity(std::uint32_t seen, Deadline deadline) noexcept;
+  void wake_waiters() noexcept;
+
+  void count_traffic(std::uint64_t sent, std::uint64_t received) noexcept {
+    bytes_sent_.fetch_add(sent, std::memory_order_relaxed);
+    bytes_received_.fetch_add(received, std::memory_order_relaxed);
+  }
+  TrafficCounters traffic() const noexcept {
+    return {bytes_sent_.load(std::memory_order_relaxed),
+            bytes_received_.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  void wake_everybody() noexcept;
+
+  const int rank_;
+  const int world_size_;
+  const std::string name_;
+  const bool processes_;
+  const int spins_;
+
+  std::atomic<const Segment*> segment_{nullptr};
+  std::unique_ptr<Segment> attached_;
+  std::shared_ptr<void> owner_;
+
+  mutable std::mutex mutex_;  // guards the four below; never held across a wait
+  bool recorded_ = false;     // own_record_ is written
+  FailureRecord own_record_{};
+  mutable std::string met_by_;  // first operation that met the failure
+  mutable std::uint64_t met_at_ = 0;
+
+  std::atomic<bool> failed_here_{false};
+  std::function<void()> listener_;
+
+  mutable Bell private_bell_{};
+  std::atomic<std::uint64_t> bytes_sent_{0};
+  std::atomic<std::uint64_t> bytes_received_{0};
+};
+
+}  // namespace trireme::local

@@ -1,0 +1,162 @@
+// The control segment: what the ranks of one host share. One per group; a memfd that every process maps, or
+// plain memory between threads. Zeroed at birth, and zero is a valid state of everything in it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "backends/backend.hpp"
+
+namespace trireme::local {
+
+// Raised whenever the layout or the meaning of a field changes; processes compare it when they meet.
+constexpr std::uint32_t kLayoutVersion = 1;
+
+constexpr int kMaxRanks = 256;
+constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
+constexpr std::uint64_t kLine = 128;          // cache lines come in pairs
+
+// A word to sleep on. Whoever changed something rings; whoever waits reads `events`, looks at what it waits for, and
+// sleeps while `events` is what it was.
+struct alignas(kLine) Bell {
+  std::atomic<std::uint32_t> events;
+  std::atomic<std::uint32_t> sleepers;  // too high after a sleeper was killed: costs a system call
+};
+
+// What a rank wants to do, as its peers compare it.
+struct Fingerprint {
+  std::uint64_t sequence;
+  std::uint64_t count;
+  std::uint64_t counts_hash;
+  std::uint64_t agreement;
+  std::uint64_t scale_bits;
+  std::uint32_t kind;
+  std::int32_t dtype;
+  std::int32_t reduction;
+  std::int32_t root;
+  char agreement_name[48];
+};
+
+// Where memory lies that peers shall read.
+enum class Place : std::uint32_t { none = 0, staged, shared, address };
+struct Location {
+  Place place;
+  std::uint32_t reserved;
+  std::uint64_t id;      // shared: number of the buffer at its owner
+  std::uint64_t offset;  // shared: from the buffer's begin; address: the address
+};
+
+// One collective of one rank. Its payload follows it when it is small.
+struct alignas(kLine) Slot {
+  Fingerprint fingerprint;
+  Location send;
+  Location receive;
+  alignas(kLine) std::byte payload[kInlineBytes];
+};
+
+// One rank in one channel. Two slots, used in turn: a rank fills the one of operation s + 2 only after operation s + 1, for
+// which every peer has published, and a peer publishes s + 1 only when it reads nothing of s any more.
+struct alignas(kLine) Lane {
+  Bell bell;                             // rung by the owner after each step, and by a failure
+  std::atomic<std::uint64_t> position;  // steps this rank has taken in this channel; only grows
+  alignas(kLine) std::atomic<std::uint32_t> reading;  // 1 while the owner reads memory of peers
+  Slot slots[2];
+};
+
+// One rank.
+struct alignas(kLine) Member {
+  Bell message_bell;  // rung by peers that put something into a ring of this rank, and by a failure
+  std::atomic<std::uint32_t> joined;
+  std::atomic<std::uint32_t> left;
+  std::atomic<std::uint64_t> last_call;  // pack_call() of what it called last, for the message when it is lost
+};
+
+// The failure as one rank saw it. Written once, whole, before Header::first_failure names it.
+struct alignas(kLine) FailureRecord {
+  std::int32_t code;
+  std::int32_t system_error;
+  std::uint64_t sequence;
+  std::uint64_t blamed[kMaxRanks / 64];  // bit r: rank r
+  char operation[32];
+  char text[512];
+};
+
+struct alignas(kLine) Header {
+  std::atomic<std::uint32_t> first_failure;  // 1 + the rank whose record counts; 0: all is well
+  Bell join_bell;                            // threads: rung by each one that joins or leaves
+};
+
+// Where things lie; a pure function of the world size, so nothing in the segment has to be believed.
+struct Layout {
+  explicit Layout(int world_size_in, bool staging) : world_size(world_size_in) {
+    const auto n = static_cast<std::uint64_t>(world_size);
+    ring_bytes = clamp((16u << 20) / (n * n), 4u << 10, 64u << 10);
+    stage_bytes = staging ? clamp((64u << 20) / (2 * n), 64u << 10, 256u << 10) : 0;
+    std::uint64_t end = round_up(sizeof(Header));
+    const auto take = [&end](std::uint64_t bytes) {
+      const std::uint64_t begin = end;
+      end += round_up(bytes);
+      return begin;
+    };
+    members = take(n * sizeof(Member));
+    records = take(n * sizeof(FailureRecord));
+    lanes = take(n * kChannels * sizeof(Lane));
+    rings = take(n * n * ring_bytes);
+    stages = take(n * 2 * stage_bytes);
+    total_bytes = end;
+  }
+
+  int world_size;
+  std::uint64_t ring_bytes;   // one message ring: a multiple of 4096
+  std::uint64_t stage_bytes;  // one of a rank's two staging chunks: a multiple of 4096
+  std::uint64_t members, records, lanes, rings, stages;  // offsets
+  std::uint64_t total_bytes;
+
+ private:
+  static constexpr std::uint64_t kPage = 4096;
+  static std::uint64_t round_up(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+  static std::uint64_t clamp(std::uint64_t bytes, std::uint64_t low, std::uint64_t high) {
+    const std::uint64_t pages = bytes / kPage * kPage;
+    return pages < low ? low : pages > high ? high : pages;
+  }
+};
+
+// A mapped segment, by address.
+class Segment {
+ public:
+  Segment(void* base, const Layout& layout) : base_(static_cast<std::byte*>(base)), layout_(layout) {}
+
+  const Layout& layout() const { return layout_; }
+  void* base() const { return base_; }
+  Header& header() const { return *reinterpret_cast<Header*>(base_); }
+  Member& member(int rank) const {
+    return reinterpret_cast<Member*>(base_ + layout_.members)[rank];
+  }
+  FailureRecord& record(int rank) const {
+    return reinterpret_cast<FailureRecord*>(base_ + layout_.records)[rank];
+  }
+  Lane& lane(std::uint32_t channel, int rank) const {
+    return reinterpret_cast<Lane*>(base_ + layout_.lanes)[channel * static_cast<unsigned>(layout_.world_size) +
+                                                          static_cast<unsigned>(rank)];
+  }
+  // The message ring that `from` fills and `to` empties.
+  std::byte* ring(int from, int to) const {
+    const auto index = static_cast<std::uint64_t>(from) * static_cast<unsigned>(layout_.world_size) +
+                       static_cast<std::uint64_t>(to);
+    return base_ + layout_.rings + index * layout_.ring_bytes;
+  }
+  std::byte* stage(int rank, std::uint64_t parity) const {
+    return base_ + layout_.stages + (static_cast<std::uint64_t>(rank) * 2 + parity) * layout_.stage_bytes;
+  }
+
+ private:
+  std::byte* base_;
+  Layout layout_;
+};
+
+inline std::uint64_t pack_call(OperationKind kind, std::uint64_t sequence) {
+  return static_cast<std::uint64_t>(kind) << 56 | (sequence & ((1ull << 56) - 1));
+}
+
+}  // namespace trireme::local

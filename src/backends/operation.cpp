@@ -1,0 +1,21 @@
+#include "backends/backend.hpp"
+
+namespace trireme {
+
+const char* operation_name(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::all_reduce: return "all_reduce";
+    case OperationKind::reduce_scatter: return "reduce_scatter";
+    case OperationKind::reduce_scatter_v: return "reduce_scatter_v";
+    case OperationKind::all_gather: return "all_gather";
+    case OperationKind::all_gather_v: return "all_gather_v";
+    case OperationKind::broadcast: return "broadcast";
+    case OperationKind::barrier: return "barrier";
+    case OperationKind::send: return "send";
+    case OperationKind::receive: return "receive";
+    case OperationKind::fold: return "fold";
+  }
+  return "unknown";  // a number out of a peer's memory
+}
+
+}  // namespace trireme
