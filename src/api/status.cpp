@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "api/boundary.hpp"
+#include "platform/names.hpp"
 
 namespace trireme::api {
 namespace {
@@ -68,27 +69,7 @@ constexpr std::uint32_t kErrorInfoSize10 = 184;
 static_assert(sizeof(trireme_error_info) == kErrorInfoSize10);
 }  // namespace
 
-const char* trireme_status_name(trireme_status status) {
-  switch (status) {
-    case TRIREME_OK: return "OK";
-    case TRIREME_ERROR_INVALID_ARGUMENT: return "INVALID_ARGUMENT";
-    case TRIREME_ERROR_INVALID_HANDLE: return "INVALID_HANDLE";
-    case TRIREME_ERROR_INVALID_STATE: return "INVALID_STATE";
-    case TRIREME_ERROR_UNSUPPORTED: return "UNSUPPORTED";
-    case TRIREME_ERROR_OUT_OF_MEMORY: return "OUT_OF_MEMORY";
-    case TRIREME_ERROR_TIMEOUT: return "TIMEOUT";
-    case TRIREME_ERROR_ABORTED: return "ABORTED";
-    case TRIREME_ERROR_PEER_LOST: return "PEER_LOST";
-    case TRIREME_ERROR_MISMATCH: return "MISMATCH";
-    case TRIREME_ERROR_CORRUPT: return "CORRUPT";
-    case TRIREME_ERROR_AUTHENTICATION: return "AUTHENTICATION";
-    case TRIREME_ERROR_SYSTEM: return "SYSTEM";
-    case TRIREME_ERROR_CALLBACK: return "CALLBACK";
-    case TRIREME_ERROR_CANCELLED: return "CANCELLED";
-    case TRIREME_ERROR_INTERNAL: return "INTERNAL";
-    default: return "UNKNOWN";
-  }
-}
+const char* trireme_status_name(trireme_status status) { return status_name(status); }
 
 const char* trireme_last_error() { return api::t_message; }
 

@@ -1,0 +1,39 @@
+#include "platform/thread.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <memory>
+
+namespace trireme {
+namespace {
+
+void* thread_main(void* argument) noexcept {
+  const std::unique_ptr<std::function<void()>> body(static_cast<std::function<void()>*>(argument));
+  (*body)();
+  return nullptr;
+}
+
+}  // namespace
+
+Status start_thread(std::function<void()> body) {
+  auto owned = std::make_unique<std::function<void()>>(std::move(body));
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_attr_t attributes;
+  int error_number = pthread_attr_init(&attributes);
+  if (error_number != 0) return Status::system(error_number, "a thread of the library");
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  // The new thread inherits the mask, so no signal can reach it even at its first instruction.
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  error_number = pthread_create(&thread, &attributes, thread_main, owned.get());
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (error_number != 0) return Status::system(error_number, "a thread of the library");
+  static_cast<void>(owned.release());
+  return Status::success();
+}
+
+}  // namespace trireme
