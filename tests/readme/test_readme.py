@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Compiles and runs the programs that README.md shows; each must print the sum of four ranks.
+
+Needs TRIREME_LIBRARY, the path of libtrireme.so.1. Last line: "N passed, N failed, N skipped".
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIBRARY = pathlib.Path(os.environ["TRIREME_LIBRARY"])
+WANT = [f"rank {rank}: 6" for rank in range(4)]
+ENVIRONMENT = dict(os.environ, LD_LIBRARY_PATH=str(LIBRARY.parent), TRIREME_LIB_DIR=str(LIBRARY.parent))
+
+
+def blocks():
+    """{language: its program} of the README's first block in each language."""
+    found = {}
+    for language, text in re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.S | re.M):
+        found.setdefault(language, text)
+    return found
+
+
+def run(*command, **more):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600, env=ENVIRONMENT, **more)
+    if done.returncode != 0:
+        raise RuntimeError(f"{command[0]} ended with {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def run_c(text, folder):
+    (folder / "readme.c").write_text(text)
+    run("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{ROOT}/include", folder / "readme.c", LIBRARY, "-o", folder / "readme")
+    return run(folder / "readme")
+
+
+def run_python(text, folder):
+    (folder / "readme.py").write_text(text)
+    ENVIRONMENT["PYTHONPATH"] = str(ROOT / "bindings/python")
+    return run(sys.executable, folder / "readme.py")
+
+
+def run_csharp(text, folder):
+    (folder / "readme.cs").write_text(text)
+    run("bash", ROOT / "bindings/dotnet/build.sh", folder)
+    run("mcs", "-langversion:7.2", "-out:readme.exe", "-r:Trireme.dll", "-r:System.Memory.dll" if (folder / "System.Memory.dll").exists() else "-r:System.Core.dll", "readme.cs", cwd=folder)
+    return run("mono", folder / "readme.exe")
+
+
+def run_rust(text, folder):
+    (folder / "src").mkdir()
+    (folder / "src/main.rs").write_text(text)
+    (folder / "Cargo.toml").write_text(
+        '[package]\nname = "readme"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\n'
+        f'trireme = {{ path = "{ROOT}/bindings/rust/trireme" }}\n[workspace]\n'
+    )
+    ENVIRONMENT["CARGO_TARGET_DIR"] = str(folder / "target")
+    return run("cargo", "run", "-q", "--offline", cwd=folder)
+
+
+LANGUAGES = {
+    "c": (run_c, "cc"),
+    "python": (run_python, "cc"),
+    "csharp": (run_csharp, "mcs"),
+    "rust": (run_rust, "cargo"),
+}
+
+
+def main():
+    passed = failed = skipped = 0
+    programs = blocks()
+    for language, (runner, tool) in LANGUAGES.items():
+        if shutil.which(tool) is None:
+            print(f"skipped: README's {language} program: {tool} is not installed")
+            skipped += 1
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                lines = sorted(runner(programs[language], pathlib.Path(folder)).splitlines())
+                if lines != WANT:
+                    raise RuntimeError(f"printed {lines}")
+                passed += 1
+            except (RuntimeError, KeyError, subprocess.TimeoutExpired) as problem:
+                print(f"FAILED: README's {language} program: {problem}")
+                failed += 1
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
