@@ -1,0 +1,16 @@
+// The loops for AVX2. No FMA: see loops.inc.
+#include "kernels/loops_headers.hpp"
+
+#if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#else
+#pragma GCC target("avx2")
+#endif
+#define TRIREME_LEVEL avx2
+#define TRIREME_LEVEL_BYTES 32
+#include "kernels/loops.inc"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif

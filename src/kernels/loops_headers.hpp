@@ -1,0 +1,21 @@
+// What loops.inc includes, apart, because it must come before the choice of instructions: code of
+// these headers is shared with the rest of the library and must run on every machine.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/vector.hpp"
+
+#if defined(__clang__)
+#define TRIREME_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define TRIREME_INDEPENDENT _Pragma("GCC ivdep")
+#endif

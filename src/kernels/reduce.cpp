@@ -1,0 +1,117 @@
+#include "kernels/reduce.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "kernels/vector.hpp"
+
+namespace trireme::kernels {
+
+namespace {
+
+constexpr std::uint64_t kStreamBlock = 16384;  // stays in the first cache
+constexpr std::uint32_t kMostStreamedSources = 16;
+
+std::uint64_t element_size(trireme_dtype dtype) {
+  switch (dtype) {
+    case TRIREME_DTYPE_I64:
+    case TRIREME_DTYPE_U64:
+    case TRIREME_DTYPE_F64: return 8;
+    case TRIREME_DTYPE_I32:
+    case TRIREME_DTYPE_U32:
+    case TRIREME_DTYPE_F32: return 4;
+    case TRIREME_DTYPE_I16:
+    case TRIREME_DTYPE_U16:
+    case TRIREME_DTYPE_F16:
+    case TRIREME_DTYPE_BF16: return 2;
+    default: return 1;
+  }
+}
+
+constinit std::atomic<std::uint64_t> forced_streaming_bytes{0};
+
+// From this size on a result does not stay in the caches until somebody reads it, and storing past
+// them saves reading the old contents first.
+std::uint64_t streaming_bytes() {
+  static const std::uint64_t bytes = [] {
+    constexpr std::uint64_t kUnknown = 32u << 20;
+    long cache = 0;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return (cache > 0 ? static_cast<std::uint64_t>(cache) : kUnknown) / 2;
+  }();
+  const std::uint64_t forced = forced_streaming_bytes.load(std::memory_order_relaxed);
+  return forced != 0 ? forced : bytes;
+}
+
+}  // namespace
+
+void force_streaming_bytes(std::uint64_t bytes) {
+  forced_streaming_bytes.store(bytes, std::memory_order_relaxed);
+}
+
+bool reduction_supported(trireme_dtype dtype, trireme_reduction reduction) {
+  return dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_BYTES && reduction >= TRIREME_SUM &&
+         reduction <= TRIREME_SCALED_SUM && scalar::loops.reduce[dtype][reduction] != nullptr;
+}
+
+void reduce(trireme_dtype dtype, trireme_reduction reduction, void* destination,
+            const void* const* sources, std::uint32_t source_count, std::uint64_t count,
+            std::uint32_t divisor, double scale) {
+  if (count == 0) return;
+  const Loops& all = loops();
+  const ReduceLoop loop = all.reduce[dtype][reduction];
+  const double factor = reduction == TRIREME_AVERAGE      ? static_cast<double>(divisor)
+                        : reduction == TRIREME_SCALED_SUM ? scale
+                                                          : 1;
+  const std::uint64_t size = element_size(dtype);
+  // In place the old contents are read anyway.
+  bool stream = count >= streaming_bytes() / size && source_count <= kMostStreamedSources;
+  for (std::uint32_t k = 0; stream && k < source_count; ++k) stream = sources[k] != destination;
+  if (!stream) return loop(destination, sources, source_count, count, factor);
+
+  alignas(64) unsigned char block[kStreamBlock];
+  const void* shifted[kMostStreamedSources];
+  const std::uint64_t length = kStreamBlock / size;
+  for (std::uint64_t first = 0; first < count; first += length) {
+    const std::uint64_t here = count - first < length ? count - first : length;
+    for (std::uint32_t k = 0; k < source_count; ++k) {
+      shifted[k] = static_cast<const unsigned char*>(sources[k]) + first * size;
+    }
+    loop(block, shifted, source_count, here, factor);
+    all.stream(static_cast<unsigned char*>(destination) + first * size, block, here * size);
+  }
+}
+
+void add(trireme_dtype dtype, void* destination, const void* source, std::uint64_t count) {
+  const void* sources[] = {destination, source};
+  reduce(dtype, TRIREME_SUM, destination, sources, 2, count, 1, 1);
+}
+
+void scale(trireme_dtype dtype, void* destination, double factor, std::uint64_t count) {
+  const void* sources[] = {destination};
+  reduce(dtype, TRIREME_SCALED_SUM, destination, sources, 1, count, 1, factor);
+}
+
+void copy(void* destination, const void* source, std::uint64_t bytes) {
+  if (bytes == 0 || destination == source) return;
+  if (bytes < streaming_bytes()) {
+    std::memcpy(destination, source, bytes);
+  } else {
+    loops().stream(destination, source, bytes);
+  }
+}
+
+const char* vector_instructions() {
+  switch (vector_level()) {
+    case VectorLevel::avx512: return "avx512";
+    case VectorLevel::avx2: return "avx2";
+    case VectorLevel::scalar: break;
+  }
+  return "scalar";
+}
+
+}  // namespace trireme::kernels

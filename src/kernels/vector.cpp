@@ -1,0 +1,60 @@
+#include "kernels/vector.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+namespace trireme::kernels {
+
+namespace {
+
+VectorLevel machine_level() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    return VectorLevel::avx512;
+  }
+  if (__builtin_cpu_supports("avx2")) return VectorLevel::avx2;
+#endif
+  return VectorLevel::scalar;
+}
+
+VectorLevel find_level() {
+  const VectorLevel machine = machine_level();
+  const char* asked = std::getenv("TRIREME_VECTOR");
+  if (asked == nullptr) return machine;
+  if (std::strcmp(asked, "scalar") == 0) return VectorLevel::scalar;
+  if (std::strcmp(asked, "avx2") == 0 && machine == VectorLevel::avx512) return VectorLevel::avx2;
+  return machine;
+}
+
+constinit std::atomic<int> forced{-1};
+
+}  // namespace
+
+VectorLevel best_vector_level() {
+  static const VectorLevel level = find_level();
+  return level;
+}
+
+VectorLevel vector_level() {
+  const int level = forced.load(std::memory_order_relaxed);
+  return level < 0 ? best_vector_level() : static_cast<VectorLevel>(level);
+}
+
+void force_vector_level(VectorLevel level) {
+  forced.store(static_cast<int>(level), std::memory_order_relaxed);
+}
+
+const Loops& loops() {
+#if defined(__x86_64__)
+  switch (vector_level()) {
+    case VectorLevel::avx512: return avx512::loops;
+    case VectorLevel::avx2: return avx2::loops;
+    case VectorLevel::scalar: break;
+  }
+#endif
+  return scalar::loops;
+}
+
+}  // namespace trireme::kernels

@@ -1,0 +1,67 @@
+// Which vector instructions the loops use, and the tables of loops compiled for each.
+#pragma once
+
+#include <trireme/types.h>
+
+#include <cstdint>
+
+namespace trireme::kernels {
+
+enum class VectorLevel { scalar, avx2, avx512 };
+
+// The most this machine runs, or less if TRIREME_VECTOR=avx2|scalar asks for less.
+VectorLevel best_vector_level();
+VectorLevel vector_level();
+// For tests: what vector_level() answers from now on. Must not be above best_vector_level().
+void force_vector_level(VectorLevel level);
+
+// For tests: results of this size and more are stored past the caches; 0 for the machine's own.
+void force_streaming_bytes(std::uint64_t bytes);
+
+// factor: divisor of AVERAGE, scale of SCALED_SUM, else unused.
+using ReduceLoop = void (*)(void* destination, const void* const* sources,
+                            std::uint32_t source_count, std::uint64_t count, double factor);
+
+// The hyper-parameters of one step, already combined in f64; a loop rounds them to its own type.
+struct UpdateFactors {
+  double gradient_scale, learning_rate, momentum, weight_decay;
+  double beta1, rest1, beta2, rest2;  // rest = 1 - beta
+  double step_size;                   // learning rate / (1 - beta1^t)
+  double root2;                       // sqrt(1 - beta2^t)
+  double epsilon;
+  double decoupled;  // learning rate * weight decay
+};
+
+enum class UpdateKind { sgd, momentum_first, momentum, nesterov_first, nesterov, adam, adamw };
+constexpr int kUpdateKinds = 7;
+
+using UpdateLoop = void (*)(void* parameters, const void* gradients, void* state0, void* state1,
+                            std::uint64_t count, const UpdateFactors& factors);
+
+// Adds 8 * 3 partial sums of the squares to `partial`, whose total is exact; false, with nothing
+// of meaning written, if the values do not lie in the range where that works. count <= 8192.
+constexpr int kSquarePartials = 24;
+constexpr std::uint64_t kSquareBlock = 8192;
+using SquareLoop = bool (*)(const void* values, std::uint64_t count, double* partial);
+
+struct Loops {
+  ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1][TRIREME_SCALED_SUM + 1];  // null: unsupported
+  UpdateLoop update[2][kUpdateKinds][2];                               // [f64][kind][weight decay]
+  SquareLoop squares[2];                                               // [f64]
+  // memcpy past the caches; ends with the fence that makes the stores visible in order.
+  void (*stream)(void* destination, const void* source, std::uint64_t bytes);
+};
+
+namespace scalar {
+extern const Loops loops;
+}
+namespace avx2 {
+extern const Loops loops;
+}
+namespace avx512 {
+extern const Loops loops;
+}
+
+const Loops& loops();
+
+}  // namespace trireme::kernels
