@@ -46,6 +46,18 @@ FailureRecord to_record(const Status& status, int world_size) {
 
 }  // namespace
 
+std::string list_ranks(const std::vector<std::int32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i == TRIREME_MAX_BLAMED_RANKS) {
+      return text + " and " + std::to_string(ranks.size() - i) + " more";
+    }
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
 Group::Group(int rank, int world_size, std::string name, bool processes)
     : rank_(rank),
       world_size_(world_size),
@@ -77,8 +89,17 @@ void Group::attach(const Segment& segment, std::shared_ptr<void> owner) {
 }
 
 bool Group::left(int rank) const {
+  if (left_here_[static_cast<unsigned>(rank)].load(std::memory_order_acquire)) return true;
   const Segment* const shared = segment();
   return shared != nullptr && shared->member(rank).left.load(std::memory_order_acquire) != 0;
+}
+
+void Group::mark_left(int rank) noexcept {
+  left_here_[static_cast<unsigned>(rank)].store(true, std::memory_order_release);
+  if (const Segment* const shared = segment()) {
+    shared->member(rank).left.store(1, std::memory_order_release);
+  }
+  wake_everybody();
 }
 
 std::string Group::last_call(int rank) const {
@@ -92,11 +113,21 @@ std::string Group::last_call(int rank) const {
 
 void Group::fail(const Status& status) noexcept {
   try {
+    fail(to_record(status, world_size_));
+  } catch (...) {  // no memory for the words; the code is what counts
+    FailureRecord record{};
+    record.code = status.code();
+    fail(record);
+  }
+}
+
+void Group::fail(const FailureRecord& record) noexcept {
+  try {
     const Segment* shared = nullptr;
     {
       const std::lock_guard lock(mutex_);
       if (recorded_) return;
-      own_record_ = to_record(status, world_size_);
+      own_record_ = record;
       recorded_ = true;
       shared = segment();
       if (shared != nullptr) shared->record(rank_) = own_record_;

@@ -1,18 +1,23 @@
 // Group: one rank's view of the control segment: who is there, who has left, what has failed, and how to wait.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "backends/local/segment.hpp"
 #include "platform/clock.hpp"
 #include "platform/status.hpp"
 
 namespace trireme::local {
+
+// "rank 2", "ranks 1, 2 and 5".
+std::string list_ranks(const std::vector<std::int32_t>& ranks);
 
 class Group {
  public:
@@ -32,6 +37,7 @@ class Group {
 
   // Whether this rank has left the group in order. A rank that was lost is a failure of the group instead.
   bool left(int rank) const;
+  void mark_left(int rank) noexcept;  // this rank itself, or a peer that said so
   // What a rank called last: "all_reduce, sequence 17", or "" if nothing yet.
   std::string last_call(int rank) const;
 
@@ -50,7 +56,8 @@ class Group {
   Status failure(const char* operation = nullptr, std::uint64_t sequence = 0) const;
   // Called once, after a failure of this rank was recorded: takes the news to peers that share no segment yet.
   void on_failure(std::function<void()> listener) { listener_ = std::move(listener); }
-  FailureRecord own_record() const;  // valid once failed() by fail() of this rank
+  FailureRecord own_record() const;  // valid in the listener and after it
+  void fail(const FailureRecord& record) noexcept;  // as a peer told it
 
   // --- waiting ---
 
@@ -99,6 +106,7 @@ class Group {
   mutable std::uint64_t met_at_ = 0;
 
   std::atomic<bool> failed_here_{false};
+  std::array<std::atomic<bool>, kMaxRanks> left_here_{};
   std::function<void()> listener_;
 
   mutable Bell private_bell_{};

@@ -1,0 +1,52 @@
+// LocalBackend: ranks of one host, as threads of one process or as processes.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "backends/backend.hpp"
+#include "backends/local/collective.hpp"
+#include "backends/local/group.hpp"
+#include "backends/local/membership.hpp"
+#include "backends/local/memory.hpp"
+#include "backends/local/messages.hpp"
+
+namespace trireme::local {
+
+class LocalBackend final : public Backend {
+ public:
+  // group_name: what follows local:// or host://.
+  static Status join(const GroupOptions& options, const std::string& group_name, bool processes,
+                     std::unique_ptr<Backend>* out);
+  ~LocalBackend() override;
+
+  std::string description() const override;
+  Status wait_ready(Deadline deadline) override;
+  Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
+  void post(Message& message) override { messages_.post(message); }
+  void progress() override { messages_.progress(); }
+  bool withdraw(Message& message) override { return messages_.withdraw(message); }
+  std::uint32_t activity() const override { return group_.activity(); }
+  void wait_activity(std::uint32_t seen, Deadline deadline) override {
+    group_.wait_activity(seen, deadline);
+  }
+  void wake_waiters() override { group_.wake_waiters(); }
+  Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
+    return buffers_->allocate(bytes, out);
+  }
+  void fail(const Status& status) noexcept override { group_.fail(status); }
+  Status failure() const override { return group_.failure(); }
+  TrafficCounters traffic() const override { return group_.traffic(); }
+
+ private:
+  LocalBackend(const GroupOptions& options, bool processes);
+
+  Group group_;
+  const std::shared_ptr<Buffers> buffers_;
+  Collectives collectives_;
+  Messages messages_;
+  std::unique_ptr<Membership> membership_;
+  std::atomic<bool> ready_{false};
+};
+
+}  // namespace trireme::local

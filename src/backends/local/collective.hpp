@@ -1,0 +1,34 @@
+// Collectives over the control segment. The protocol of every kind:
+//   publish what this rank wants  ->  wait until all have  ->  compare all with all  ->  move  ->  barrier.
+// Nothing moves before all have compared, so a disagreement leaves receive memory alone on every rank.
+#pragma once
+
+#include <array>
+
+#include "backends/local/group.hpp"
+#include "backends/local/memory.hpp"
+
+namespace trireme::local {
+
+class Collectives {
+ public:
+  Collectives(Group& group, Buffers& buffers) : group_(group), buffers_(buffers) {}
+
+  // All ranks have joined. One call at a time per channel.
+  Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline);
+
+ private:
+  friend class Run;
+
+  // What this rank remembers of a channel from one operation to the next; the same on all ranks.
+  struct Channel {
+    std::uint64_t position = 0;  // steps taken
+    std::uint64_t pieces = 0;    // staged pieces so far: their parity picks the staging chunk
+  };
+
+  Group& group_;
+  Buffers& buffers_;
+  std::array<Channel, kChannels> channels_;
+};
+
+}  // namespace trireme::local

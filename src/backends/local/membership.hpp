@@ -1,0 +1,29 @@
+// Membership: how one rank gets into its group, knows who else is in, and gets out.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backends/local/group.hpp"
+#include "backends/local/memory.hpp"
+
+namespace trireme::local {
+
+class Membership {
+ public:
+  virtual ~Membership() = default;  // marks this rank as left and wakes the peers
+  // Whether this rank and `rank` can work together; stays true.
+  virtual bool joined(int rank) const = 0;
+  // Rung when that may have changed.
+  virtual Bell& bell() = 0;
+};
+
+// Threads: ranks of one process that name the same group.
+Status join_threads(const std::string& group_name, Group& group,
+                    std::unique_ptr<Membership>* out);
+
+// Processes: see processes.cpp.
+Status join_processes(const std::string& group_name, Group& group,
+                      const std::shared_ptr<Buffers>& buffers, std::unique_ptr<Membership>* out);
+
+}  // namespace trireme::local

@@ -1,0 +1,222 @@
+#include "backends/local/memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "platform/failpoint.hpp"
+#include "platform/memory.hpp"
+#include "platform/system.hpp"
+
+namespace trireme::local {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+
+Status out_of_memory(std::uint64_t bytes, std::uint64_t available) {
+  return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY,
+                         "a buffer of " + std::to_string(bytes) + " bytes; the system has " +
+                             std::to_string(available) + " left");
+}
+
+// A file that could shrink would make reading it a SIGBUS.
+bool is_sealed(int descriptor, std::uint64_t bytes) {
+  struct stat file {};
+  const int seals = fcntl(descriptor, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(descriptor, &file) == 0 &&
+         file.st_size >= 0 && static_cast<std::uint64_t>(file.st_size) >= bytes;
+}
+
+}  // namespace
+
+OwnBuffer::OwnBuffer(std::shared_ptr<Buffers> table, std::uint64_t id, void* data,
+                     std::uint64_t bytes, std::uint64_t mapped_bytes, int descriptor)
+    : table_(std::move(table)), id_(id), mapped_bytes_(mapped_bytes), descriptor_(descriptor) {
+  data_ = data;
+  bytes_ = bytes;
+}
+
+OwnBuffer::~OwnBuffer() {
+  table_->forget(*this);  // before the address can be somebody else's
+  system_table().unmap(data_, mapped_bytes_);
+  if (descriptor_ >= 0) system_table().close(descriptor_);
+}
+
+Buffers::Buffers(Group& group)
+    : processes_(group.processes()),
+      world_size_(group.world_size()),
+      group_(&group),
+      peers_(static_cast<std::size_t>(group.world_size())) {}
+
+Status Buffers::allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) {
+  TRIREME_RETURN_IF_ERROR(failpoint("buffer", "before_allocate"));
+  const std::uint64_t available = available_memory();
+  if (bytes > available || bytes > UINT64_MAX - kPage) return out_of_memory(bytes, available);
+  const std::uint64_t mapped = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
+
+  const bool named = processes_ && world_size_ > 1;
+  const int descriptor = named ? system_table().memory_file("trireme-buffer", mapped) : -1;
+  if (named && descriptor < 0) {
+    if (errno == ENOMEM) return out_of_memory(bytes, available_memory());
+    return Status::system(errno, "a shared buffer of " + std::to_string(bytes) + " bytes");
+  }
+  void* const data = system_table().map(descriptor, mapped);
+  if (data == nullptr) {
+    const int error_number = errno;
+    if (descriptor >= 0) system_table().close(descriptor);
+    return Status::system(error_number, "mapping a buffer of " + std::to_string(bytes) + " bytes");
+  }
+  prefer_huge_pages(data, mapped);
+
+  std::shared_ptr<OwnBuffer> buffer;
+  std::uint64_t id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    id = next_id_++;
+  }
+  try {
+    buffer = std::make_shared<OwnBuffer>(shared_from_this(), id, data, bytes, mapped, descriptor);
+  } catch (...) {
+    system_table().unmap(data, mapped);
+    if (descriptor >= 0) system_table().close(descriptor);
+    throw;
+  }
+  std::function<void(std::uint64_t)> made;
+  {
+    const std::lock_guard lock(mutex_);
+    own_[reinterpret_cast<std::uintptr_t>(data)] = {id, bytes, buffer};
+    made = sink_.made;
+  }
+  if (made) made(id);
+  TRIREME_RETURN_IF_ERROR(failpoint("buffer", "after_allocate"));
+  *out = std::move(buffer);
+  return Status::success();
+}
+
+// In both, the pointer outlives the lock: letting go of the last one takes the lock again.
+std::shared_ptr<OwnBuffer> Buffers::find(const void* data, std::uint64_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  std::shared_ptr<OwnBuffer> buffer;
+  const std::lock_guard lock(mutex_);
+  const auto next = own_.upper_bound(address);
+  if (next == own_.begin()) return nullptr;
+  const auto& [begin, entry] = *std::prev(next);
+  const std::uint64_t offset = address - begin;
+  if (offset > entry.bytes || bytes > entry.bytes - offset) return nullptr;
+  buffer = entry.buffer.lock();
+  return buffer;
+}
+
+std::shared_ptr<OwnBuffer> Buffers::find(std::uint64_t id) {
+  std::shared_ptr<OwnBuffer> buffer;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [begin, entry] : own_) {
+    if (entry.id == id) buffer = entry.buffer.lock();
+  }
+  return buffer;
+}
+
+Status Buffers::resolve(int peer, const Location& location, std::uint64_t bytes, Deadline deadline,
+                        const std::byte** out, std::shared_ptr<void>* keep) {
+  Group& group = *group_;
+  Bell& bell = group.private_bell();
+  while (true) {
+    const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
+    {
+      const std::lock_guard lock(mutex_);
+      const auto& buffers = peers_[static_cast<std::size_t>(peer)];
+      const auto found = buffers.find(location.id);
+      if (found != buffers.end()) {
+        const PeerBuffer& buffer = found->second;
+        if (location.offset > buffer.bytes || bytes > buffer.bytes - location.offset) {
+          return Status::failure(
+              TRIREME_ERROR_CORRUPT,
+              "rank " + std::to_string(peer) + " names " + std::to_string(bytes) +
+                  " bytes at offset " + std::to_string(location.offset) + " of a buffer of " +
+                  std::to_string(buffer.bytes) + " bytes");
+        }
+        *out = buffer.data + location.offset;
+        *keep = buffer.mapping;
+        return Status::success();
+      }
+    }
+    if (group.failed()) return group.failure();
+    if (deadline.passed()) {
+      FailureDetails details;
+      details.blamed = {peer};
+      return Status::failure(TRIREME_ERROR_TIMEOUT, "rank " + std::to_string(peer) +
+                                                        " did not hand over its buffer in time")
+          .with_details(std::move(details));
+    }
+    group.sleep(bell, seen, deadline);
+  }
+}
+
+Status Buffers::add_peer_buffer(int peer, std::uint64_t id, std::uint64_t bytes, int descriptor) {
+  Status status = Status::success();
+  void* data = nullptr;
+  if (bytes == 0 || !is_sealed(descriptor, bytes)) {
+    status = Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(peer) +
+                                                        " handed over a buffer that can shrink");
+  } else if ((data = system_table().map(descriptor, bytes)) == nullptr) {
+    status = Status::system(errno, "mapping a buffer of rank " + std::to_string(peer));
+  }
+  system_table().close(descriptor);
+  if (!status.ok()) return status;
+  mprotect(data, bytes, PROT_READ);  // only ever read; a refusal costs nothing but this guard
+  prefer_huge_pages(data, bytes);
+  const auto unmap = [bytes](void* address) { system_table().unmap(address, bytes); };
+  PeerBuffer buffer{static_cast<std::byte*>(data), bytes, std::shared_ptr<void>(data, unmap)};
+  const std::lock_guard lock(mutex_);
+  if (!peers_[static_cast<std::size_t>(peer)].emplace(id, std::move(buffer)).second) {
+    return Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(peer) +
+                                                      " handed over buffer " + std::to_string(id) +
+                                                      " twice");
+  }
+  if (group_ != nullptr) group_->ring(group_->private_bell());
+  return Status::success();
+}
+
+void Buffers::drop_peer_buffer(int peer, std::uint64_t id) {
+  std::shared_ptr<void> last;  // unmaps outside the lock
+  const std::lock_guard lock(mutex_);
+  auto& buffers = peers_[static_cast<std::size_t>(peer)];
+  const auto found = buffers.find(id);
+  if (found == buffers.end()) return;
+  last = std::move(found->second.mapping);
+  buffers.erase(found);
+}
+
+std::vector<std::uint64_t> Buffers::ids() {
+  std::vector<std::uint64_t> all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [begin, entry] : own_) all.push_back(entry.id);
+  return all;
+}
+
+void Buffers::set_sink(BufferSink sink) {
+  const std::lock_guard lock(mutex_);
+  sink_ = std::move(sink);
+}
+
+void Buffers::detach() {
+  std::vector<std::map<std::uint64_t, PeerBuffer>> peers(peers_.size());
+  const std::lock_guard lock(mutex_);
+  group_ = nullptr;
+  sink_ = {};
+  peers_.swap(peers);
+}
+
+void Buffers::forget(const OwnBuffer& buffer) noexcept {
+  const std::lock_guard lock(mutex_);
+  own_.erase(reinterpret_cast<std::uintptr_t>(buffer.data()));
+  try {
+    if (sink_.freed) sink_.freed(buffer.id());
+  } catch (...) {  // no memory to tell it: the peers keep a mapping until they leave
+  }
+}
+
+}  // namespace trireme::local

@@ -1,0 +1,275 @@
+// The moving of data: each rank writes its own receive memory, and only reads what is a peer's.
+#include <algorithm>
+#include <atomic>
+
+#include "backends/local/run.hpp"
+#include "kernels/reduce.hpp"
+#include "platform/failpoint.hpp"
+
+namespace trireme::local {
+namespace {
+
+// How much is read between two looks at the failure record. Big transfers take bigger pieces, which kernels store
+// past the caches.
+std::uint64_t piece_bytes(std::uint64_t total_bytes) {
+  return total_bytes < (64u << 20) ? 256u << 10 : 32u << 20;
+}
+
+// Null stays null: it goes with no elements.
+const std::byte* at(const void* data, std::uint64_t bytes) {
+  return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + bytes;
+}
+std::byte* at(void* data, std::uint64_t bytes) {
+  return data == nullptr ? nullptr : static_cast<std::byte*>(data) + bytes;
+}
+
+}  // namespace
+
+// The mark and the failure record are two sides of one agreement: a reader marks, then looks whether the group has
+// failed; a failing rank records, then looks at the marks (settle). One of them sees the other.
+template <class Body>
+Status Run::read(Body&& body) {
+  lane_.reading.store(1, std::memory_order_seq_cst);
+  const bool failed = group_.failed();
+  if (!failed) body();
+  lane_.reading.store(0, std::memory_order_seq_cst);
+  if (!failed && !group_.failed()) return Status::success();
+  group_.ring(lane_.bell);  // somebody may wait for the mark to go
+  return group_failure();
+}
+
+template <class Body>
+Status Run::in_pieces(std::uint64_t count, Body&& body) {
+  const std::uint64_t total = count > UINT64_MAX / size_ ? UINT64_MAX : count * size_;
+  const std::uint64_t length = piece_bytes(total) / size_;
+  for (std::uint64_t first = 0; first < count; first += length) {
+    const std::uint64_t here = std::min(length, count - first);
+    TRIREME_RETURN_IF_ERROR(read([&] { body(first, here); }));
+    TRIREME_RETURN_IF_ERROR(visit_middle());
+  }
+  return Status::success();
+}
+
+Status Run::visit_middle() {
+  if (visited_middle_) return Status::success();
+  visited_middle_ = true;
+  return failpoint(name_, "mid_move");
+}
+
+void Run::reduce_sources(void* destination, std::uint64_t from, std::uint64_t count) {
+  cut_.resize(static_cast<std::size_t>(n_));
+  for (std::size_t rank = 0; rank < cut_.size(); ++rank) {
+    cut_[rank] = sources_[rank] == nullptr ? nullptr : at(sources_[rank], from * size_);
+  }
+  kernels::reduce(op_.dtype, op_.reduction, destination, cut_.data(),
+                  static_cast<std::uint32_t>(n_), count, static_cast<std::uint32_t>(n_), op_.scale);
+}
+
+void Run::combine(std::uint64_t from, std::uint64_t first, std::uint64_t count) {
+  if (op_.kind != OperationKind::fold) {
+    reduce_sources(at(op_.receive, first * size_), from, count);
+    return;
+  }
+  cut_.resize(static_cast<std::size_t>(n_));
+  for (std::size_t rank = 0; rank < cut_.size(); ++rank) {
+    cut_[rank] = sources_[rank] == nullptr ? nullptr : at(sources_[rank], from * size_);
+  }
+  op_.fold(first, count, cut_.data(), static_cast<std::uint32_t>(n_));
+}
+
+// From element `from` of a rank's contribution to element `to` of what this rank receives.
+void Run::copy_from(int rank, std::uint64_t from, std::uint64_t to, std::uint64_t count) {
+  kernels::copy(at(op_.receive, to * size_), at(sources_[static_cast<std::size_t>(rank)], from * size_),
+                count * size_);
+}
+
+// Reductions into blocks, and gathers of blocks: what this rank reads of others, and they of it.
+void Run::count_block_traffic() {
+  const auto peers = static_cast<std::uint64_t>(n_ - 1);
+  const std::uint64_t mine = block(me_) * size_;
+  std::uint64_t all = 0;
+  for (int rank = 0; rank < n_; ++rank) all += block(rank) * size_;
+  if (op_.kind == OperationKind::all_gather || op_.kind == OperationKind::all_gather_v) {
+    given_ += mine * peers;
+    read_ += all - mine;
+    return;
+  }
+  if (op_.kind == OperationKind::broadcast) {
+    if (me_ == op_.root) given_ += op_.count * size_ * peers;
+    if (me_ != op_.root) read_ += op_.count * size_;
+    return;
+  }
+  for (int rank = 0; rank < n_; ++rank) {
+    const bool gives = op_.kind != OperationKind::fold ||
+                       slots_[static_cast<std::size_t>(rank)].send.place != Place::none;
+    if (!gives) continue;
+    if (rank == me_) given_ += all - mine;
+    if (rank != me_) read_ += mine;
+  }
+}
+
+Status Run::move_whole() {
+  switch (op_.kind) {
+    case OperationKind::all_reduce: {  // the payloads of all slots
+      const std::uint64_t bytes = op_.count * size_ * static_cast<std::uint64_t>(n_ - 1);
+      given_ += bytes;
+      read_ += bytes;
+      return in_pieces(op_.count, [&](std::uint64_t first, std::uint64_t count) {
+        reduce_sources(at(op_.receive, first * size_), first, count);
+      });
+    }
+    case OperationKind::reduce_scatter:
+    case OperationKind::reduce_scatter_v:
+    case OperationKind::fold: {
+      count_block_traffic();
+      const std::uint64_t begin = block_begin(me_);
+      return in_pieces(block(me_), [&](std::uint64_t first, std::uint64_t count) {
+        combine(begin + first, first, count);
+      });
+    }
+    case OperationKind::all_gather:
+    case OperationKind::all_gather_v: {
+      count_block_traffic();
+      // Each begins with its own block and goes round, so that not all read the same one.
+      for (int step = 0; step < n_; ++step) {
+        const int rank = (me_ + step) % n_;
+        const std::uint64_t begin = block_begin(rank);
+        TRIREME_RETURN_IF_ERROR(
+            in_pieces(block(rank), [&](std::uint64_t first, std::uint64_t count) {
+              copy_from(rank, first, begin + first, count);
+            }));
+      }
+      return Status::success();
+    }
+    case OperationKind::broadcast:
+      count_block_traffic();
+      if (me_ == op_.root) return Status::success();
+      return in_pieces(op_.count, [&](std::uint64_t first, std::uint64_t count) {
+        copy_from(op_.root, first, first, count);
+      });
+    default:
+      return Status::success();
+  }
+}
+
+// Rank r reduces cut r of all contributions into its own result; then everybody fetches the other cuts. In place too: cut
+// r of any rank is read by rank r alone, until the barrier; after it, a rank writes only cuts it does not own.
+Status Run::all_reduce_direct() {
+  const auto n = static_cast<std::uint64_t>(n_);
+  const std::uint64_t line = kLine / size_;
+  const std::uint64_t cut = (op_.count / n + (op_.count % n != 0) + line - 1) / line * line;
+  const auto begin = [&](int rank) {
+    return std::min(op_.count, cut * static_cast<std::uint64_t>(rank));
+  };
+  const std::uint64_t from = begin(me_);
+  const std::uint64_t mine = begin(me_ + 1) - from;
+  TRIREME_RETURN_IF_ERROR(in_pieces(mine, [&](std::uint64_t first, std::uint64_t count) {
+    reduce_sources(at(op_.receive, (from + first) * size_), from + first, count);
+  }));
+  TRIREME_RETURN_IF_ERROR(visit_middle());
+  TRIREME_RETURN_IF_ERROR(barrier());
+  for (int step = 1; step < n_; ++step) {
+    const int rank = (me_ + step) % n_;
+    const std::uint64_t begins = begin(rank);
+    TRIREME_RETURN_IF_ERROR(
+        in_pieces(begin(rank + 1) - begins, [&](std::uint64_t first, std::uint64_t count) {
+          const std::uint64_t offset = (begins + first) * size_;
+          kernels::copy(at(op_.receive, offset),
+                        at(results_[static_cast<std::size_t>(rank)], offset), count * size_);
+        }));
+  }
+  const std::uint64_t bytes = (mine * (n - 1) + (op_.count - mine)) * size_;
+  given_ += bytes;
+  read_ += bytes;
+  return Status::success();
+}
+
+// --- staged: processes with memory of their own ---
+// A piece goes into this rank's chunk of the segment, all meet, and read each other's chunks. Two chunks in turn: a
+// chunk is filled again two pieces later, and between lies the barrier of the piece after this one, which a rank
+// enters only when it has read this one.
+
+Status Run::move_staged() {
+  return op_.kind == OperationKind::all_reduce ? all_reduce_staged() : blocks_staged();
+}
+
+Status Run::all_reduce_staged() {
+  const auto n = static_cast<std::uint64_t>(n_);
+  const std::uint64_t room = segment_.layout().stage_bytes / size_;
+  const std::uint64_t line = kLine / size_;
+  for (std::uint64_t first = 0; first < op_.count; first += room) {
+    const std::uint64_t here = std::min(room, op_.count - first);
+    const std::uint64_t parity = channel_.pieces++ & 1;
+    std::byte* const mine = segment_.stage(me_, parity);
+    kernels::copy(mine, at(op_.send, first * size_), here * size_);
+    TRIREME_RETURN_IF_ERROR(barrier());
+    TRIREME_RETURN_IF_ERROR(visit_middle());
+    // As between threads, but each reduces its cut within its own chunk.
+    const std::uint64_t cut = (here / n + (here % n != 0) + line - 1) / line * line;
+    const auto begin = [&](int rank) {
+      return std::min(here, cut * static_cast<std::uint64_t>(rank));
+    };
+    for (int rank = 0; rank < n_; ++rank) {
+      sources_[static_cast<std::size_t>(rank)] = segment_.stage(rank, parity);
+    }
+    const std::uint64_t from = begin(me_);
+    const std::uint64_t count = begin(me_ + 1) - from;
+    if (count > 0) reduce_sources(at(mine, from * size_), from, count);
+    TRIREME_RETURN_IF_ERROR(barrier());
+    for (int rank = 0; rank < n_; ++rank) {
+      copy_from(rank, begin(rank), first + begin(rank), begin(rank + 1) - begin(rank));
+    }
+    const std::uint64_t bytes = (count * (n - 1) + (here - count)) * size_;
+    given_ += bytes;
+    read_ += bytes;
+  }
+  return Status::success();
+}
+
+Status Run::blocks_staged() {
+  const bool combines = op_.kind == OperationKind::reduce_scatter ||
+                        op_.kind == OperationKind::reduce_scatter_v ||
+                        op_.kind == OperationKind::fold;
+  const bool broadcast = op_.kind == OperationKind::broadcast;
+  const auto n = static_cast<std::uint64_t>(n_);
+  // Combining, a chunk holds a part of every rank's block; else a part of this rank's alone.
+  const std::uint64_t room = segment_.layout().stage_bytes / size_ / (combines ? n : 1);
+  const std::uint64_t longest = longest_block();
+  const auto rest = [&](int rank, std::uint64_t first) {
+    const std::uint64_t whole = block(rank);
+    return first >= whole ? 0 : std::min(room, whole - first);
+  };
+  count_block_traffic();
+  for (std::uint64_t first = 0; first < longest; first += room) {
+    const std::uint64_t parity = channel_.pieces++ & 1;
+    std::byte* const mine = segment_.stage(me_, parity);
+    if (combines) {
+      for (int rank = 0; rank < n_ && op_.send != nullptr; ++rank) {
+        kernels::copy(at(mine, static_cast<std::uint64_t>(rank) * room * size_),
+                      at(op_.send, (block_begin(rank) + first) * size_), rest(rank, first) * size_);
+      }
+    } else if (!broadcast || me_ == op_.root) {
+      kernels::copy(mine, at(contribution_data(), first * size_), rest(me_, first) * size_);
+    }
+    TRIREME_RETURN_IF_ERROR(barrier());
+    TRIREME_RETURN_IF_ERROR(visit_middle());
+    for (int rank = 0; rank < n_; ++rank) {
+      const bool absent = op_.kind == OperationKind::fold &&
+                          slots_[static_cast<std::size_t>(rank)].send.place == Place::none;
+      sources_[static_cast<std::size_t>(rank)] = absent ? nullptr : segment_.stage(rank, parity);
+    }
+    if (combines) {
+      const std::uint64_t count = rest(me_, first);
+      if (count > 0) combine(static_cast<std::uint64_t>(me_) * room, first, count);
+    } else if (broadcast) {
+      if (me_ != op_.root) copy_from(op_.root, 0, first, rest(op_.root, first));
+    } else {
+      for (int rank = 0; rank < n_; ++rank) {
+        copy_from(rank, 0, block_begin(rank) + first, rest(rank, first));
+      }
+    }
+  }
+  return Status::success();
+}
+
+}  // namespace trireme::local

@@ -1,0 +1,128 @@
+// Run: one collective of one rank, from publishing to the last barrier. The protocol is in collective.cpp,
+// the moving of data in moves.cpp.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backends/local/collective.hpp"
+#include "platform/names.hpp"
+
+namespace trireme::local {
+
+class Run {
+ public:
+  Run(Collectives& all, const Operation& operation, std::uint64_t sequence, Deadline deadline)
+      : group_(all.group_),
+        buffers_(all.buffers_),
+        segment_(*all.group_.segment()),
+        channel_(all.channels_[operation.channel]),
+        op_(operation),
+        sequence_(sequence),
+        deadline_(deadline),
+        name_(operation_name(operation.kind)),
+        n_(group_.world_size()),
+        me_(group_.rank()),
+        size_(dtype_size(operation.dtype)),
+        lane_(segment_.lane(operation.channel, me_)),
+        slots_(static_cast<std::size_t>(n_)),
+        sources_(static_cast<std::size_t>(n_), nullptr),
+        results_(static_cast<std::size_t>(n_), nullptr) {}
+
+  Status execute();
+  // After a failure: returns when no thread reads this rank's memory any more.
+  void settle();
+
+ private:
+  struct Seen {
+    Fingerprint fingerprint;
+    Location send;
+    Location receive;
+  };
+  enum class Way { inline_payload, direct, staged };
+
+  Lane& lane(int rank) const { return segment_.lane(op_.channel, rank); }
+  Slot& slot(int rank) const { return lane(rank).slots[sequence_ & 1]; }
+
+  // Elements of rank r's block, and where it begins, in the kinds that have blocks.
+  std::uint64_t block(int rank) const {
+    return op_.counts.empty() ? op_.count : op_.counts[static_cast<std::size_t>(rank)];
+  }
+  std::uint64_t block_begin(int rank) const {
+    if (op_.counts.empty()) return op_.count * static_cast<std::uint64_t>(rank);
+    std::uint64_t begin = 0;
+    for (int r = 0; r < rank; ++r) begin += op_.counts[static_cast<std::size_t>(r)];
+    return begin;
+  }
+  std::uint64_t longest_block() const {
+    return op_.counts.empty() ? op_.count
+                              : *std::max_element(op_.counts.begin(), op_.counts.end());
+  }
+  // Elements of what rank r contributes.
+  std::uint64_t contribution(int rank) const;
+  const std::byte* contribution_data() const;
+  bool moves_data() const {
+    return op_.kind != OperationKind::barrier && (op_.counts.empty() ? op_.count : longest_block()) > 0;
+  }
+
+  void publish();
+  void take_step();
+  Status wait_for_all();
+  Status barrier() {
+    take_step();
+    return wait_for_all();
+  }
+  Status compare();
+  Way choose_way() const;
+  Location locate(const void* data, std::uint64_t bytes);
+  Status open_sources();
+  Status open(int rank, const Location& location, std::uint64_t bytes, const std::byte** out);
+
+  Status move_whole();   // every contribution can be read where it lies
+  Status move_staged();  // through the staging chunks, piece by piece
+  Status all_reduce_direct();
+
+  // Runs `body`, which reads memory of peers, unless the group has failed. See settle().
+  template <class Body>
+  Status read(Body&& body);
+  // Calls body(first, count) for consecutive pieces of `count` elements, each within one read().
+  template <class Body>
+  Status in_pieces(std::uint64_t count, Body&& body);
+  Status visit_middle();
+  Status group_failure() const { return group_.failure(name_, sequence_); }
+
+  // destination = the reduction of `count` elements of all sources, each from element `from` on.
+  void reduce_sources(void* destination, std::uint64_t from, std::uint64_t count);
+  // Elements [first, first + count) of this rank's block, which lie at element `from` of all sources: reduced or folded.
+  void combine(std::uint64_t from, std::uint64_t first, std::uint64_t count);
+  void copy_from(int rank, std::uint64_t from, std::uint64_t to, std::uint64_t count);
+  Status all_reduce_staged();
+  Status blocks_staged();
+  void count_block_traffic();
+
+  Group& group_;
+  Buffers& buffers_;
+  const Segment& segment_;
+  Collectives::Channel& channel_;
+  const Operation& op_;
+  const std::uint64_t sequence_;
+  const Deadline deadline_;
+  const char* const name_;
+  const int n_;
+  const int me_;
+  const std::uint64_t size_;  // of one element
+  Lane& lane_;
+
+  std::vector<Seen> slots_;
+  std::vector<const std::byte*> sources_;  // what each rank contributes: first byte, or null
+  std::vector<const std::byte*> results_;  // all_reduce, direct: what each rank receives into
+  std::vector<const void*> cut_;           // scratch: sources at an offset
+  std::vector<std::shared_ptr<void>> keep_;  // memory in use by this operation
+  bool visited_middle_ = false;
+  std::uint64_t given_ = 0;  // bytes of this rank that peers read
+  std::uint64_t read_ = 0;   // bytes of peers that this rank read
+};
+
+}  // namespace trireme::local
