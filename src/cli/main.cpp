@@ -1,0 +1,105 @@
+// The trireme command.
+#include <trireme/trireme.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "cluster/guardian.hpp"
+#include "cluster/launcher.hpp"
+
+namespace {
+
+constexpr int kUsageError = 2;
+
+std::string version_text() {
+  const unsigned version = trireme_version();
+  return "trireme " + std::to_string(version / 1'000'000) + "." +
+         std::to_string(version / 1000 % 1000) + "." + std::to_string(version % 1000);
+}
+
+int show_info(bool failpoints) {
+  if (failpoints) {
+    for (std::uint32_t i = 0; i < trireme_failpoint_count(); ++i) {
+      std::printf("%s\n", trireme_failpoint_name(i));
+    }
+  } else {
+    std::printf("%s\n", trireme_build_info());
+  }
+  return std::fflush(stdout) == 0 ? 0 : 1;
+}
+
+int run_command(int argc, char** argv) {
+  // What follows the first "--" belongs to the program and is none of the parser's business.
+  int own = 0;
+  while (own < argc && std::strcmp(argv[own], "--") != 0) ++own;
+  trireme::cluster::LaunchOptions launch;
+  for (int i = own + 1; i < argc; ++i) launch.program.emplace_back(argv[i]);
+
+  CLI::App app{"Distributed training behind a stable C ABI.", "trireme"};
+  app.set_version_flag("--version", version_text());
+  app.require_subcommand(0, 1);
+
+  CLI::App* const run = app.add_subcommand("run", "Starts the workers of a job on this host");
+  run->footer("The program follows after --: trireme run --nproc-per-node 4 -- PROGRAM [ARGUMENTS]");
+  bool no_prefix = false;
+  double grace_seconds = 5;
+  run->add_option("--nproc-per-node", launch.workers, "Number of workers")
+      ->required()
+      ->check(CLI::Range(1, 1024));
+  run->add_flag("--no-prefix", no_prefix, "Do not put [RANK] before the workers' lines");
+  run->add_option("--log-dir", launch.log_folder,
+                  "Also write each worker's output to DIR/rank-N.out and DIR/rank-N.err")
+      ->type_name("DIR");
+  run->add_option("--grace", grace_seconds,
+                  "Seconds between asking the workers to end and killing them (default 5)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 86400.0));
+
+  CLI::App* const info = app.add_subcommand("info", "Tells what this installation is");
+  bool failpoints = false;
+  info->add_flag("--failpoints", failpoints, "List the failpoints of the library");
+
+  try {
+    app.parse(own, argv);
+    if (!run->parsed() && !info->parsed()) {
+      throw CLI::ValidationError("command", "run or info is missing");
+    }
+    if (run->parsed() && launch.program.empty()) {
+      throw CLI::ValidationError("run", "\"-- PROGRAM [ARGUMENTS]\" is missing");
+    }
+    if (std::isnan(grace_seconds)) throw CLI::ValidationError("--grace", "is not a number");
+    if (!run->parsed() && own < argc) {
+      throw CLI::ValidationError("--", "only run takes a program");
+    }
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    std::fprintf(stderr, "trireme: %s\nRun trireme --help or trireme run --help for more.\n",
+                 error.what());
+    return kUsageError;
+  }
+  if (info->parsed()) return show_info(failpoints);
+  launch.prefix = !no_prefix;
+  launch.grace = std::chrono::nanoseconds(static_cast<std::int64_t>(grace_seconds * 1e9));
+  return trireme::cluster::run_launcher(launch);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc > 1 && std::strcmp(argv[1], trireme::cluster::kGuardianCommand) == 0) {
+      return trireme::cluster::run_guardian(argv + 2);
+    }
+    return run_command(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "trireme: %s\n", error.what());
+    return 1;
+  }
+}

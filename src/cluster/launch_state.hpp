@@ -1,0 +1,65 @@
+// What a launcher does next, and whom it blames: pure, told about events and the time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace trireme::cluster {
+
+// How a worker's program ended.
+struct Ending {
+  bool by_signal = false;
+  int value = 0;  // exit code or signal number
+  std::uint64_t moment_ns = 0;
+
+  bool is_failure() const { return by_signal || value != 0; }
+  int exit_code() const { return by_signal ? 128 + value : value; }
+};
+
+class LaunchState {
+ public:
+  // grace_ns: from the first polite signal to SIGKILL.
+  LaunchState(int workers, std::uint64_t grace_ns);
+
+  void worker_ended(int rank, const Ending& ending, std::uint64_t now_ns);
+  // Ranks from `rank` on will never run.
+  void start_failed(int rank, std::uint64_t now_ns);
+  void signal_received(int signal, std::uint64_t now_ns);
+  void time_passed(std::uint64_t now_ns);
+
+  // The signal that every worker still running gets now, or 0. Each is given out once.
+  int take_signal();
+  // When time_passed() has something to do, if ever.
+  std::optional<std::uint64_t> next_moment_ns() const;
+
+  bool is_running(int rank) const { return running_[static_cast<std::size_t>(rank)]; }
+  // Nothing is left to wait for: all have ended, or the rest does not even die of SIGKILL.
+  bool finished() const { return running_count_ == 0 || phase_ == Phase::given_up; }
+
+  // The rank whose failure came first, if one failed before anybody was asked to end.
+  std::optional<int> first_failed() const;
+  // Nothing for a rank that still runs or ended as it was asked to.
+  const std::optional<Ending>& ending(int rank) const {
+    return endings_[static_cast<std::size_t>(rank)];
+  }
+  int exit_code() const;
+
+ private:
+  enum class Phase { running, ending, killing, given_up };
+
+  void begin_ending(int signal, std::uint64_t now_ns);
+
+  const std::uint64_t grace_ns_;
+  Phase phase_ = Phase::running;
+  std::uint64_t phase_ends_ns_ = 0;
+  int signal_to_send_ = 0;
+  std::uint64_t sent_signals_ = 0;  // bit n: signal n
+  int received_signal_ = 0;
+  bool start_failed_ = false;
+  int running_count_;
+  std::vector<bool> running_;
+  std::vector<std::optional<Ending>> endings_;
+};
+
+}  // namespace trireme::cluster

@@ -1,0 +1,462 @@
+#include "cluster/launcher.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <sstream>
+
+#include "cluster/descendants.hpp"
+#include "cluster/guardian.hpp"
+#include "cluster/launch_state.hpp"
+#include "cluster/line_splitter.hpp"
+#include "cluster/output.hpp"
+#include "cluster/worker_environment.hpp"
+
+namespace trireme::cluster {
+namespace {
+
+constexpr std::size_t kMostPending = 4 << 20;     // bytes of output before workers have to wait
+constexpr std::size_t kLongestLastMessage = 500;  // bytes of it in the launcher's own line
+// How long the end of the job may wait for output that an unkillable descendant holds open, and
+// then for a reader of the launcher's own output who does not read.
+constexpr std::uint64_t kClosingMs = 5000;
+
+std::string signal_name(int number) {
+  const char* const name = sigabbrev_np(number);
+  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(number);
+}
+
+// 0 if the program can be found as execvp would, else the exit code a shell would give.
+int check_program(const std::string& program) {
+  std::vector<std::string> candidates;
+  if (program.find('/') != std::string::npos) {
+    candidates.push_back(program);
+  } else {
+    const char* const path = std::getenv("PATH");
+    std::stringstream folders(path != nullptr ? path : "/bin:/usr/bin");
+    for (std::string folder; std::getline(folders, folder, ':');) {
+      candidates.push_back((folder.empty() ? "." : folder) + "/" + program);
+    }
+  }
+  bool exists = false;
+  for (const std::string& candidate : candidates) {
+    struct stat file{};
+    if (stat(candidate.c_str(), &file) != 0) continue;
+    exists = true;
+    if (S_ISREG(file.st_mode) && access(candidate.c_str(), X_OK) == 0) return 0;
+  }
+  std::fprintf(stderr, "trireme: program \"%s\" %s\n", program.c_str(),
+               exists ? "is not executable" : "was not found");
+  return exists ? 126 : 127;
+}
+
+class Launcher;
+struct Worker;
+
+// One output of a worker.
+struct WorkerStream {
+  Worker* worker = nullptr;
+  uv_pipe_t pipe{};
+  LineSplitter lines;
+  Output* target = nullptr;
+  int log = -1;
+  bool open = false;
+};
+
+struct Worker {
+  Launcher* launcher = nullptr;
+  int rank = 0;
+  uv_process_t process{};
+  uv_pipe_t lifeline{};
+  WorkerStream out;
+  WorkerStream error;
+  std::string report;        // bytes of a GuardianReport so far
+  std::string last_message;  // last line with something in it on stderr
+  bool guardian_runs = false;
+  bool lifeline_open = false;
+  Ending guardian_ending;  // counts if there was no report
+};
+
+class Launcher {
+ public:
+  explicit Launcher(const LaunchOptions& options);
+  int run();
+
+ private:
+  bool open_logs();
+  bool start(int rank);
+  void watch_signals();
+  void note_ending(Worker& worker, const Ending& ending);
+  void after_event();
+  void check_gone(Worker& worker);
+  void take_line(WorkerStream& stream, std::string_view line);
+  void close_stream(WorkerStream& stream);
+  void close_down();
+  void set_reading(bool reading);
+  void say(const std::string& text) { error_.append("trireme: " + text + "\n"); }
+  void say_verdict();
+
+  static void on_exit(uv_process_t* process, int64_t status, int signal);
+  static void on_output(uv_stream_t* pipe, ssize_t length, const uv_buf_t* buffer);
+  static void on_lifeline(uv_stream_t* pipe, ssize_t length, const uv_buf_t* buffer);
+  static void on_buffer(uv_handle_t* handle, std::size_t, uv_buf_t* buffer);
+
+  const LaunchOptions& options_;
+  uv_loop_t* const loop_ = uv_default_loop();
+  LaunchState state_;
+  Output out_;
+  Output error_;
+  WorkerEnvironment environment_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  uv_signal_t signals_[3] = {};
+  uv_timer_t timer_{};
+  uv_timer_t closing_timer_{};
+  bool reading_ = true;
+  bool closing_ = false;
+  bool said_verdict_ = false;
+  char buffer_[65536];
+};
+
+Launcher::Launcher(const LaunchOptions& options)
+    : options_(options),
+      state_(options.workers, static_cast<std::uint64_t>(options.grace.count())),
+      out_(loop_, STDOUT_FILENO, [this] { after_event(); }),
+      error_(loop_, STDERR_FILENO, [this] { after_event(); }),
+      environment_(options.workers) {
+  for (int rank = 0; rank < options.workers; ++rank) {
+    auto worker = std::make_unique<Worker>();
+    worker->launcher = this;
+    worker->rank = rank;
+    worker->out.worker = worker->error.worker = worker.get();
+    worker->out.target = &out_;
+    worker->error.target = &error_;
+    workers_.push_back(std::move(worker));
+  }
+}
+
+bool Launcher::open_logs() {
+  if (options_.log_folder.empty()) return true;
+  std::error_code refusal;
+  std::filesystem::create_directories(options_.log_folder, refusal);
+  for (const auto& worker : workers_) {
+    for (WorkerStream* const stream : {&worker->out, &worker->error}) {
+      const std::string path = options_.log_folder + "/rank-" + std::to_string(worker->rank) +
+                               (stream == &worker->out ? ".out" : ".err");
+      stream->log = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+      if (stream->log >= 0) continue;
+      std::fprintf(stderr, "trireme: cannot write %s: %s\n", path.c_str(), std::strerror(errno));
+      return false;
+    }
+  }
+  return true;
+}
+
+// The worker behind its guardian: this binary again, which inherits the lifeline.
+bool Launcher::start(int rank) {
+  Worker& worker = *workers_[static_cast<std::size_t>(rank)];
+  std::vector<std::string> arguments = {"trireme", kGuardianCommand};
+  arguments.insert(arguments.end(), options_.program.begin(), options_.program.end());
+  std::vector<char*> argument_pointers;
+  for (std::string& argument : arguments) argument_pointers.push_back(argument.data());
+  argument_pointers.push_back(nullptr);
+  std::vector<std::string> environment = environment_.of_rank(rank);
+  std::vector<char*> environment_pointers;
+  for (std::string& entry : environment) environment_pointers.push_back(entry.data());
+  environment_pointers.push_back(nullptr);
+
+  uv_pipe_init(loop_, &worker.lifeline, 0);
+  uv_pipe_init(loop_, &worker.out.pipe, 0);
+  uv_pipe_init(loop_, &worker.error.pipe, 0);
+  worker.lifeline.data = worker.process.data = &worker;
+  worker.out.pipe.data = &worker.out;
+  worker.error.pipe.data = &worker.error;
+
+  const auto pipe_to = [](uv_pipe_t& pipe, int direction) {
+    uv_stdio_container_t place{};
+    place.flags = static_cast<uv_stdio_flags>(UV_CREATE_PIPE | direction);
+    place.data.stream = reinterpret_cast<uv_stream_t*>(&pipe);
+    return place;
+  };
+  uv_stdio_container_t places[4] = {};
+  places[0].flags = UV_IGNORE;  // /dev/null
+  places[1] = pipe_to(worker.out.pipe, UV_WRITABLE_PIPE);
+  places[2] = pipe_to(worker.error.pipe, UV_WRITABLE_PIPE);
+  places[kLifeline] = pipe_to(worker.lifeline, UV_READABLE_PIPE | UV_WRITABLE_PIPE);
+  uv_process_options_t process{};
+  process.file = "/proc/self/exe";
+  process.args = argument_pointers.data();
+  process.env = environment_pointers.data();
+  process.stdio = places;
+  process.stdio_count = 4;
+  process.flags = UV_PROCESS_DETACHED;  // a session of its own: no Ctrl-C but ours reaches it
+  process.exit_cb = on_exit;
+  const int refusal = uv_spawn(loop_, &worker.process, &process);
+  if (refusal != 0) {
+    say("rank " + std::to_string(rank) + " cannot be started: " + uv_strerror(refusal));
+    return false;
+  }
+  worker.guardian_runs = worker.lifeline_open = worker.out.open = worker.error.open = true;
+  uv_read_start(reinterpret_cast<uv_stream_t*>(&worker.lifeline), on_buffer, on_lifeline);
+  for (WorkerStream* const stream : {&worker.out, &worker.error}) {
+    uv_read_start(reinterpret_cast<uv_stream_t*>(&stream->pipe), on_buffer, on_output);
+  }
+  return true;
+}
+
+void Launcher::watch_signals() {
+  const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+  for (std::size_t i = 0; i < std::size(numbers); ++i) {
+    uv_signal_init(loop_, &signals_[i]);
+    signals_[i].data = this;
+    struct sigaction before{};
+    sigaction(numbers[i], nullptr, &before);
+    if (before.sa_handler == SIG_IGN) continue;  // nohup, or a shell's background job
+    uv_signal_start(
+        &signals_[i],
+        [](uv_signal_t* handle, int number) {
+          auto& self = *static_cast<Launcher*>(handle->data);
+          self.say(signal_name(number) + " is passed on to the workers");
+          self.state_.signal_received(number, uv_hrtime());
+          self.after_event();
+        },
+        numbers[i]);
+  }
+}
+
+void Launcher::on_buffer(uv_handle_t* handle, std::size_t, uv_buf_t* buffer) {
+  // One read at a time: libuv hands the bytes on before it asks for the next buffer.
+  auto& launcher = *static_cast<Launcher*>(handle->loop->data);
+  *buffer = uv_buf_init(launcher.buffer_, sizeof launcher.buffer_);
+}
+
+void Launcher::take_line(WorkerStream& stream, std::string_view line) {
+  Worker& worker = *stream.worker;
+  if (stream.target == &error_ && line.find_first_not_of(" \t\r") != std::string_view::npos) {
+    worker.last_message = line.substr(0, kLongestLastMessage);
+    if (worker.last_message.back() == '\r') worker.last_message.pop_back();
+  }
+  std::string text;
+  if (options_.prefix) text.append("[").append(std::to_string(worker.rank)).append("] ");
+  text.append(line).push_back('\n');
+  stream.target->append(text);
+}
+
+void Launcher::on_output(uv_stream_t* pipe, ssize_t length, const uv_buf_t* buffer) {
+  auto& stream = *static_cast<WorkerStream*>(pipe->data);
+  Launcher& self = *stream.worker->launcher;
+  if (length < 0) {
+    self.close_stream(stream);
+  } else {
+    const std::string_view bytes(buffer->base, static_cast<std::size_t>(length));
+    if (stream.log >= 0 && write(stream.log, bytes.data(), bytes.size()) < length) {
+      self.say("the log of rank " + std::to_string(stream.worker->rank) +
+               " ends here: " + std::strerror(errno));
+      close(stream.log);
+      stream.log = -1;
+    }
+    stream.lines.add(bytes, [&](std::string_view line) { self.take_line(stream, line); });
+  }
+  self.after_event();
+}
+
+void Launcher::close_stream(WorkerStream& stream) {
+  if (!stream.open) return;
+  stream.open = false;
+  stream.lines.finish([&](std::string_view line) { take_line(stream, line); });
+  uv_close(reinterpret_cast<uv_handle_t*>(&stream.pipe), nullptr);
+  if (stream.log >= 0) close(stream.log);
+}
+
+void Launcher::on_lifeline(uv_stream_t* pipe, ssize_t length, const uv_buf_t* buffer) {
+  auto& worker = *static_cast<Worker*>(pipe->data);
+  Launcher& self = *worker.launcher;
+  if (length > 0) {
+    worker.report.append(buffer->base, static_cast<std::size_t>(length));
+    if (worker.report.size() >= sizeof(GuardianReport)) {
+      GuardianReport report;
+      std::memcpy(&report, worker.report.data(), sizeof report);
+      const int status = report.wait_status;
+      self.note_ending(worker, WIFSIGNALED(status)
+                                   ? Ending{true, WTERMSIG(status), report.moment_ns}
+                                   : Ending{false, WEXITSTATUS(status), report.moment_ns});
+    }
+  } else if (length < 0) {
+    worker.lifeline_open = false;
+    uv_close(reinterpret_cast<uv_handle_t*>(pipe), nullptr);
+    self.check_gone(worker);
+  }
+  self.after_event();
+}
+
+void Launcher::on_exit(uv_process_t* process, int64_t status, int signal) {
+  auto& worker = *static_cast<Worker*>(process->data);
+  Launcher& self = *worker.launcher;
+  worker.guardian_runs = false;
+  worker.guardian_ending = signal != 0 ? Ending{true, signal, uv_hrtime()}
+                                       : Ending{false, static_cast<int>(status), uv_hrtime()};
+  self.check_gone(worker);
+  self.after_event();
+}
+
+// A guardian that ended without a report, by kill -9 say, speaks for its program.
+void Launcher::check_gone(Worker& worker) {
+  if (worker.guardian_runs || worker.lifeline_open) return;
+  if (worker.report.size() < sizeof(GuardianReport)) note_ending(worker, worker.guardian_ending);
+}
+
+void Launcher::note_ending(Worker& worker, const Ending& ending) {
+  state_.worker_ended(worker.rank, ending, uv_hrtime());
+}
+
+void Launcher::set_reading(bool reading) {
+  if (reading == reading_) return;
+  reading_ = reading;
+  for (const auto& worker : workers_) {
+    for (WorkerStream* const stream : {&worker->out, &worker->error}) {
+      auto* const pipe = reinterpret_cast<uv_stream_t*>(&stream->pipe);
+      if (!stream->open) continue;
+      if (reading) {
+        uv_read_start(pipe, on_buffer, on_output);
+      } else {
+        uv_read_stop(pipe);
+      }
+    }
+  }
+}
+
+void Launcher::say_verdict() {
+  if (said_verdict_) return;
+  said_verdict_ = true;
+  for (const auto& worker : workers_) {
+    if (!state_.is_running(worker->rank)) continue;
+    say("rank " + std::to_string(worker->rank) + " is left behind: it does not die of SIGKILL");
+  }
+  const std::optional<int> failed = state_.first_failed();
+  if (!failed) return;
+  const Ending& ending = *state_.ending(*failed);
+  const std::string& message = workers_[static_cast<std::size_t>(*failed)]->last_message;
+  say("rank " + std::to_string(*failed) + " failed: " +
+      (ending.by_signal ? "killed by " + signal_name(ending.value)
+                        : "exit code " + std::to_string(ending.value)) +
+      (message.empty() ? "" : "; its last message: " + message));
+}
+
+// Carries out what the state asks for, and ends the loop when nothing is left to do.
+void Launcher::after_event() {
+  if (const int signal = state_.take_signal(); signal != 0) {
+    for (const auto& worker : workers_) {
+      if (!worker->lifeline_open || !state_.is_running(worker->rank)) continue;
+      char byte = static_cast<char>(signal);
+      uv_buf_t bytes = uv_buf_init(&byte, 1);
+      // A guardian that does not take one byte is stopped or gone; SIGKILL ends its program too.
+      const int sent = uv_try_write(reinterpret_cast<uv_stream_t*>(&worker->lifeline), &bytes, 1);
+      if (sent != 1 && worker->guardian_runs) uv_process_kill(&worker->process, SIGKILL);
+    }
+  }
+  if (const auto moment = state_.next_moment_ns()) {
+    const std::uint64_t now = uv_hrtime();
+    const std::uint64_t wait_ms = *moment <= now ? 0 : (*moment - now) / 1'000'000 + 1;
+    uv_timer_start(
+        &timer_,
+        [](uv_timer_t* timer) {
+          auto& self = *static_cast<Launcher*>(timer->data);
+          self.state_.time_passed(uv_hrtime());
+          self.after_event();
+        },
+        wait_ms, 0);
+  } else {
+    uv_timer_stop(&timer_);
+  }
+  const std::size_t pending = std::max(out_.pending(), error_.pending());
+  set_reading(pending < (reading_ ? kMostPending : kMostPending / 4));
+
+  if (state_.finished()) close_down();
+}
+
+// The last lines of all workers, then the verdict, then the end.
+void Launcher::close_down() {
+  const bool heard_all = std::none_of(workers_.begin(), workers_.end(), [](const auto& worker) {
+    return worker->guardian_runs || worker->out.open || worker->error.open;
+  });
+  if (!closing_) {
+    closing_ = true;
+    uv_timer_start(
+        &closing_timer_,
+        [](uv_timer_t* timer) {
+          auto& self = *static_cast<Launcher*>(timer->data);
+          if (self.said_verdict_) return uv_stop(self.loop_);
+          self.say_verdict();
+          self.after_event();
+        },
+        kClosingMs, kClosingMs);
+  }
+  if (heard_all) say_verdict();
+  if (said_verdict_ && out_.idle() && error_.idle()) uv_stop(loop_);
+}
+
+int Launcher::run() {
+  if (const int refusal = environment_.make_secrets(); refusal != 0) {
+    std::fprintf(stderr, "trireme: no random numbers for the token: %s\n", uv_strerror(refusal));
+    return 1;
+  }
+  if (!open_logs()) return 1;
+  adopt_orphans();
+  loop_->data = this;
+  uv_timer_init(loop_, &timer_);
+  uv_timer_init(loop_, &closing_timer_);
+  timer_.data = closing_timer_.data = this;
+  watch_signals();
+  for (int rank = 0; rank < options_.workers; ++rank) {
+    if (start(rank)) continue;
+    state_.start_failed(rank, uv_hrtime());
+    break;
+  }
+  after_event();
+  uv_run(loop_, UV_RUN_DEFAULT);
+
+  kill_descendants(std::chrono::seconds(2));
+  const int code = state_.exit_code();
+  if (!out_.idle() || !error_.idle()) _exit(code);  // a thread still writes
+  uv_walk(
+      loop_,
+      [](uv_handle_t* handle, void*) {
+        if (!uv_is_closing(handle)) uv_close(handle, nullptr);
+      },
+      nullptr);
+  uv_run(loop_, UV_RUN_DEFAULT);
+  uv_loop_close(loop_);
+  return code;
+}
+
+// Descriptors 0 to 2 exist, so that no pipe gets one of these numbers, and writing to a closed pipe
+// is an error and not a death.
+void prepare_process() {
+  int descriptor;
+  do {
+    descriptor = open("/dev/null", O_RDWR);
+  } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+  if (descriptor >= 0) close(descriptor);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace
+
+int run_launcher(const LaunchOptions& options) {
+  prepare_process();
+  if (const int code = check_program(options.program[0]); code != 0) return code;
+  Launcher launcher(options);
+  return launcher.run();
+}
+
+}  // namespace trireme::cluster

@@ -1,0 +1,39 @@
+// One of the launcher's own outputs: written in order and behind the event loop's back, so that a
+// reader who does not read stops the lines and not the launcher.
+#pragma once
+
+#include <uv.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace trireme::cluster {
+
+class Output {
+ public:
+  // Calls `on_written` on the loop's thread after each write. The loop must run.
+  Output(uv_loop_t* loop, int descriptor, std::function<void()> on_written);
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  void append(std::string_view text);
+  // Bytes that the reader has not taken yet.
+  std::size_t pending() const { return waiting_.size() + writing_.size(); }
+  bool idle() const { return pending() == 0; }
+
+ private:
+  static void write_all(uv_work_t* work);
+  static void written(uv_work_t* work, int status);
+  void write_next();
+
+  uv_loop_t* const loop_;
+  const int descriptor_;
+  const std::function<void()> on_written_;
+  uv_work_t work_{};
+  std::string waiting_;
+  std::string writing_;
+  bool broken_ = false;  // nobody reads any more; the workers go on without being heard
+};
+
+}  // namespace trireme::cluster

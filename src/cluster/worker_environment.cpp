@@ -1,0 +1,59 @@
+#include "cluster/worker_environment.hpp"
+
+#include <unistd.h>
+#include <uv.h>
+
+#include <string_view>
+#include <utility>
+
+namespace trireme::cluster {
+namespace {
+
+std::string hexadecimal(const unsigned char* bytes, std::size_t count) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) {
+    text.push_back(kDigits[bytes[i] >> 4]);
+    text.push_back(kDigits[bytes[i] & 15]);
+  }
+  return text;
+}
+
+}  // namespace
+
+// The name is drawn on its own, since names of sockets can be listed by everybody on the host.
+int WorkerEnvironment::make_secrets() {
+  unsigned char bytes[48];
+  if (const int refusal = uv_random(nullptr, nullptr, bytes, sizeof bytes, 0, nullptr)) {
+    return refusal;
+  }
+  token_ = hexadecimal(bytes, 32);
+  meeting_ = "host://" + hexadecimal(bytes + 32, 16);
+  return 0;
+}
+
+std::vector<std::string> WorkerEnvironment::of_rank(int rank) const {
+  const std::pair<std::string, std::string> variables[] = {
+      {"RANK", std::to_string(rank)},
+      {"WORLD_SIZE", std::to_string(workers_)},
+      {"LOCAL_RANK", std::to_string(rank)},
+      {"LOCAL_WORLD_SIZE", std::to_string(workers_)},
+      {"MASTER_ADDR", "127.0.0.1"},
+      {"MASTER_PORT", "29500"},  // for programs that insist on one; nothing listens there
+      {"TRIREME_TOKEN", token_},
+      {"TRIREME_RENDEZVOUS", meeting_},
+  };
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    bool ours = false;
+    for (const auto& [name, value] : variables) {
+      ours = ours || text.substr(0, text.find('=')) == name;
+    }
+    if (!ours) all.emplace_back(text);
+  }
+  for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
+  return all;
+}
+
+}  // namespace trireme::cluster

@@ -1,0 +1,422 @@
+#!/usr/bin/env python3
+"""trireme run: what workers are told, whose lines are whose, who is blamed, and that nobody is left behind.
+
+Usage: test_run.py TRIREME [unittest arguments]
+"""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TRIREME = ""
+LONG = 60  # seconds; longer than anything healthy takes on a busy machine
+
+
+def command(workers, program, *options):
+    return [TRIREME, "run", "--nproc-per-node", str(workers), *options, "--", *program]
+
+
+def shell(workers, script, *options, **settings):
+    """Runs a shell script as every worker to its end."""
+    return subprocess.run(command(workers, ["sh", "-c", script], *options), capture_output=True,
+                          text=True, timeout=LONG, **settings)
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + LONG
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} has not come after {LONG} s")
+        time.sleep(0.01)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Job:
+    """A job that runs until it is ended. Each process of it writes its number into a folder."""
+
+    def __init__(self, workers, script, *options):
+        self.folder = tempfile.TemporaryDirectory()
+        environment = dict(os.environ, FOLDER=self.folder.name)
+        self.process = subprocess.Popen(command(workers, ["sh", "-c", script], *options),
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env=environment)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate(timeout=LONG)
+        self.folder.cleanup()
+
+    def files(self):
+        return sorted(pathlib.Path(self.folder.name).iterdir())
+
+    def wait_for(self, count):
+        """The numbers in the files once there are `count`. Files come by rename, so they are whole."""
+        wait_until(lambda: len([f for f in self.files() if f.suffix == ".pid"]) >= count, "a process")
+        return [int(f.read_text()) for f in self.files() if f.suffix == ".pid"]
+
+    def end(self):
+        output, error = self.process.communicate(timeout=LONG)
+        return self.process.returncode, output, error
+
+
+# Writes this shell's number under a name of its own.
+NOTE = 'note() { echo $$ > "$FOLDER/$1.tmp"; mv "$FOLDER/$1.tmp" "$FOLDER/$1.pid"; }; '
+IDLE = NOTE + "note $RANK; while :; do sleep 0.05; done"
+
+
+class Environment(unittest.TestCase):
+    def test_each_worker_is_told_its_place(self):
+        for workers in (1, 2, 5):
+            done = shell(workers, "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR "
+                                  "$MASTER_PORT")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(sorted(done.stdout.splitlines()),
+                             [f"[{r}] {r} {workers} {r} {workers} 127.0.0.1 29500" for r in range(workers)])
+
+    def test_all_workers_share_a_token_and_a_meeting_place_that_no_other_job_has(self):
+        seen = set()
+        for _ in range(3):
+            done = shell(3, "echo $TRIREME_TOKEN $TRIREME_RENDEZVOUS", "--no-prefix")
+            lines = done.stdout.splitlines()
+            self.assertEqual(len(lines), 3)
+            self.assertEqual(len(set(lines)), 1)
+            self.assertRegex(lines[0], r"^[0-9a-f]{64} host://[0-9a-f]{32}$")
+            token, place = lines[0].split()
+            self.assertNotIn(place[len("host://"):], token)
+            seen.add(lines[0])
+        self.assertEqual(len(seen), 3)
+
+    def test_variables_of_an_outer_job_are_replaced_and_others_stay(self):
+        done = shell(1, "echo $RANK $WORLD_SIZE $OWN; env | grep -c ^RANK=",
+                     env=dict(os.environ, RANK="7", WORLD_SIZE="9", OWN="kept"))
+        self.assertEqual(done.stdout, "[0] 0 1 kept\n[0] 1\n")
+
+    def test_the_token_is_in_no_command_line(self):
+        with Job(2, 'printenv TRIREME_TOKEN > "$FOLDER/token"; ' + IDLE) as job:
+            job.wait_for(2)
+            token = pathlib.Path(job.folder.name, "token").read_bytes().strip()
+            self.assertEqual(len(token), 64)
+            lines = []
+            for process in pathlib.Path("/proc").glob("[0-9]*"):
+                try:
+                    lines.append((process / "cmdline").read_bytes())
+                except OSError:
+                    pass  # it has ended
+            self.assertTrue(any(b"trireme" in line for line in lines))
+            self.assertFalse(any(token in line for line in lines))
+
+    def test_workers_start_with_default_signals_no_input_and_only_the_usual_descriptors(self):
+        script = ("grep -E '^Sig(Blk|Ign)' /proc/self/status; cat; ls /proc/self/fd | tr '\\n' ' '; "
+                  "echo; [ $(cut -d' ' -f5 /proc/$$/stat) = $$ ] && echo leads")
+        blocked = lambda: (signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1}),
+                           signal.signal(signal.SIGUSR2, signal.SIG_IGN))
+        done = shell(1, script, "--no-prefix", preexec_fn=blocked)
+        lines = done.stdout.splitlines()
+        self.assertEqual([line.split()[1] for line in lines[:2]], ["0" * 16, "0" * 16], done.stdout)
+        self.assertEqual(lines[2].split(), ["0", "1", "2", "3"])  # 3 is the folder that ls reads
+        self.assertEqual(lines[3:], ["leads"])
+
+    def test_arguments_reach_the_program_as_they_are(self):
+        strange = ["--nproc-per-node", "7", "--", "", "a b", "$HOME", "é\n"]
+        done = subprocess.run(command(1, ["printf", "%s|", *strange], "--no-prefix"),
+                              capture_output=True, text=True, timeout=LONG)
+        self.assertEqual(done.stdout, "".join(f"{s}|" for s in strange) + "\n")
+
+
+class Output(unittest.TestCase):
+    def test_lines_of_workers_never_mix(self):
+        # Each write is half a line, so that only whole lines passed on at once can come out right.
+        done = shell(4, "i=0; while [ $i -lt 300 ]; do printf %s $RANK$RANK$RANK; "
+                        "printf '%s %s\\n' $RANK$RANK$RANK $i; i=$((i+1)); done")
+        self.assertEqual(done.returncode, 0)
+        for rank in range(4):
+            mine = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}] ")]
+            self.assertEqual(mine, [f"[{rank}] {str(rank) * 6} {i}" for i in range(300)])
+        self.assertEqual(len(done.stdout.splitlines()), 1200)
+
+    def test_stdout_and_stderr_stay_apart(self):
+        done = shell(2, "echo out$RANK; echo error$RANK >&2")
+        self.assertEqual(sorted(done.stdout.splitlines()), ["[0] out0", "[1] out1"])
+        self.assertEqual(sorted(done.stderr.splitlines()), ["[0] error0", "[1] error1"])
+
+    def test_a_last_line_without_an_end_is_not_lost(self):
+        done = shell(2, "printf 'a\\n\\nb'")
+        self.assertEqual(sorted(done.stdout.splitlines()),
+                         ["[0] ", "[0] a", "[0] b", "[1] ", "[1] a", "[1] b"])
+
+    def test_no_prefix_leaves_lines_as_they_are(self):
+        done = shell(2, "echo x; echo y >&2", "--no-prefix")
+        self.assertEqual((done.stdout, done.stderr), ("x\nx\n", "y\ny\n"))
+
+    def test_much_output_and_bytes_that_are_no_text_arrive_whole(self):
+        done = subprocess.run(command(2, ["sh", "-c", "yes $RANK | head -c 4000000; printf '\\377\\001'"],
+                                      "--no-prefix"), capture_output=True, timeout=LONG)
+        self.assertEqual(done.stdout.count(b"0\n"), 2000000)
+        self.assertEqual(done.stdout.count(b"1\n"), 2000000)
+        self.assertEqual(done.stdout.count(b"\xff\x01\n"), 2)
+
+    def test_a_very_long_line_comes_in_pieces(self):
+        done = shell(1, "head -c 1000000 /dev/zero | tr '\\0' x", "--no-prefix")
+        self.assertEqual(done.stdout.replace("\n", ""), "x" * 1000000)
+
+    def test_logs_hold_each_workers_output_without_prefix(self):
+        with tempfile.TemporaryDirectory() as folder:
+            logs = pathlib.Path(folder, "new", "logs")
+            done = shell(2, "echo out$RANK; printf error$RANK >&2", "--log-dir", str(logs))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("[1] out1\n", done.stdout)
+            self.assertEqual({f.name: f.read_text() for f in logs.iterdir()},
+                             {"rank-0.out": "out0\n", "rank-0.err": "error0",
+                              "rank-1.out": "out1\n", "rank-1.err": "error1"})
+
+    def test_a_log_folder_that_cannot_be_written_is_said_before_anything_starts(self):
+        done = shell(2, "echo started", "--log-dir", "/dev/null/logs")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("trireme: cannot write /dev/null/logs/rank-0.out: ", done.stderr)
+
+    def test_a_reader_who_goes_away_does_not_end_the_job(self):
+        with tempfile.TemporaryDirectory() as folder:
+            process = subprocess.Popen(
+                command(2, ["sh", "-c", f"yes | head -c 300000; touch {folder}/$RANK"]),
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process.stdout.close()
+            error = process.stderr.read()
+            self.assertEqual((process.wait(timeout=LONG), error), (0, b""))
+            process.stderr.close()
+            self.assertEqual(sorted(os.listdir(folder)), ["0", "1"])
+
+
+class Verdict(unittest.TestCase):
+    def test_success_is_0_and_silent(self):
+        done = shell(3, "exit 0")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def test_the_failed_rank_its_code_and_its_last_message_are_told(self):
+        done = shell(3, "[ $RANK = 2 ] || exec sleep 100; echo first >&2; echo 'the reason' >&2; "
+                        "echo >&2; echo not this; exit 3")
+        self.assertEqual(done.returncode, 3)
+        self.assertEqual(done.stderr.splitlines()[-1],
+                         "trireme: rank 2 failed: exit code 3; its last message: the reason")
+
+    def test_a_failure_without_a_message_is_told_too(self):
+        done = shell(2, "[ $RANK = 0 ] || exec sleep 100; exit 9")
+        self.assertEqual((done.returncode, done.stderr), (9, "trireme: rank 0 failed: exit code 9\n"))
+
+    def test_a_death_by_a_signal_is_named(self):
+        for number, name in ((signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV"),
+                             (signal.SIGTERM, "SIGTERM")):
+            done = shell(3, f"[ $RANK = 1 ] || exec sleep 100; ulimit -c 0; kill -{int(number)} $$")
+            self.assertEqual(done.returncode, 128 + number)
+            self.assertEqual(done.stderr, f"trireme: rank 1 failed: killed by {name}\n")
+
+    def test_a_worker_that_fails_after_another_did_is_not_blamed(self):
+        # Rank 0 ends with a code of its own when it is asked to end.
+        script = NOTE + ("if [ $RANK = 1 ]; then while [ ! -e $FOLDER/0.pid ]; do sleep 0.05; done; "
+                         "exit 4; fi; trap 'echo late >&2; exit 5' TERM; note 0; "
+                         "while :; do sleep 0.05; done")
+        with Job(2, script) as job:
+            code, _, error = job.end()
+        self.assertEqual(code, 4)
+        self.assertIn("[0] late\n", error)
+        self.assertEqual(error.splitlines()[-1], "trireme: rank 1 failed: exit code 4")
+
+    def test_a_worker_that_ends_well_early_does_not_end_the_others(self):
+        done = shell(2, "[ $RANK = 0 ] && exit 0; sleep 0.5; echo still here")
+        self.assertEqual((done.returncode, done.stdout), (0, "[1] still here\n"))
+
+    def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace(self):
+        script = NOTE + ("if [ $RANK = 1 ]; then while [ ! -e $FOLDER/0.pid ]; do sleep 0.05; done; "
+                         "exit 6; fi; trap '' TERM; note 0; while :; do sleep 0.05; done")
+        begin = time.monotonic()
+        with Job(2, script, "--grace", "0.5") as job:
+            code, _, error = job.end()
+        self.assertEqual(code, 6)
+        self.assertGreaterEqual(time.monotonic() - begin, 0.5)
+        self.assertIn("rank 1 failed: exit code 6", error)
+
+    def test_a_program_that_is_not_there_is_127_and_one_that_cannot_run_126(self):
+        for program, code, words in (("no-such-program", 127, "was not found"),
+                                     ("/no/such/program", 127, "was not found"),
+                                     ("/etc/passwd", 126, "is not executable"),
+                                     ("/etc", 126, "is not executable")):
+            done = subprocess.run(command(2, [program]), capture_output=True, text=True, timeout=LONG)
+            self.assertEqual((done.returncode, done.stdout, done.stderr),
+                             (code, "", f'trireme: program "{program}" {words}\n'))
+
+    def test_a_program_that_the_kernel_refuses_is_126_with_the_reason(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"#!/no/such/interpreter\n")
+            file.flush()
+            os.chmod(file.name, 0o755)
+            copy = file.name + ".copy"  # a file that is open for writing cannot be run
+            subprocess.run(["cp", "-p", file.name, copy], check=True)
+            try:
+                done = subprocess.run(command(1, [copy]), capture_output=True, text=True, timeout=LONG)
+            finally:
+                os.unlink(copy)
+        self.assertEqual(done.returncode, 127)
+        self.assertIn(f"rank 0 failed: exit code 127; its last message: trireme: cannot run {copy}: ",
+                      done.stderr)
+
+
+class Signals(unittest.TestCase):
+    def test_signals_reach_the_workers_and_the_code_says_which(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # `note` comes after `trap`, so that a worker that can be seen can also hear.
+            script = (NOTE + "for s in INT TERM HUP; do trap \"echo got $s; exit 0\" $s; done; "
+                      "note $RANK; while :; do sleep 0.05; done")
+            with Job(3, script) as job:
+                job.wait_for(3)
+                job.process.send_signal(number)
+                code, output, error = job.end()
+            self.assertEqual(code, 128 + number)
+            name = number.name[3:]
+            self.assertEqual(sorted(output.splitlines()), [f"[{r}] got {name}" for r in range(3)])
+            # The rest is what a shell says about its child.
+            self.assertEqual(error.splitlines()[0], f"trireme: SIG{name} is passed on to the workers")
+            self.assertNotIn("failed", error)
+
+    def test_a_worker_that_ignores_a_passed_on_signal_is_killed_after_the_grace(self):
+        with Job(2, "trap '' TERM; " + IDLE, "--grace", "0.3") as job:
+            workers = job.wait_for(2)
+            job.process.terminate()
+            code, _, error = job.end()
+            self.assertEqual(code, 128 + signal.SIGTERM)
+            self.assertNotIn("failed", error)
+            self.assertEqual([pid for pid in workers if alive(pid)], [])
+
+    def test_signals_reach_the_children_of_a_worker_too(self):
+        script = NOTE + ("sh -c 'trap \"echo child got it; exit 0\" TERM; echo $$ > $FOLDER/$RANK.tmp; "
+                         "mv $FOLDER/$RANK.tmp $FOLDER/$RANK.pid; while :; do sleep 0.05; done' & "
+                         "trap 'wait; exit 0' TERM; wait")
+        with Job(1, script) as job:
+            job.wait_for(1)
+            job.process.terminate()
+            code, output, _ = job.end()
+            self.assertEqual((code, output), (128 + signal.SIGTERM, "[0] child got it\n"))
+
+    def test_a_job_under_nohup_survives_sighup(self):
+        process = subprocess.Popen(command(1, ["sh", "-c", "echo up; sleep 0.5; echo end"]),
+                                   stdout=subprocess.PIPE, text=True,
+                                   preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.assertEqual(process.stdout.readline(), "[0] up\n")
+        process.send_signal(signal.SIGHUP)
+        self.assertEqual(process.stdout.read(), "[0] end\n")
+        self.assertEqual(process.wait(timeout=LONG), 0)
+        process.stdout.close()
+
+
+class Lifeline(unittest.TestCase):
+    # A worker with a child in its own group and one in a session of its own, all deaf to signals.
+    FAMILY = ("trap '' TERM INT HUP; " + NOTE +
+              "me='echo $$ > $FOLDER/$0.tmp; mv $FOLDER/$0.tmp $FOLDER/$0.pid; "
+              "while :; do sleep 0.05; done'; "
+              "sh -c \"$me\" child-$RANK & setsid sh -c \"$me\" daemon-$RANK & "
+              "(setsid sh -c \"$me\" orphan-$RANK &); note $RANK; ")
+
+    def leftovers(self):
+        return {f"{folder}/{name}" for folder in ("/tmp", "/dev/shm") for name in os.listdir(folder)
+                if re.search("trireme", name)}
+
+    def assert_all_gone(self, pids):
+        wait_until(lambda: not any(alive(pid) for pid in pids), "the end of every process")
+
+    def test_kill_9_of_the_launcher_leaves_no_process_and_no_file(self):
+        before = self.leftovers()
+        for workers in (1, 3):
+            with Job(workers, self.FAMILY + "while :; do sleep 0.05; done") as job:
+                pids = job.wait_for(4 * workers)
+                self.assertTrue(all(alive(pid) for pid in pids))
+                job.process.kill()
+                job.process.wait(timeout=LONG)
+                self.assert_all_gone(pids)
+        self.assertEqual(self.leftovers() - before, set())
+
+    def test_what_a_worker_leaves_behind_ends_with_it(self):
+        with Job(2, self.FAMILY + "while [ ! -e $FOLDER/go ]; do sleep 0.05; done; exit 0") as job:
+            pids = job.wait_for(8)
+            pathlib.Path(job.folder.name, "go").touch()
+            code, _, error = job.end()
+            self.assertEqual((code, error), (0, ""))
+            self.assertEqual([pid for pid in pids if alive(pid)], [])
+
+    def test_kill_9_of_a_guardian_ends_its_worker_and_is_told(self):
+        with Job(2, IDLE) as job:
+            pids = job.wait_for(2)
+            parent = pathlib.Path(f"/proc/{pids[1]}/stat").read_text().rsplit(")", 1)[1].split()[1]
+            os.kill(int(parent), signal.SIGKILL)
+            code, _, error = job.end()
+            self.assertEqual(code, 128 + signal.SIGKILL)
+            self.assertRegex(error, r"^trireme: rank 1 failed: killed by SIGKILL\n$")
+            self.assert_all_gone(pids)
+
+    def test_kill_9_of_launcher_and_guardians_together_ends_the_workers(self):
+        with Job(3, IDLE) as job:
+            pids = job.wait_for(3)
+            parents = {int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+                       for pid in pids}
+            for pid in (job.process.pid, *parents):
+                os.kill(pid, signal.SIGKILL)
+            self.assert_all_gone(pids)
+
+
+class Arguments(unittest.TestCase):
+    def refused(self, arguments, words):
+        done = subprocess.run([TRIREME, *arguments], capture_output=True, text=True, timeout=LONG)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+        self.assertIn("trireme: ", done.stderr)
+        self.assertIn(words, done.stderr)
+
+    def test_what_is_unknown_or_out_of_range_is_refused(self):
+        n = ["--nproc-per-node", "1"]
+        self.refused([], "run or info")
+        self.refused(["walk"], "walk")
+        self.refused(["run"], "--nproc-per-node")
+        self.refused(["run", "--", "true"], "--nproc-per-node")
+        self.refused(["run", *n], "PROGRAM")
+        self.refused(["run", *n, "--"], "PROGRAM")
+        self.refused(["run", *n, "--rdzv-endpoint", "host:1", "--", "true"], "--rdzv-endpoint")
+        self.refused(["run", *n, "true"], "true")
+        for count in ("0", "-1", "1025", "two", "1.5", "99999999999999999999"):
+            self.refused(["run", "--nproc-per-node", count, "--", "true"], "--nproc-per-node")
+        for grace in ("-1", "soon", "86401", "nan"):
+            self.refused(["run", *n, "--grace", grace, "--", "true"], "--grace")
+        self.refused(["info", "--", "true"], "--")
+        self.refused(["info", "--all"], "--all")
+        self.refused(["guardian", "true"], "only for trireme run")
+
+    def test_version_info_and_help_answer(self):
+        version = subprocess.run([TRIREME, "--version"], capture_output=True, text=True, timeout=LONG)
+        self.assertRegex(version.stdout, r"^trireme \d+\.\d+\.\d+\n$")
+        info = subprocess.run([TRIREME, "info"], capture_output=True, text=True, timeout=LONG)
+        self.assertIn(version.stdout.split()[1], info.stdout)
+        points = subprocess.run([TRIREME, "info", "--failpoints"], capture_output=True, text=True,
+                                timeout=LONG)
+        self.assertIn("all_reduce.after_publish\n", points.stdout)
+        for done in (version, info, points):
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+        text = subprocess.run([TRIREME, "run", "--help"], capture_output=True, text=True, timeout=LONG)
+        self.assertEqual(text.returncode, 0)
+        for option in ("--nproc-per-node", "--no-prefix", "--log-dir", "--grace", "-- PROGRAM"):
+            self.assertIn(option, text.stdout)
+
+
+if __name__ == "__main__":
+    TRIREME = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
