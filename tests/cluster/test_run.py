@@ -44,6 +44,12 @@ def alive(pid):
         return False
 
 
+def default_signals():
+    """The tests themselves may run under nohup or in the background, where signals are ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Job:
     """A job that runs until it is ended. Each process of it writes its number into a folder."""
 
@@ -52,7 +58,7 @@ class Job:
         environment = dict(os.environ, FOLDER=self.folder.name)
         self.process = subprocess.Popen(command(workers, ["sh", "-c", script], *options),
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env=environment)
+                                        env=environment, preexec_fn=default_signals)
 
     def __enter__(self):
         return self
