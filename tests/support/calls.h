@@ -1,0 +1,52 @@
+/*
+ * A collective as data: which one, with what, and whether its result is right. The oracle is plain
+ * arithmetic over what each rank is known to have put in.
+ */
+#ifndef TRIREME_TESTS_CALLS_H
+#define TRIREME_TESTS_CALLS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <trireme/trireme.h>
+
+#define MOST_RANKS 8
+
+struct call {
+    trireme_operation operation;
+    trireme_dtype dtype;
+    trireme_reduction reduction; /* where something is reduced */
+    uint64_t count;              /* as in the header; unused by the v forms */
+    uint64_t counts[MOST_RANKS]; /* the v forms */
+    int32_t root;                /* broadcast */
+    double scale;                /* SCALED_SUM */
+};
+
+/* Memory of one call on one rank. */
+struct call_memory {
+    trireme_buffer *buffers[2]; /* where it comes from trireme_buffer_alloc() */
+    unsigned char *send;        /* NULL where there is only `receive` */
+    unsigned char *receive;
+    uint64_t send_bytes;
+    uint64_t receive_bytes;
+};
+
+bool is_v_form(trireme_operation operation);
+bool reduces(trireme_operation operation);
+const char *operation_text(trireme_operation operation);
+
+/* Allocates what `call` needs: of trireme_buffer_alloc() if `shared`, else of malloc(). */
+bool allocate_call(trireme_communicator *communicator, const struct call *call, int rank,
+                   int world_size, bool shared, struct call_memory *memory);
+void free_call(struct call_memory *memory, bool shared);
+
+/* Runs the call, or starts it and waits for its request. */
+trireme_status run_call(trireme_communicator *communicator, const struct call *call,
+                        const struct call_memory *memory, bool started, uint64_t timeout_ns);
+
+/* F32 and SUM only: fills what goes in, and checks what came out. `round` makes calls differ. */
+void fill_call(const struct call *call, const struct call_memory *memory, int rank, int world_size,
+               int round);
+bool is_call_right(const struct call *call, const struct call_memory *memory, int rank,
+                   int world_size, int round);
+
+#endif
