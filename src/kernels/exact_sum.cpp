@@ -33,9 +33,11 @@ void add_squares_of(ExactSum& sum, SquareLoop loop, const unsigned char* values,
   for (std::uint64_t first = 0; first < count; first += kSquareBlock) {
     const std::uint64_t length = count - first < kSquareBlock ? count - first : kSquareBlock;
     const unsigned char* block = values + first * sizeof(T);
-    double partial[kSquarePartials];
+    double partial[kSquarePartials] = {};
     if (loop(block, length, partial)) {
-      for (const double part : partial) sum.add(part);
+      for (const double part : partial) {
+        if (part != 0) sum.add(part);
+      }
       continue;
     }
     for (std::uint64_t i = 0; i < length; ++i) {

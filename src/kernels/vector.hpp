@@ -38,8 +38,9 @@ constexpr int kUpdateKinds = 7;
 using UpdateLoop = void (*)(void* parameters, const void* gradients, void* state0, void* state1,
                             std::uint64_t count, const UpdateFactors& factors);
 
-// Adds 8 * 3 partial sums of the squares to `partial`, whose total is exact; false, with nothing
-// of meaning written, if the values do not lie in the range where that works. count <= 8192.
+// Writes partial sums of the squares, whose total is exact, to `partial`, which holds zeros; false,
+// with nothing written, if the values do not lie in the range where that works. count is at most
+// kSquareBlock.
 constexpr int kSquarePartials = 24;
 constexpr std::uint64_t kSquareBlock = 8192;
 using SquareLoop = bool (*)(const void* values, std::uint64_t count, double* partial);
