@@ -1,0 +1,92 @@
+"""Trajectories of the update rules against torch.optim.
+
+usage: test_pytorch.py TRAJECTORY     (the program built from trajectory.c)
+
+Exit code 77 where PyTorch is not installed.
+"""
+
+import os
+import subprocess
+import sys
+
+SYSTEM_PYTHON = "/usr/bin/python3"  # distributions install PyTorch for this one
+STEPS = 100
+TOLERANCE = {"f32": 1e-5, "f64": 1e-12}
+
+try:
+    import torch
+except ImportError:
+    if os.path.exists(SYSTEM_PYTHON) and "--again" not in sys.argv:
+        os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv, "--again"])
+    print("skipped: PyTorch is not installed for " + sys.executable)
+    sys.exit(77)
+
+# Name, rule, and the arguments of both sides.
+RULES = [
+    ("sgd", torch.optim.SGD, {}),
+    ("sgd", torch.optim.SGD, {"weight_decay": 0.1}),
+    ("sgd", torch.optim.SGD, {"momentum": 0.9}),
+    ("sgd", torch.optim.SGD, {"momentum": 0.9, "weight_decay": 0.1}),
+    ("sgd", torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+    ("sgd", torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("adam", torch.optim.Adam, {}),
+    ("adam", torch.optim.Adam, {"weight_decay": 0.1}),
+    ("adamw", torch.optim.AdamW, {"weight_decay": 0.0}),
+    ("adamw", torch.optim.AdamW, {"weight_decay": 0.1}),
+]
+RANKS = [(1, "data_parallel"), (3, "data_parallel"), (3, "zero3")]
+
+
+def torch_trajectory(rule, settings, dtype):
+    """The parameters after each step, computed by PyTorch in `dtype`."""
+    n = 37
+    number = torch.arange(n)
+    p = torch.nn.Parameter((1 + (number % 7) * 0.375 - (number % 3) * 1.25).to(dtype))
+    c = (2 ** (number % 3)).to(dtype) / 4
+    a = (number % 5).to(dtype) / 2 - 1
+    optimizer = rule([p], lr=0.01, **settings)
+    trajectory = []
+    for t in range(STEPS):
+        w = ((7 * t + 3 * number) % 16).to(dtype) / 32 - 0.25
+        with torch.no_grad():
+            p.grad = c * (p - a) + (p - torch.roll(p, -1)) / 4 + w
+        optimizer.step()
+        trajectory.append(p.detach().to(torch.float64).clone())
+    return torch.stack(trajectory)
+
+
+def our_trajectory(program, name, settings, dtype, world_size, strategy):
+    """The parameters after each step, computed by the library."""
+    command = [
+        program, name, str(settings.get("momentum", 0)), str(int(settings.get("nesterov", False))),
+        str(settings.get("weight_decay", 0)), dtype, str(world_size), strategy, str(STEPS),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        raise RuntimeError("%s: exit code %d, %s" % (command, done.returncode, done.stderr))
+    rows = [[float.fromhex(word) for word in line.split()] for line in done.stdout.splitlines()]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def main():
+    program = sys.argv[1]
+    failures = 0
+    for dtype in ("f32", "f64"):
+        for name, rule, settings in RULES:
+            expected = torch_trajectory(rule, settings, getattr(torch, "float" + dtype[1:]))
+            for world_size, strategy in RANKS:
+                got = our_trajectory(program, name, settings, dtype, world_size, strategy)
+                label = "%s %s %s, %d x %s" % (dtype, name, settings, world_size, strategy)
+                if got.shape != expected.shape:
+                    print("%s: shape %s is not %s" % (label, got.shape, expected.shape))
+                    failures += 1
+                    continue
+                # Relative to the largest parameter of the step; NaN fails.
+                error = ((got - expected).abs().amax(1) / expected.abs().amax(1)).max().item()
+                good = error <= TOLERANCE[dtype]
+                failures += not good
+                print("%-7s %s: %.2e" % ("ok" if good else "FAILED", label, error))
+    sys.exit(1 if failures else 0)
+
+
+main()
