@@ -62,6 +62,7 @@ struct Operation {
   // Anything else that all ranks must agree on; part of the fingerprint. For messages of a mismatch it has a name.
   std::uint64_t agreement = 0;
   const char* agreement_name = "";
+  std::shared_ptr<const void> owner;  // what must live until the operation is over, such as memory it uses
 };
 
 // Memory that peers can read. Freed when the last reference goes.

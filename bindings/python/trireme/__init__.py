@@ -1,0 +1,91 @@
+"""Trireme: distributed training behind a stable C ABI, from Python.
+
+>>> import trireme
+>>> with trireme.Communicator(0, 1, "local://package-doctest") as group:
+...     group.barrier()
+"""
+
+from ._buffer import Buffer
+from ._communicator import Communicator, CommunicatorStatistics
+from ._errors import (
+    AbortedError,
+    AuthenticationError,
+    CallbackError,
+    CancelledError,
+    CorruptError,
+    InternalError,
+    InvalidArgumentError,
+    InvalidHandleError,
+    InvalidStateError,
+    MismatchError,
+    OutOfMemoryError,
+    PeerLostError,
+    SystemCallError,
+    TimeoutError,
+    TriremeError,
+    UnsupportedError,
+)
+from ._library import (
+    build_info,
+    check_support,
+    dtype_name,
+    dtype_size,
+    failpoint_hits,
+    failpoint_names,
+    optimizer_name,
+    reduction_name,
+    set_failpoints,
+    set_log_listener,
+    status_name,
+    strategy_name,
+    supports,
+    version,
+)
+from ._model import Model, ModelInfo, ModelMemory, UnitInfo
+from ._optimizer import Optimizer, Update
+from ._request import Request, wait_any
+
+__all__ = [
+    "AbortedError",
+    "AuthenticationError",
+    "Buffer",
+    "CallbackError",
+    "CancelledError",
+    "Communicator",
+    "CommunicatorStatistics",
+    "CorruptError",
+    "InternalError",
+    "InvalidArgumentError",
+    "InvalidHandleError",
+    "InvalidStateError",
+    "MismatchError",
+    "Model",
+    "ModelInfo",
+    "ModelMemory",
+    "Optimizer",
+    "OutOfMemoryError",
+    "PeerLostError",
+    "Request",
+    "SystemCallError",
+    "TimeoutError",
+    "TriremeError",
+    "UnitInfo",
+    "UnsupportedError",
+    "Update",
+    "build_info",
+    "check_support",
+    "dtype_name",
+    "dtype_size",
+    "failpoint_hits",
+    "failpoint_names",
+    "optimizer_name",
+    "reduction_name",
+    "set_failpoints",
+    "set_log_listener",
+    "status_name",
+    "strategy_name",
+    "supports",
+    "version",
+    "wait_any",
+]
+__version__ = "1.0.0"

@@ -1,0 +1,99 @@
+"""Memory that the ranks of one host can read directly, and views of the library's memory."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from ctypes import byref, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Callable
+
+from . import _native
+from ._errors import InvalidHandleError, check
+from ._native import library
+from ._values import DTYPES, LETTERS, Name, in_range, number_of
+
+if TYPE_CHECKING:
+    from ._communicator import Communicator
+
+
+def view_of(
+    address: int | None, count: int, size: int, letter: str, owner: object
+) -> memoryview:
+    """A view of the library's memory that keeps `owner` alive as long as it is used."""
+    if not address or not count:
+        return memoryview(bytearray()).cast(letter)  # type: ignore[call-overload, no-any-return]
+    array = (ctypes.c_ubyte * (count * size)).from_address(address)
+    array.owner = owner
+    view = memoryview(array).cast("B")
+    return view if letter == "B" else view.cast(letter)  # type: ignore[call-overload, no-any-return]
+
+
+class Owner:
+    """Stands for memory of the library: when nobody holds it any more, the memory goes back."""
+
+    __slots__ = ("__weakref__",)
+
+    def __init__(self, destroy: Callable[..., object], *arguments: object) -> None:
+        # Not at exit: views may live until then, and the system takes the memory back by itself.
+        weakref.finalize(self, destroy, *arguments).atexit = False
+
+
+class Buffer:
+    """Zeroed memory that peers on this host read without a copy.
+
+    Pass it, or a piece of view(), to the operations of its communicator; numpy.asarray() of a view
+    makes no copy. close() lets go of it; the memory goes back once no view is left.
+    """
+
+    def __init__(self, communicator: Communicator, nbytes: int) -> None:
+        handle = c_void_p()
+        check(
+            library.trireme_buffer_alloc(
+                communicator._handle, in_range(nbytes, 64, "nbytes"), byref(handle)
+            )
+        )
+        owner = Owner(library.trireme_buffer_destroy, handle.value)
+        address = c_void_p()
+        check(library.trireme_buffer_data(handle, byref(address)))
+        size = c_uint64()
+        check(library.trireme_buffer_size(handle, byref(size)))
+        self._memory: memoryview | None = view_of(address.value, size.value, 1, "B", owner)
+        self._owner: Owner | None = owner
+        self._nbytes = size.value
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return self._nbytes
+
+    @property
+    def memory(self) -> memoryview:
+        """Its bytes, writable."""
+        if self._memory is None:
+            raise InvalidHandleError(
+                "the buffer is closed", _native.TRIREME_ERROR_INVALID_HANDLE
+            )
+        return self._memory[:]
+
+    def view(self, dtype: Name = "u8") -> memoryview:
+        """Its elements. f16 and bf16 show as 16-bit integers, f8 as bytes: Python has no such type."""
+        letter = LETTERS.get(number_of(dtype, DTYPES, "dtype"))
+        if letter is None:
+            raise TypeError(f"{dtype!r} is no dtype")
+        memory = self.memory
+        return memory if letter == "B" else memory.cast(letter)  # type: ignore[call-overload, no-any-return]
+
+    def close(self) -> None:
+        """Lets go of the memory; it is freed once no view of it is left."""
+        self._memory = None
+        self._owner = None
+
+    def __enter__(self) -> Buffer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._memory is None else ""
+        return f"<trireme.Buffer {self._nbytes} bytes{state}>"

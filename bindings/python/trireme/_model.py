@@ -1,0 +1,364 @@
+"""A model whose parameters, gradients and optimizer state are spread over ranks."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+from ctypes import byref, c_int32, c_uint32, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence, Union
+
+from . import _native
+from ._buffer import Owner, view_of
+from ._errors import InvalidArgumentError, InvalidHandleError, check
+from ._native import library
+from ._values import (
+    DTYPES,
+    GRADIENTS,
+    LETTERS,
+    Name,
+    dtype_name,
+    encoded,
+    in_range,
+    nanoseconds,
+    number_of,
+    readable,
+    size_of,
+    writable,
+)
+
+if TYPE_CHECKING:
+    from ._communicator import Communicator
+
+Which = Union[str, int]  #: A parameter or unit by its name or number.
+
+_gradient_ready = library.trireme_model_gradient_ready
+_NO_LEAF = (1 << 32) - 1
+
+
+class ModelInfo(NamedTuple):
+    """What a sealed model looks like."""
+
+    strategy: str  #: As created, for example "zero3".
+    rank: int  #: This rank.
+    world_size: int  #: Number of ranks.
+    leaves: int  #: As created; 0 if not reproducible.
+    micro_batches: int  #: Most leaves a rank has in a step; 0 if not reproducible.
+    parameters: int  #: Parameters added, aliases included.
+    units: int  #: Units.
+    elements: int  #: Elements of the flat vectors.
+    buckets: int  #: Buckets in which gradients are reduced.
+
+
+class UnitInfo(NamedTuple):
+    """What one unit looks like on this rank."""
+
+    dtype: str  #: Type of its elements.
+    elements: int  #: Elements of the whole unit.
+    shard_first: int  #: First element this rank owns.
+    shard_count: int  #: Elements this rank owns.
+    flat_first: int  #: Where the unit begins in the flat vectors.
+
+
+class ModelMemory(NamedTuple):
+    """Bytes of this rank by kind: as the plan says, and as really allocated."""
+
+    planned_parameters: int
+    planned_gradients: int
+    planned_optimizer_state: int
+    planned_working: int
+    allocated_parameters: int
+    allocated_gradients: int
+    allocated_optimizer_state: int
+    allocated_working: int
+    planned_step_bytes: int
+    sent_step_bytes: int
+
+
+def parse_strategy(name: Name) -> int:
+    """The number of a strategy; knows the usual synonyms such as "fsdp" and "ddp"."""
+    if not isinstance(name, str):
+        return in_range(int(name), 31, "strategy")
+    number = c_int32()
+    check(library.trireme_strategy_parse(encoded(name), byref(number)))
+    return number.value
+
+
+class Model:
+    """A model that is described, sealed, and then trained in steps by all ranks alike.
+
+    >>> import array
+    >>> from trireme import Communicator, Model, Optimizer
+    >>> group = Communicator(0, 1, "local://model-doctest")
+    >>> model = Model(group, "zero3")
+    >>> model.add_parameter("weight", [2])
+    0
+    >>> model.seal()
+    >>> optimizer = Optimizer(model, "sgd", learning_rate=0.5)
+    >>> model.accumulate_flat(array.array("f", [1, 2]))
+    >>> optimizer.step()
+    >>> model.get_parameters().tolist()
+    [-0.5, -1.0]
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        strategy: Name,
+        *,
+        leaves: int = 0,
+        gradients: Name = "average",
+        bucket_bytes: int = 0,
+        prefetch_bytes: int = 0,
+        timeout: float | None = None,
+    ) -> None:
+        """`leaves` above 0 makes training reproducible: the same bits for any number of ranks."""
+        options = _native.trireme_model_options(
+            struct_size=ctypes.sizeof(_native.trireme_model_options),
+            strategy=parse_strategy(strategy),
+            gradients=number_of(gradients, GRADIENTS, "gradients"),
+            leaves=in_range(leaves, 32, "leaves"),
+            bucket_bytes=in_range(bucket_bytes, 64, "bucket_bytes"),
+            prefetch_bytes=in_range(prefetch_bytes, 64, "prefetch_bytes"),
+            timeout_ns=nanoseconds(timeout),
+        )
+        handle = c_void_p()
+        check(library.trireme_model_create(communicator._handle, byref(options), byref(handle)))
+        self._token = handle.value
+        # Views of the parameters hold it too, so that closing leaves none of them dangling.
+        self._owner: Owner | None = Owner(library.trireme_model_destroy, self._token)
+        self._communicator = communicator  # collected, it would leave the group
+        self._parameters: dict[str, int] = {}
+        self._units: dict[str, int] = {}
+        self._described: list[tuple[int, tuple[int, ...]]] = []  # dtype and shape
+
+    def close(self) -> None:
+        """Gives the model back; its memory goes once no optimizer and no view needs it."""
+        self._owner = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._owner is None
+
+    @property
+    def _handle(self) -> int | None:
+        if self._owner is None:
+            raise InvalidHandleError("the model is closed", _native.TRIREME_ERROR_INVALID_HANDLE)
+        return self._token
+
+    @property
+    def communicator(self) -> Communicator:
+        """The ranks that train it."""
+        return self._communicator
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- description -----------------------------------------------------------------------
+
+    def add_parameter(
+        self,
+        name: str,
+        shape: Sequence[int] = (),
+        dtype: Name = "f32",
+        *,
+        unit: str | None = None,
+        tied_to: str | None = None,
+        frozen: bool = False,
+    ) -> int:
+        """Adds a parameter and answers its number.
+
+        Parameters of one `unit` are gathered together and added one after the other. `tied_to`
+        names an earlier parameter that this one is an alias of.
+        """
+        extents = tuple(in_range(extent, 64, "extent") for extent in shape)
+        options = _native.trireme_parameter_options(
+            struct_size=ctypes.sizeof(_native.trireme_parameter_options),
+            flags=_native.TRIREME_PARAMETER_FROZEN if frozen else 0,
+            dtype=number_of(dtype, DTYPES, "dtype"),
+            dimensions=len(extents),
+            shape=(c_uint64 * len(extents))(*extents) if extents else None,
+            name=encoded(name),
+            unit=encoded(unit),
+            tied_to=encoded(tied_to),
+        )
+        number = c_uint64()
+        check(library.trireme_model_add_parameter(self._handle, byref(options), byref(number)))
+        self._parameters[name] = number.value
+        self._described.append((options.dtype, extents))
+        if tied_to is None:
+            self._units.setdefault(name if unit is None else unit, len(self._units))
+        return number.value
+
+    def seal(self) -> None:
+        """Ends the description. Collective: checks that all ranks registered the same."""
+        check(library.trireme_model_seal(self._handle))
+
+    def _parameter(self, which: Which) -> int:
+        return self._number(which, self._parameters, "parameter")
+
+    def _unit(self, which: Which) -> int:
+        return self._number(which, self._units, "unit")
+
+    @staticmethod
+    def _number(which: Which, names: dict[str, int], what: str) -> int:
+        if isinstance(which, str):
+            if which not in names:
+                raise InvalidArgumentError(
+                    f"the model has no {what} {which!r}", _native.TRIREME_ERROR_INVALID_ARGUMENT
+                )
+            return names[which]
+        return in_range(which, 64, what)
+
+    # ---- what it looks like ----------------------------------------------------------------
+
+    def info(self) -> ModelInfo:
+        """What the sealed model looks like."""
+        found = _native.trireme_model_info(struct_size=ctypes.sizeof(_native.trireme_model_info))
+        check(library.trireme_model_get_info(self._handle, byref(found)))
+        strategy: bytes = library.trireme_strategy_name(found.strategy)
+        return ModelInfo(
+            strategy.decode(), *(getattr(found, field) for field in ModelInfo._fields[1:])
+        )
+
+    def unit_info(self, unit: Which) -> UnitInfo:
+        """What a unit looks like on this rank."""
+        found = _native.trireme_unit_info(struct_size=ctypes.sizeof(_native.trireme_unit_info))
+        check(library.trireme_model_get_unit_info(self._handle, self._unit(unit), byref(found)))
+        return UnitInfo(
+            dtype_name(found.dtype), *(getattr(found, field) for field in UnitInfo._fields[1:])
+        )
+
+    def memory(self) -> ModelMemory:
+        """How many bytes this rank holds, by kind, planned and allocated."""
+        found = _native.trireme_model_memory(
+            struct_size=ctypes.sizeof(_native.trireme_model_memory)
+        )
+        check(library.trireme_model_get_memory(self._handle, byref(found)))
+        return ModelMemory(*(getattr(found, field) for field in ModelMemory._fields))
+
+    def leaf(self, micro_batch: int) -> int | None:
+        """The leaf of the global batch that this rank computes as its micro-batch; None if it has none."""
+        number = c_uint32()
+        check(
+            library.trireme_model_leaf(
+                self._handle, in_range(micro_batch, 32, "micro_batch"), byref(number)
+            )
+        )
+        return None if number.value == _NO_LEAF else number.value
+
+    # ---- parameters ------------------------------------------------------------------------
+
+    def _flat(self) -> tuple[int, int]:
+        """Elements and dtype of the flat vectors."""
+        return self.info().elements, DTYPES[self.unit_info(0).dtype]
+
+    def set_parameters(self, values: Any = None, root: int = 0) -> None:
+        """Gives every rank the parameters of the rank `root`; the others may pass None. Collective."""
+        if values is None:
+            address = None
+            count, code = self._flat()
+        else:
+            _view, address, count, code = readable(values, None, "values")
+        check(
+            library.trireme_model_set_parameters(
+                self._handle, address, count, code, in_range(root, 31, "root")
+            )
+        )
+
+    def get_parameters(self, out: Any = None) -> Any:
+        """Gives every rank all parameters, whole: in `out`, or in a new array.array. Collective."""
+        if out is None:
+            count, code = self._flat()
+            out = array.array(LETTERS[code], bytes(count * size_of(code)))
+        _view, address, count, code = writable(out, None, "out")
+        check(library.trireme_model_get_parameters(self._handle, address, count, code))
+        return out
+
+    def gather_unit(self, unit: Which) -> None:
+        """Makes a unit's parameters whole on this rank. Collective for zero3."""
+        check(library.trireme_model_gather_unit(self._handle, self._unit(unit)))
+
+    def release_unit(self, unit: Which) -> None:
+        """Lets go of a unit's whole parameters; views of them are then no good for zero3."""
+        check(library.trireme_model_release_unit(self._handle, self._unit(unit)))
+
+    @contextlib.contextmanager
+    def gathered(self, unit: Which) -> Iterator[Model]:
+        """A `with` block in which the unit's parameters are whole."""
+        self.gather_unit(unit)
+        try:
+            yield self
+        finally:
+            self.release_unit(unit)
+
+    def parameter(self, which: Which) -> memoryview:
+        """A parameter's elements in its shape, inside the library's own memory.
+
+        Good until the unit is released (zero3) or the model closed. Copy what must live longer.
+        """
+        number = self._parameter(which)
+        address = c_void_p()
+        count = c_uint64()
+        check(
+            library.trireme_model_parameter_data(
+                self._handle, number, byref(address), byref(count)
+            )
+        )
+        code, shape = self._described[number]
+        letter = LETTERS[code]
+        view = view_of(address.value, count.value, size_of(code), letter, self._owner)
+        if count.value and len(shape) != 1:
+            view = view.cast("B").cast(letter, shape)  # type: ignore[call-overload]
+        return view
+
+    # ---- gradients -------------------------------------------------------------------------
+
+    def begin_backward(self, *, no_sync: bool = False) -> None:
+        """Begins the backward pass of one micro-batch.
+
+        `no_sync` keeps the gradients on this rank, for the next pass to add to.
+        """
+        flags = _native.TRIREME_BACKWARD_NO_SYNC if no_sync else 0
+        check(library.trireme_model_begin_backward(self._handle, flags))
+
+    def gradient_ready(self, which: Which, gradient: Any) -> None:
+        """Hands in the gradient of one parameter; it is copied."""
+        _view, address, count, code = readable(gradient, None, "the gradient")
+        check(
+            _gradient_ready(self._handle, self._parameter(which), address, count, code)
+        )
+
+    def end_backward(self) -> None:
+        """Ends the backward pass of one micro-batch; reductions that were started go on."""
+        check(library.trireme_model_end_backward(self._handle))
+
+    @contextlib.contextmanager
+    def backward(self, *, no_sync: bool = False) -> Iterator[Model]:
+        """A `with` block around the backward pass of one micro-batch.
+
+        An exception inside leaves the pass open, as gradients are missing.
+        """
+        self.begin_backward(no_sync=no_sync)
+        yield self
+        self.end_backward()
+
+    def accumulate_flat(self, gradients: Any, *, no_sync: bool = False) -> None:
+        """Hands in the gradients of all parameters as one vector: a whole backward pass."""
+        _view, address, count, code = readable(gradients, None, "gradients")
+        flags = _native.TRIREME_BACKWARD_NO_SYNC if no_sync else 0
+        check(
+            library.trireme_model_accumulate_flat(self._handle, address, count, code, flags)
+        )
+
+    def discard_gradients(self) -> None:
+        """Forgets the gradients of this step, so that it begins anew. Collective."""
+        check(library.trireme_model_discard_gradients(self._handle))
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return f"<trireme.Model of {len(self._parameters)} parameters{state}>"

@@ -1,0 +1,515 @@
+"""The C ABI as Python sees it: constants, structs and prototypes. The only file that knows them.
+
+Everything here mirrors include/trireme/*.h; tests compare it with the released layout and with
+the list of exported symbols.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_double,
+    c_int32,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from typing import Any
+
+# ---- status.h ------------------------------------------------------------------------------
+
+TRIREME_OK = 0
+TRIREME_ERROR_INVALID_ARGUMENT = -1
+TRIREME_ERROR_INVALID_HANDLE = -2
+TRIREME_ERROR_INVALID_STATE = -3
+TRIREME_ERROR_UNSUPPORTED = -4
+TRIREME_ERROR_OUT_OF_MEMORY = -5
+TRIREME_ERROR_TIMEOUT = -6
+TRIREME_ERROR_ABORTED = -7
+TRIREME_ERROR_PEER_LOST = -8
+TRIREME_ERROR_MISMATCH = -9
+TRIREME_ERROR_CORRUPT = -10
+TRIREME_ERROR_AUTHENTICATION = -11
+TRIREME_ERROR_SYSTEM = -12
+TRIREME_ERROR_CALLBACK = -13
+TRIREME_ERROR_CANCELLED = -14
+TRIREME_ERROR_INTERNAL = -15
+
+TRIREME_MAX_BLAMED_RANKS = 16
+
+
+class trireme_error_info(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("code", c_int32),
+        ("sequence", c_uint64),
+        ("blamed_count", c_uint32),
+        ("system_error", c_int32),
+        ("blamed", c_int32 * TRIREME_MAX_BLAMED_RANKS),
+        ("operation", c_char * 32),
+        ("communicator", c_char * 64),
+    ]
+
+
+# ---- types.h -------------------------------------------------------------------------------
+
+TRIREME_DTYPE_I8 = 1
+TRIREME_DTYPE_U8 = 2
+TRIREME_DTYPE_I16 = 3
+TRIREME_DTYPE_U16 = 4
+TRIREME_DTYPE_I32 = 5
+TRIREME_DTYPE_U32 = 6
+TRIREME_DTYPE_I64 = 7
+TRIREME_DTYPE_U64 = 8
+TRIREME_DTYPE_F16 = 9
+TRIREME_DTYPE_BF16 = 10
+TRIREME_DTYPE_F32 = 11
+TRIREME_DTYPE_F64 = 12
+TRIREME_DTYPE_F8E4M3 = 13
+TRIREME_DTYPE_F8E5M2 = 14
+TRIREME_DTYPE_BOOL = 15
+TRIREME_DTYPE_BYTES = 16
+
+TRIREME_SUM = 1
+TRIREME_AVERAGE = 2
+TRIREME_PRODUCT = 3
+TRIREME_MIN = 4
+TRIREME_MAX = 5
+TRIREME_BAND = 6
+TRIREME_BOR = 7
+TRIREME_BXOR = 8
+TRIREME_SCALED_SUM = 9
+
+TRIREME_DEVICE_DEFAULT = 0
+TRIREME_DEVICE_HOST = 1
+TRIREME_DEVICE_CUDA = 2
+
+
+class trireme_device(Structure):
+    _fields_ = [("kind", c_int32), ("index", c_int32)]
+
+
+class trireme_stream(Structure):
+    _fields_ = [("kind", c_int32), ("reserved", c_uint32), ("native", c_void_p)]
+
+
+# ---- version.h -----------------------------------------------------------------------------
+
+TRIREME_VERSION_MAJOR = 1
+TRIREME_VERSION_MINOR = 0
+TRIREME_VERSION_PATCH = 0
+TRIREME_VERSION = 1000000
+
+TRIREME_OPERATION_ALL_REDUCE = 1
+TRIREME_OPERATION_REDUCE_SCATTER = 2
+TRIREME_OPERATION_REDUCE_SCATTER_V = 3
+TRIREME_OPERATION_ALL_GATHER = 4
+TRIREME_OPERATION_ALL_GATHER_V = 5
+TRIREME_OPERATION_BROADCAST = 6
+TRIREME_OPERATION_BARRIER = 7
+TRIREME_OPERATION_SEND = 8
+TRIREME_OPERATION_RECEIVE = 9
+
+
+class trireme_capability_query(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("operation", c_int32),
+        ("dtype", c_int32),
+        ("reduction", c_int32),
+        ("device", c_int32),
+        ("reserved", c_uint32),
+        ("backend", c_char_p),
+    ]
+
+
+# ---- log.h ---------------------------------------------------------------------------------
+
+TRIREME_LOG_ERROR = 1
+TRIREME_LOG_WARNING = 2
+TRIREME_LOG_INFO = 3
+TRIREME_LOG_DEBUG = 4
+
+trireme_log_callback = CFUNCTYPE(None, c_int32, c_char_p, c_void_p)
+
+
+# ---- communicator.h ------------------------------------------------------------------------
+
+
+class trireme_communicator_options(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rank", c_int32),
+        ("world_size", c_int32),
+        ("flags", c_uint32),
+        ("rendezvous", c_char_p),
+        ("backend", c_char_p),
+        ("name", c_char_p),
+        ("timeout_ns", c_uint64),
+        ("device", trireme_device),
+    ]
+
+
+class trireme_communicator_statistics(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("operations", c_uint64),
+        ("failures", c_uint64),
+        ("bytes_sent", c_uint64),
+        ("bytes_received", c_uint64),
+    ]
+
+
+# ---- collectives.h and request.h -----------------------------------------------------------
+
+
+class trireme_operation_options(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("timeout_ns", c_uint64),
+        ("scale", c_double),
+        ("stream", trireme_stream),
+    ]
+
+
+trireme_completion_callback = CFUNCTYPE(None, c_int32, c_void_p)
+
+
+# ---- model_shard.h -------------------------------------------------------------------------
+
+TRIREME_STRATEGY_DATA_PARALLEL = 1
+TRIREME_STRATEGY_ZERO1 = 2
+TRIREME_STRATEGY_ZERO2 = 3
+TRIREME_STRATEGY_ZERO3 = 4
+
+TRIREME_GRADIENTS_AVERAGE = 0
+TRIREME_GRADIENTS_SUM = 1
+
+TRIREME_PARAMETER_FROZEN = 1
+
+TRIREME_BACKWARD_NO_SYNC = 1
+
+
+class trireme_model_options(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("strategy", c_int32),
+        ("gradients", c_int32),
+        ("leaves", c_uint32),
+        ("bucket_bytes", c_uint64),
+        ("prefetch_bytes", c_uint64),
+        ("timeout_ns", c_uint64),
+    ]
+
+
+class trireme_parameter_options(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("dtype", c_int32),
+        ("dimensions", c_uint32),
+        ("shape", POINTER(c_uint64)),
+        ("name", c_char_p),
+        ("unit", c_char_p),
+        ("tied_to", c_char_p),
+    ]
+
+
+class trireme_model_info(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("strategy", c_int32),
+        ("rank", c_int32),
+        ("world_size", c_int32),
+        ("leaves", c_uint32),
+        ("micro_batches", c_uint32),
+        ("parameters", c_uint64),
+        ("units", c_uint64),
+        ("elements", c_uint64),
+        ("buckets", c_uint64),
+    ]
+
+
+class trireme_unit_info(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("dtype", c_int32),
+        ("elements", c_uint64),
+        ("shard_first", c_uint64),
+        ("shard_count", c_uint64),
+        ("flat_first", c_uint64),
+    ]
+
+
+class trireme_model_memory(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("planned_parameters", c_uint64),
+        ("planned_gradients", c_uint64),
+        ("planned_optimizer_state", c_uint64),
+        ("planned_working", c_uint64),
+        ("allocated_parameters", c_uint64),
+        ("allocated_gradients", c_uint64),
+        ("allocated_optimizer_state", c_uint64),
+        ("allocated_working", c_uint64),
+        ("planned_step_bytes", c_uint64),
+        ("sent_step_bytes", c_uint64),
+    ]
+
+
+# ---- optimizer_shard.h ---------------------------------------------------------------------
+
+TRIREME_OPTIMIZER_SGD = 1
+TRIREME_OPTIMIZER_ADAM = 2
+TRIREME_OPTIMIZER_ADAMW = 3
+TRIREME_OPTIMIZER_USER = 4
+
+TRIREME_OPTIMIZER_NESTEROV = 1
+
+TRIREME_MAX_STATES = 8
+
+
+class trireme_update(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("dtype", c_int32),
+        ("parameter", c_uint64),
+        ("first", c_uint64),
+        ("count", c_uint64),
+        ("step", c_uint64),
+        ("learning_rate", c_double),
+        ("parameters", c_void_p),
+        ("gradients", c_void_p),
+        ("states", c_void_p * TRIREME_MAX_STATES),
+    ]
+
+
+trireme_update_callback = CFUNCTYPE(c_int32, POINTER(trireme_update), c_void_p)
+
+
+class trireme_optimizer_options(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("kind", c_int32),
+        ("flags", c_uint32),
+        ("state_count", c_uint32),
+        ("learning_rate", c_double),
+        ("momentum", c_double),
+        ("beta1", c_double),
+        ("beta2", c_double),
+        ("epsilon", c_double),
+        ("weight_decay", c_double),
+        ("max_norm", c_double),
+        ("update", trireme_update_callback),
+        ("user_data", c_void_p),
+    ]
+
+
+# ---- prototypes ----------------------------------------------------------------------------
+
+_status = c_int32
+_handle = c_void_p
+_memory = c_void_p
+_options = POINTER(trireme_operation_options)
+_out_handle = POINTER(c_void_p)
+_counts = POINTER(c_uint64)
+_text_out = [c_void_p, c_uint64, POINTER(c_uint64)]
+
+
+def _with_start(name: str, arguments: list[Any]) -> dict[str, tuple[Any, list[Any]]]:
+    """An operation and its `_start` form, which answers a request besides."""
+    return {
+        name: (_status, arguments),
+        name + "_start": (_status, [*arguments, _out_handle]),
+    }
+
+
+# Every exported function: its result and its arguments.
+PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "trireme_status_name": (c_char_p, [_status]),
+    "trireme_last_error": (c_char_p, []),
+    "trireme_last_error_info": (_status, [POINTER(trireme_error_info)]),
+    "trireme_dtype_size": (c_uint64, [c_int32]),
+    "trireme_dtype_name": (c_char_p, [c_int32]),
+    "trireme_reduction_name": (c_char_p, [c_int32]),
+    "trireme_version": (c_uint32, []),
+    "trireme_build_info": (c_char_p, []),
+    "trireme_capability": (_status, [POINTER(trireme_capability_query)]),
+    "trireme_set_log_callback": (_status, [trireme_log_callback, c_int32, c_void_p]),
+    "trireme_failpoint_count": (c_uint32, []),
+    "trireme_failpoint_name": (c_char_p, [c_uint32]),
+    "trireme_failpoint_set": (_status, [c_char_p]),
+    "trireme_failpoint_hits": (_status, [c_char_p, POINTER(c_uint64)]),
+    "trireme_communicator_create": (
+        _status,
+        [POINTER(trireme_communicator_options), _out_handle],
+    ),
+    "trireme_communicator_destroy": (None, [_handle]),
+    "trireme_communicator_wait_ready": (_status, [_handle, c_uint64]),
+    "trireme_communicator_rank": (_status, [_handle, POINTER(c_int32)]),
+    "trireme_communicator_world_size": (_status, [_handle, POINTER(c_int32)]),
+    "trireme_communicator_backend": (_status, [_handle, *_text_out]),
+    "trireme_communicator_abort": (_status, [_handle, c_char_p]),
+    "trireme_communicator_get_statistics": (
+        _status,
+        [_handle, POINTER(trireme_communicator_statistics)],
+    ),
+    "trireme_communicator_flight_record": (_status, [_handle, *_text_out]),
+    **_with_start(
+        "trireme_all_reduce", [_handle, _memory, _memory, c_uint64, c_int32, c_int32, _options]
+    ),
+    **_with_start(
+        "trireme_reduce_scatter",
+        [_handle, _memory, _memory, c_uint64, c_int32, c_int32, _options],
+    ),
+    **_with_start(
+        "trireme_reduce_scatter_v",
+        [_handle, _memory, _memory, _counts, c_int32, c_int32, _options],
+    ),
+    **_with_start(
+        "trireme_all_gather", [_handle, _memory, _memory, c_uint64, c_int32, _options]
+    ),
+    **_with_start(
+        "trireme_all_gather_v", [_handle, _memory, _memory, _counts, c_int32, _options]
+    ),
+    **_with_start("trireme_broadcast", [_handle, _memory, c_uint64, c_int32, c_int32, _options]),
+    **_with_start("trireme_barrier", [_handle, _options]),
+    **_with_start(
+        "trireme_send", [_handle, _memory, c_uint64, c_int32, c_int32, c_uint64, _options]
+    ),
+    **_with_start(
+        "trireme_receive", [_handle, _memory, c_uint64, c_int32, c_int32, c_uint64, _options]
+    ),
+    "trireme_request_test": (_status, [_handle, POINTER(c_int32)]),
+    "trireme_request_wait": (_status, [_handle, c_uint64]),
+    "trireme_request_wait_any": (
+        _status,
+        [POINTER(c_void_p), c_uint64, c_uint64, POINTER(c_uint64)],
+    ),
+    "trireme_request_cancel": (_status, [_handle]),
+    "trireme_request_on_complete": (_status, [_handle, trireme_completion_callback, c_void_p]),
+    "trireme_request_fd": (_status, [_handle, POINTER(c_int32)]),
+    "trireme_request_destroy": (None, [_handle]),
+    "trireme_buffer_alloc": (_status, [_handle, c_uint64, _out_handle]),
+    "trireme_buffer_destroy": (None, [_handle]),
+    "trireme_buffer_data": (_status, [_handle, POINTER(c_void_p)]),
+    "trireme_buffer_size": (_status, [_handle, POINTER(c_uint64)]),
+    "trireme_strategy_name": (c_char_p, [c_int32]),
+    "trireme_strategy_parse": (_status, [c_char_p, POINTER(c_int32)]),
+    "trireme_model_create": (_status, [_handle, POINTER(trireme_model_options), _out_handle]),
+    "trireme_model_destroy": (None, [_handle]),
+    "trireme_model_add_parameter": (
+        _status,
+        [_handle, POINTER(trireme_parameter_options), POINTER(c_uint64)],
+    ),
+    "trireme_model_seal": (_status, [_handle]),
+    "trireme_model_get_info": (_status, [_handle, POINTER(trireme_model_info)]),
+    "trireme_model_get_unit_info": (_status, [_handle, c_uint64, POINTER(trireme_unit_info)]),
+    "trireme_model_get_memory": (_status, [_handle, POINTER(trireme_model_memory)]),
+    "trireme_model_set_parameters": (_status, [_handle, _memory, c_uint64, c_int32, c_int32]),
+    "trireme_model_get_parameters": (_status, [_handle, _memory, c_uint64, c_int32]),
+    "trireme_model_gather_unit": (_status, [_handle, c_uint64]),
+    "trireme_model_release_unit": (_status, [_handle, c_uint64]),
+    "trireme_model_parameter_data": (
+        _status,
+        [_handle, c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
+    ),
+    "trireme_model_leaf": (_status, [_handle, c_uint32, POINTER(c_uint32)]),
+    "trireme_model_begin_backward": (_status, [_handle, c_uint32]),
+    "trireme_model_gradient_ready": (_status, [_handle, c_uint64, _memory, c_uint64, c_int32]),
+    "trireme_model_end_backward": (_status, [_handle]),
+    "trireme_model_accumulate_flat": (_status, [_handle, _memory, c_uint64, c_int32, c_uint32]),
+    "trireme_model_discard_gradients": (_status, [_handle]),
+    "trireme_optimizer_kind_name": (c_char_p, [c_int32]),
+    "trireme_optimizer_create": (
+        _status,
+        [_handle, POINTER(trireme_optimizer_options), _out_handle],
+    ),
+    "trireme_optimizer_destroy": (None, [_handle]),
+    "trireme_optimizer_step": (_status, [_handle]),
+    "trireme_optimizer_set_learning_rate": (_status, [_handle, c_double]),
+    "trireme_optimizer_learning_rate": (_status, [_handle, POINTER(c_double)]),
+    "trireme_optimizer_step_count": (_status, [_handle, POINTER(c_uint64)]),
+    "trireme_optimizer_gradient_norm": (_status, [_handle, POINTER(c_double)]),
+}
+
+
+# ---- Python's own buffer interface ---------------------------------------------------------
+
+
+class Py_buffer(Structure):
+    """What CPython tells about an object's memory; the way to the address of read-only memory."""
+
+    _fields_ = [
+        ("buf", c_void_p),
+        ("obj", c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", c_char_p),
+        ("shape", c_void_p),
+        ("strides", c_void_p),
+        ("suboffsets", c_void_p),
+        ("internal", c_void_p),
+    ]
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.restype = ctypes.c_int
+_get_buffer.argtypes = [ctypes.py_object, POINTER(Py_buffer), ctypes.c_int]
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.restype = None
+_release_buffer.argtypes = [POINTER(Py_buffer)]
+
+
+def address_of(view: memoryview) -> int | None:
+    """Address of a contiguous view's memory, good as long as the view lives; None if it is empty."""
+    if not view.nbytes:
+        return None
+    if not view.readonly:
+        return ctypes.addressof(c_char.from_buffer(view))
+    info = Py_buffer()
+    _get_buffer(view, ctypes.byref(info), 0)  # raises by itself
+    address: int = info.buf
+    _release_buffer(ctypes.byref(info))
+    return address
+
+
+# ---- loading -------------------------------------------------------------------------------
+
+
+def _load() -> ctypes.CDLL:
+    beside = pathlib.Path(__file__).with_name("libtrireme.so.1")
+    path = os.environ.get("TRIREME_LIBRARY") or (str(beside) if beside.exists() else None)
+    try:
+        loaded = ctypes.CDLL(path or "libtrireme.so.1")
+        for name, (result, arguments) in PROTOTYPES.items():
+            function = getattr(loaded, name)
+            function.restype = result
+            function.argtypes = arguments
+    except (OSError, AttributeError) as error:
+        raise ImportError(
+            f"trireme: {path or 'libtrireme.so.1'} cannot be used: {error}; set TRIREME_LIBRARY to "
+            "the path of libtrireme.so.1"
+        ) from None
+    version = loaded.trireme_version()
+    if version // 1000000 != TRIREME_VERSION_MAJOR:
+        raise ImportError(
+            f"trireme: {path or 'libtrireme.so.1'} has version {version}, this package needs "
+            f"{TRIREME_VERSION_MAJOR}.x"
+        )
+    return loaded
+
+
+library = _load()

@@ -1,0 +1,230 @@
+"""The update rule of a model, run on the part of it that this rank owns."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import weakref
+from ctypes import byref, c_double, c_uint64, c_void_p
+from typing import Any, Callable, NamedTuple, Union
+
+from . import _native
+from ._buffer import Owner, view_of
+from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
+from ._model import Model
+from ._native import library
+from ._values import LETTERS, OPTIMIZERS, Name, dtype_name, in_range, number_of, size_of
+
+_step = library.trireme_optimizer_step
+
+
+class Update(NamedTuple):
+    """One piece of the model for a caller's own rule: what this rank owns of one parameter.
+
+    The memoryviews are good until the rule returns; numpy.asarray() of one makes no copy.
+    """
+
+    parameter: int  #: Number of the parameter.
+    first: int  #: Which of its elements comes first here.
+    count: int  #: Elements; 1 or more.
+    step: int  #: Number of this step, from 1.
+    learning_rate: float  #: As set.
+    dtype: str  #: Type of the elements, "f32" or "f64".
+    parameters: memoryview  #: To be updated.
+    gradients: memoryview  #: Reduced and clipped; read-only.
+    states: tuple[memoryview, ...]  #: As many as asked for; 0 before the first step.
+
+
+Rule = Callable[[Update], object]
+
+
+class _UserRule:
+    """A caller's function and what it raised."""
+
+    def __init__(self, function: Rule, state_count: int) -> None:
+        self.function = function
+        self.state_count = state_count
+        self.owner: Callable[[], Owner | None] = lambda: None
+        self.error: BaseException | None = None
+
+    def run(self, piece: Any) -> None:
+        letter, size = LETTERS[piece.dtype], size_of(piece.dtype)
+        owner = self.owner()
+        addresses = (piece.parameters, piece.gradients, *piece.states[: self.state_count])
+        views = [view_of(a, piece.count, size, letter, owner) for a in addresses]
+        self.function(
+            Update(
+                piece.parameter,
+                piece.first,
+                piece.count,
+                piece.step,
+                piece.learning_rate,
+                dtype_name(piece.dtype),
+                views[0],
+                views[1].toreadonly(),
+                tuple(views[2:]),
+            )
+        )
+
+
+_rules: dict[int, _UserRule] = {}
+_rule_numbers = itertools.count(1)
+
+
+@_native.trireme_update_callback  # type: ignore[misc]
+def _update(piece: Any, number: int) -> int:
+    rule = _rules.get(number)
+    if rule is None:  # closed meanwhile
+        return 1
+    try:
+        rule.run(piece.contents)
+    except BaseException as error:  # nothing may go through the library; step() raises it
+        rule.error = error
+        return 1
+    return 0
+
+
+def _destroy(handle: int, number: int) -> None:
+    library.trireme_optimizer_destroy(handle)
+    _rules.pop(number, None)
+
+
+def _or_default(value: float | None, what: str) -> float:
+    """0, the library's default, for None. 0 itself cannot be asked for."""
+    if value is None:
+        return 0.0
+    if value == 0:
+        raise InvalidArgumentError(
+            f"{what} 0 is out of range; leave it out for the default",
+            _native.TRIREME_ERROR_INVALID_ARGUMENT,
+        )
+    return value
+
+
+class Optimizer:
+    """The update rule of a sealed model: "sgd", "adam", "adamw", or a function of one's own.
+
+    A function is called in step() with an Update for each piece this rank owns; it changes
+    `update.parameters` in place. What it raises comes out of step(), which has then failed on all
+    ranks. For the same bits on any number of ranks it treats each element alone.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        rule: Union[Name, Rule],
+        *,
+        learning_rate: float | None = None,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        beta1: float | None = None,
+        beta2: float | None = None,
+        epsilon: float | None = None,
+        weight_decay: float = 0.0,
+        max_norm: float = 0.0,
+        states: int = 0,
+    ) -> None:
+        """Collective: all ranks name the same options.
+
+        `max_norm` above 0 clips the global norm of the gradients. `states` is the number of state
+        vectors that a function of one's own gets.
+        """
+        options = _native.trireme_optimizer_options(
+            struct_size=ctypes.sizeof(_native.trireme_optimizer_options),
+            flags=_native.TRIREME_OPTIMIZER_NESTEROV if nesterov else 0,
+            state_count=in_range(states, 32, "states"),
+            learning_rate=learning_rate or 0.0,
+            momentum=momentum,
+            beta1=_or_default(beta1, "beta1"),
+            beta2=_or_default(beta2, "beta2"),
+            epsilon=_or_default(epsilon, "epsilon"),
+            weight_decay=weight_decay,
+            max_norm=max_norm,
+        )
+        number = 0
+        self._rule: _UserRule | None = None
+        if callable(rule):
+            number = next(_rule_numbers)
+            self._rule = _UserRule(rule, states)
+            options.kind = _native.TRIREME_OPTIMIZER_USER
+            options.update = _update
+            options.user_data = number
+        else:
+            options.kind = number_of(rule, OPTIMIZERS, "rule")
+        handle = c_void_p()
+        check(library.trireme_optimizer_create(model._handle, byref(options), byref(handle)))
+        self._token = handle.value
+        self._owner: Owner | None = Owner(_destroy, self._token, number)
+        self._model = model
+        if self._rule is not None:
+            self._rule.owner = weakref.ref(self._owner)
+            _rules[number] = self._rule
+        if learning_rate == 0:  # the library's 0 means its default
+            self.learning_rate = 0.0
+
+    def close(self) -> None:
+        """Gives the state back. The model may then get another optimizer. Never waits for a peer."""
+        self._owner = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._owner is None
+
+    @property
+    def _handle(self) -> int | None:
+        if self._owner is None:
+            raise InvalidHandleError(
+                "the optimizer is closed", _native.TRIREME_ERROR_INVALID_HANDLE
+            )
+        return self._token
+
+    @property
+    def model(self) -> Model:
+        """The model it updates."""
+        return self._model
+
+    def __enter__(self) -> Optimizer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def step(self) -> None:
+        """Ends a step: waits for the reductions, clips and updates the parameters. Collective."""
+        code = _step(self._handle)
+        if not code:
+            return
+        failure = last_failure(code)
+        if self._rule is not None and self._rule.error is not None:
+            error, self._rule.error = self._rule.error, None
+            raise error
+        raise failure
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the steps that follow. All ranks must set the same."""
+        rate = c_double()
+        check(library.trireme_optimizer_learning_rate(self._handle, byref(rate)))
+        return rate.value
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: float) -> None:
+        check(library.trireme_optimizer_set_learning_rate(self._handle, learning_rate))
+
+    @property
+    def step_count(self) -> int:
+        """How many steps were made."""
+        count = c_uint64()
+        check(library.trireme_optimizer_step_count(self._handle, byref(count)))
+        return count.value
+
+    @property
+    def gradient_norm(self) -> float:
+        """The global L2 norm of the last step's gradients before clipping; needs `max_norm`."""
+        norm = c_double()
+        check(library.trireme_optimizer_gradient_norm(self._handle, byref(norm)))
+        return norm.value
+
+    def __repr__(self) -> str:
+        return f"<trireme.Optimizer{', closed' if self.closed else ''}>"

@@ -1,0 +1,236 @@
+"""Names, times and memory of the caller as the library wants them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Mapping, Union
+
+from . import _native
+from ._errors import InvalidArgumentError
+from ._native import address_of
+
+Name = Union[str, int]  #: "f32" or its number; the same for reductions, strategies and the like.
+
+#: In place of None where the library wants a time and the caller names none.
+FOREVER_NS = (1 << 63) - 1
+
+DTYPES = {
+    "i8": _native.TRIREME_DTYPE_I8,
+    "u8": _native.TRIREME_DTYPE_U8,
+    "i16": _native.TRIREME_DTYPE_I16,
+    "u16": _native.TRIREME_DTYPE_U16,
+    "i32": _native.TRIREME_DTYPE_I32,
+    "u32": _native.TRIREME_DTYPE_U32,
+    "i64": _native.TRIREME_DTYPE_I64,
+    "u64": _native.TRIREME_DTYPE_U64,
+    "f16": _native.TRIREME_DTYPE_F16,
+    "bf16": _native.TRIREME_DTYPE_BF16,
+    "f32": _native.TRIREME_DTYPE_F32,
+    "f64": _native.TRIREME_DTYPE_F64,
+    "f8e4m3": _native.TRIREME_DTYPE_F8E4M3,
+    "f8e5m2": _native.TRIREME_DTYPE_F8E5M2,
+    "bool": _native.TRIREME_DTYPE_BOOL,
+    "bytes": _native.TRIREME_DTYPE_BYTES,
+}
+REDUCTIONS = {
+    "sum": _native.TRIREME_SUM,
+    "average": _native.TRIREME_AVERAGE,
+    "product": _native.TRIREME_PRODUCT,
+    "min": _native.TRIREME_MIN,
+    "max": _native.TRIREME_MAX,
+    "band": _native.TRIREME_BAND,
+    "bor": _native.TRIREME_BOR,
+    "bxor": _native.TRIREME_BXOR,
+    "scaled_sum": _native.TRIREME_SCALED_SUM,
+}
+OPERATIONS = {
+    "all_reduce": _native.TRIREME_OPERATION_ALL_REDUCE,
+    "reduce_scatter": _native.TRIREME_OPERATION_REDUCE_SCATTER,
+    "reduce_scatter_v": _native.TRIREME_OPERATION_REDUCE_SCATTER_V,
+    "all_gather": _native.TRIREME_OPERATION_ALL_GATHER,
+    "all_gather_v": _native.TRIREME_OPERATION_ALL_GATHER_V,
+    "broadcast": _native.TRIREME_OPERATION_BROADCAST,
+    "barrier": _native.TRIREME_OPERATION_BARRIER,
+    "send": _native.TRIREME_OPERATION_SEND,
+    "receive": _native.TRIREME_OPERATION_RECEIVE,
+}
+DEVICES = {"host": _native.TRIREME_DEVICE_HOST, "cuda": _native.TRIREME_DEVICE_CUDA}
+GRADIENTS = {
+    "average": _native.TRIREME_GRADIENTS_AVERAGE,
+    "sum": _native.TRIREME_GRADIENTS_SUM,
+}
+OPTIMIZERS = {
+    "sgd": _native.TRIREME_OPTIMIZER_SGD,
+    "adam": _native.TRIREME_OPTIMIZER_ADAM,
+    "adamw": _native.TRIREME_OPTIMIZER_ADAMW,
+    "user": _native.TRIREME_OPTIMIZER_USER,
+}
+LOG_LEVELS = {
+    "error": _native.TRIREME_LOG_ERROR,
+    "warning": _native.TRIREME_LOG_WARNING,
+    "info": _native.TRIREME_LOG_INFO,
+    "debug": _native.TRIREME_LOG_DEBUG,
+}
+
+_SIZES = {
+    code: int(_native.library.trireme_dtype_size(code)) for code in DTYPES.values()
+}
+_NAMES = {code: name for name, code in DTYPES.items()}
+
+# Letters of the struct module by what they hold; the size decides the rest.
+_KINDS = {**dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQN", "u"), **dict.fromkeys("efd", "f")}
+_NATIVE_ORDER = "@=<" if sys.byteorder == "little" else "@=>!"
+# Native letters, for the common case. array.array, numpy and bytes give these.
+_FORMATS = {
+    "b": _native.TRIREME_DTYPE_I8,
+    "B": _native.TRIREME_DTYPE_U8,
+    "c": _native.TRIREME_DTYPE_U8,
+    "h": _native.TRIREME_DTYPE_I16,
+    "H": _native.TRIREME_DTYPE_U16,
+    "i": _native.TRIREME_DTYPE_I32,
+    "I": _native.TRIREME_DTYPE_U32,
+    "q": _native.TRIREME_DTYPE_I64,
+    "Q": _native.TRIREME_DTYPE_U64,
+    "e": _native.TRIREME_DTYPE_F16,
+    "f": _native.TRIREME_DTYPE_F32,
+    "d": _native.TRIREME_DTYPE_F64,
+    "?": _native.TRIREME_DTYPE_BOOL,
+}
+#: The letter under which a memoryview shows elements of a dtype; None where Python has none.
+LETTERS = {
+    _native.TRIREME_DTYPE_I8: "b",
+    _native.TRIREME_DTYPE_U8: "B",
+    _native.TRIREME_DTYPE_I16: "h",
+    _native.TRIREME_DTYPE_U16: "H",
+    _native.TRIREME_DTYPE_I32: "i",
+    _native.TRIREME_DTYPE_U32: "I",
+    _native.TRIREME_DTYPE_I64: "q",
+    _native.TRIREME_DTYPE_U64: "Q",
+    _native.TRIREME_DTYPE_F32: "f",
+    _native.TRIREME_DTYPE_F64: "d",
+    _native.TRIREME_DTYPE_BOOL: "?",
+    _native.TRIREME_DTYPE_BYTES: "B",
+    _native.TRIREME_DTYPE_F8E4M3: "B",
+    _native.TRIREME_DTYPE_F8E5M2: "B",
+    _native.TRIREME_DTYPE_F16: "H",
+    _native.TRIREME_DTYPE_BF16: "H",
+}
+
+
+def in_range(number: int, bits: int, what: str) -> int:
+    """The number, if it fits: ctypes would cut it without a word. Signed for 31 and 63 bits."""
+    low = -(1 << bits) if bits % 2 else 0
+    if not low <= number < 1 << bits:
+        raise InvalidArgumentError(
+            f"{what} {number} is out of range", _native.TRIREME_ERROR_INVALID_ARGUMENT
+        )
+    return number
+
+
+def number_of(name: Name, table: Mapping[str, int], what: str) -> int:
+    """The number of a name. A number goes through: the library judges it."""
+    if isinstance(name, str):
+        code = table.get(name)
+        if code is None:
+            raise InvalidArgumentError(
+                f"{what} {name!r} is none of {', '.join(table)}",
+                _native.TRIREME_ERROR_INVALID_ARGUMENT,
+            )
+        return code
+    return in_range(int(name), 31, what)
+
+
+def dtype_name(code: int) -> str:
+    return _NAMES.get(code, "unknown")
+
+
+def size_of(code: int) -> int:
+    return _SIZES.get(code, 0)
+
+
+def nanoseconds(seconds: float | None, what: str = "timeout") -> int:
+    """0, the library's default, for None; at least 1 otherwise, as 0 seconds is no default."""
+    if seconds is None:
+        return 0
+    if not seconds >= 0:
+        raise InvalidArgumentError(
+            f"{what} {seconds!r} is negative or no number", _native.TRIREME_ERROR_INVALID_ARGUMENT
+        )
+    return max(1, int(min(seconds * 1e9, FOREVER_NS)))
+
+
+def encoded(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    if "\0" in text:  # the library would see a shorter text
+        raise InvalidArgumentError(
+            f"{text!r} holds a null character", _native.TRIREME_ERROR_INVALID_ARGUMENT
+        )
+    return text.encode()
+
+
+def _code_of_format(view: memoryview, what: str) -> int:
+    letter = view.format
+    if len(letter) == 2 and letter[0] in _NATIVE_ORDER:
+        letter = letter[1]
+    code = _FORMATS.get(letter)
+    if code is not None and _SIZES[code] == view.itemsize:
+        return code
+    if letter in _KINDS:
+        code = DTYPES.get(f"{_KINDS[letter]}{8 * view.itemsize}")
+        if code is not None:
+            return code
+    raise TypeError(f"{what} has elements of format {view.format!r}, which has no dtype here")
+
+
+def _code_of_name(view: memoryview, dtype: Name, what: str) -> int:
+    """The dtype that the caller names, if the memory can hold it."""
+    code = number_of(dtype, DTYPES, "dtype")
+    size = _SIZES.get(code)
+    if size is None or code == _native.TRIREME_DTYPE_BYTES:
+        return code  # the library refuses a number that is no dtype
+    letter = view.format[-1:]
+    if view.itemsize == 1 and letter in "Bbc":
+        if view.nbytes % size:
+            raise ValueError(
+                f"{what} has {view.nbytes} bytes, no multiple of {size}, the size of {_NAMES[code]}"
+            )
+        return code
+    integers_as_bits = view.itemsize == size and letter in "BHILQN"
+    if integers_as_bits and (len(view.format) == 1 or view.format[0] in _NATIVE_ORDER):
+        return code
+    deduced = _code_of_format(view, what)
+    if deduced != code:
+        raise TypeError(f"{what} has elements of type {_NAMES[deduced]}, not {_NAMES[code]}")
+    return code
+
+
+def readable(data: Any, dtype: Name | None, what: str) -> tuple[memoryview, int | None, int, int]:
+    """View, address, count and dtype of memory that the library reads. The view keeps it alive."""
+    try:
+        view = memoryview(data)
+    except TypeError:
+        memory = getattr(data, "memory", None)  # Buffer: Python 3.11 cannot export it directly
+        if not isinstance(memory, memoryview):
+            raise TypeError(
+                f"{what} must be memory with the buffer protocol, such as an array, a bytearray or "
+                f"a memoryview, not {type(data).__name__}"
+            ) from None
+        view = memory
+    if not view.c_contiguous:
+        raise ValueError(
+            f"{what} is not contiguous; copy it first, for example with numpy.ascontiguousarray"
+        )
+    if dtype is None:
+        code = _FORMATS.get(view.format) or _code_of_format(view, what)
+    else:
+        code = _code_of_name(view, dtype, what)
+    return view, address_of(view), view.nbytes // (_SIZES.get(code) or 1), code
+
+
+def writable(data: Any, dtype: Name | None, what: str) -> tuple[memoryview, int | None, int, int]:
+    """The same for memory that the library writes."""
+    found = readable(data, dtype, what)
+    if found[0].readonly:
+        raise TypeError(f"{what} is read-only, and the operation writes to it")
+    return found

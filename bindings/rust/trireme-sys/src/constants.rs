@@ -1,0 +1,97 @@
+//! The numbers of the ABI, by header.
+
+use super::*;
+
+macro_rules! constants {
+    ($($name:ident: $kind:ty = $value:expr;)*) => {
+        $(pub const $name: $kind = $value;)*
+        /// Every constant by name, for the comparison with the released ones.
+        #[doc(hidden)]
+        pub const CONSTANTS: &[(&str, i64)] = &[$((stringify!($name), $name as i64)),*];
+    };
+}
+
+constants! {
+    // version.h
+    TRIREME_VERSION_MAJOR: u32 = 1;
+    TRIREME_VERSION_MINOR: u32 = 0;
+    TRIREME_VERSION_PATCH: u32 = 0;
+    TRIREME_VERSION: u32 = 1000000;
+    TRIREME_OPERATION_ALL_REDUCE: trireme_operation = 1;
+    TRIREME_OPERATION_REDUCE_SCATTER: trireme_operation = 2;
+    TRIREME_OPERATION_REDUCE_SCATTER_V: trireme_operation = 3;
+    TRIREME_OPERATION_ALL_GATHER: trireme_operation = 4;
+    TRIREME_OPERATION_ALL_GATHER_V: trireme_operation = 5;
+    TRIREME_OPERATION_BROADCAST: trireme_operation = 6;
+    TRIREME_OPERATION_BARRIER: trireme_operation = 7;
+    TRIREME_OPERATION_SEND: trireme_operation = 8;
+    TRIREME_OPERATION_RECEIVE: trireme_operation = 9;
+    // types.h
+    TRIREME_DTYPE_I8: trireme_dtype = 1;
+    TRIREME_DTYPE_U8: trireme_dtype = 2;
+    TRIREME_DTYPE_I16: trireme_dtype = 3;
+    TRIREME_DTYPE_U16: trireme_dtype = 4;
+    TRIREME_DTYPE_I32: trireme_dtype = 5;
+    TRIREME_DTYPE_U32: trireme_dtype = 6;
+    TRIREME_DTYPE_I64: trireme_dtype = 7;
+    TRIREME_DTYPE_U64: trireme_dtype = 8;
+    TRIREME_DTYPE_F16: trireme_dtype = 9;
+    TRIREME_DTYPE_BF16: trireme_dtype = 10;
+    TRIREME_DTYPE_F32: trireme_dtype = 11;
+    TRIREME_DTYPE_F64: trireme_dtype = 12;
+    TRIREME_DTYPE_F8E4M3: trireme_dtype = 13;
+    TRIREME_DTYPE_F8E5M2: trireme_dtype = 14;
+    TRIREME_DTYPE_BOOL: trireme_dtype = 15;
+    TRIREME_DTYPE_BYTES: trireme_dtype = 16;
+    TRIREME_SUM: trireme_reduction = 1;
+    TRIREME_AVERAGE: trireme_reduction = 2;
+    TRIREME_PRODUCT: trireme_reduction = 3;
+    TRIREME_MIN: trireme_reduction = 4;
+    TRIREME_MAX: trireme_reduction = 5;
+    TRIREME_BAND: trireme_reduction = 6;
+    TRIREME_BOR: trireme_reduction = 7;
+    TRIREME_BXOR: trireme_reduction = 8;
+    TRIREME_SCALED_SUM: trireme_reduction = 9;
+    TRIREME_DEVICE_DEFAULT: trireme_device_kind = 0;
+    TRIREME_DEVICE_HOST: trireme_device_kind = 1;
+    TRIREME_DEVICE_CUDA: trireme_device_kind = 2;
+    // status.h
+    TRIREME_OK: trireme_status = 0;
+    TRIREME_ERROR_INVALID_ARGUMENT: trireme_status = -1;
+    TRIREME_ERROR_INVALID_HANDLE: trireme_status = -2;
+    TRIREME_ERROR_INVALID_STATE: trireme_status = -3;
+    TRIREME_ERROR_UNSUPPORTED: trireme_status = -4;
+    TRIREME_ERROR_OUT_OF_MEMORY: trireme_status = -5;
+    TRIREME_ERROR_TIMEOUT: trireme_status = -6;
+    TRIREME_ERROR_ABORTED: trireme_status = -7;
+    TRIREME_ERROR_PEER_LOST: trireme_status = -8;
+    TRIREME_ERROR_MISMATCH: trireme_status = -9;
+    TRIREME_ERROR_CORRUPT: trireme_status = -10;
+    TRIREME_ERROR_AUTHENTICATION: trireme_status = -11;
+    TRIREME_ERROR_SYSTEM: trireme_status = -12;
+    TRIREME_ERROR_CALLBACK: trireme_status = -13;
+    TRIREME_ERROR_CANCELLED: trireme_status = -14;
+    TRIREME_ERROR_INTERNAL: trireme_status = -15;
+    TRIREME_MAX_BLAMED_RANKS: usize = 16;
+    // log.h
+    TRIREME_LOG_ERROR: trireme_log_level = 1;
+    TRIREME_LOG_WARNING: trireme_log_level = 2;
+    TRIREME_LOG_INFO: trireme_log_level = 3;
+    TRIREME_LOG_DEBUG: trireme_log_level = 4;
+    // model_shard.h
+    TRIREME_STRATEGY_DATA_PARALLEL: trireme_strategy = 1;
+    TRIREME_STRATEGY_ZERO1: trireme_strategy = 2;
+    TRIREME_STRATEGY_ZERO2: trireme_strategy = 3;
+    TRIREME_STRATEGY_ZERO3: trireme_strategy = 4;
+    TRIREME_GRADIENTS_AVERAGE: i32 = 0;
+    TRIREME_GRADIENTS_SUM: i32 = 1;
+    TRIREME_PARAMETER_FROZEN: u32 = 1;
+    TRIREME_BACKWARD_NO_SYNC: u32 = 1;
+    // optimizer_shard.h
+    TRIREME_OPTIMIZER_SGD: trireme_optimizer_kind = 1;
+    TRIREME_OPTIMIZER_ADAM: trireme_optimizer_kind = 2;
+    TRIREME_OPTIMIZER_ADAMW: trireme_optimizer_kind = 3;
+    TRIREME_OPTIMIZER_USER: trireme_optimizer_kind = 4;
+    TRIREME_OPTIMIZER_NESTEROV: u32 = 1;
+    TRIREME_MAX_STATES: usize = 8;
+}

@@ -1,0 +1,64 @@
+//! This crate against the library's own lists: the exported symbols and the released layout.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+fn repository_file(path: &str) -> String {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..").join(path);
+    fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn names_in<'a>(text: &'a str, before: &str, after: char) -> BTreeSet<&'a str> {
+    text.lines()
+        .filter_map(|line| line.trim().strip_prefix(before))
+        .filter_map(|rest| rest.split_once(after).map(|(name, _)| name))
+        .filter(|name| name.starts_with("trireme_"))
+        .collect()
+}
+
+#[test]
+fn every_exported_symbol_is_declared_and_no_other() {
+    let map = repository_file("src/api/trireme.map");
+    let exported = names_in(&map, "", ';');
+    let declared = names_in(include_str!("../src/lib.rs"), "pub fn ", '(');
+    assert!(exported.len() >= 80, "{exported:?}");
+    assert_eq!(exported, declared);
+}
+
+#[test]
+fn structs_and_constants_are_those_of_the_release() {
+    let released = repository_file("tests/abi/golden-1.0.txt");
+    let released: BTreeSet<String> = released.lines().map(str::to_owned).collect();
+    let mut ours = BTreeSet::new();
+    trireme_sys::layout(&mut |name, field, offset, size| {
+        ours.insert(if field.is_empty() {
+            format!("struct {name} size {size}")
+        } else {
+            format!("field {name}.{field} offset {offset} size {size}")
+        });
+    });
+    for (name, value) in trireme_sys::CONSTANTS {
+        ours.insert(format!("constant {name} {value}"));
+    }
+    assert!(released.len() > 100);
+    let missing: Vec<_> = released.difference(&ours).collect();
+    let unknown: Vec<_> = ours.difference(&released).collect();
+    assert!(missing.is_empty() && unknown.is_empty(), "missing {missing:?}, unknown {unknown:?}");
+}
+
+#[test]
+fn init_sets_the_size_and_nothing_else() {
+    let options = trireme_sys::trireme_communicator_options::init();
+    assert_eq!(options.struct_size, 56);
+    assert!(options.rendezvous.is_null() && options.rank == 0 && options.timeout_ns == 0);
+    assert!(trireme_sys::trireme_optimizer_options::init().update.is_none());
+}
+
+#[test]
+fn the_library_is_the_one_these_declarations_are_of() {
+    // SAFETY: version.h: cannot fail, any thread.
+    let version = unsafe { trireme_sys::trireme_version() };
+    assert_eq!(version / 1_000_000, trireme_sys::TRIREME_VERSION_MAJOR);
+    assert!(version >= trireme_sys::TRIREME_VERSION);
+}

@@ -1,0 +1,91 @@
+//! Memory that collectives read in place.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use trireme_sys as sys;
+
+use crate::communicator::Communicator;
+use crate::element::Element;
+use crate::error::{check, Error, Result};
+use crate::handle::Handle;
+
+/// Elements in memory that the peers of this host read without a copy; at first 0. A slice in all
+/// respects.
+pub struct Buffer<T: Element> {
+    handle: Handle<sys::trireme_buffer>,
+    data: NonNull<T>,
+    length: usize,
+}
+
+// SAFETY: it owns its elements as a Vec does; peers read them only while an operation runs, and an
+// operation borrows or owns the buffer for so long.
+unsafe impl<T: Element> Send for Buffer<T> {}
+// SAFETY: as above; `&self` only reads.
+unsafe impl<T: Element> Sync for Buffer<T> {}
+
+impl<T: Element> Buffer<T> {
+    /// Allocates `length` elements for operations of `communicator`, which may be dropped before.
+    pub fn new(communicator: &Communicator, length: usize) -> Result<Self> {
+        let bytes =
+            length.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize);
+        let bytes = bytes.ok_or_else(|| {
+            Error::invalid(format!("a buffer of {length} {} is too long", T::DTYPE))
+        })?;
+        // SAFETY: a live communicator and a place for the handle.
+        let handle = Handle::create(|out| {
+            check(unsafe {
+                sys::trireme_buffer_alloc(communicator.handle.get(), bytes as u64, out)
+            })
+        })?;
+        let mut buffer = Self { handle, data: NonNull::dangling(), length };
+        let mut data = std::ptr::null_mut();
+        // SAFETY: a live buffer and a place for the address.
+        check(unsafe { sys::trireme_buffer_data(handle.get(), &mut data) })?;
+        // Without elements the memory must not be touched, and an empty slice needs none.
+        if length > 0 {
+            buffer.data =
+                NonNull::new(data.cast()).expect("the library answered OK without memory");
+        }
+        Ok(buffer)
+    }
+
+    /// Bytes of the memory, as the library counts them.
+    pub fn size_in_bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        // SAFETY: a live buffer and a place for the number.
+        check(unsafe { sys::trireme_buffer_size(self.handle.get(), &mut bytes) })?;
+        Ok(bytes)
+    }
+}
+
+impl<T: Element> Deref for Buffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: buffer.h: zero at first and aligned to 4096 bytes, good until the buffer is
+        // destroyed; any bytes are a value of an Element.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.length) }
+    }
+}
+
+impl<T: Element> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as deref; the memory is this buffer's alone.
+        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.length) }
+    }
+}
+
+impl<T: Element> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        // SAFETY: destroyed once.
+        unsafe { sys::trireme_buffer_destroy(self.handle.get()) }
+    }
+}
+
+impl<T: Element> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,48 @@
+//! The value every object of this crate holds, and times as the library counts them.
+
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use crate::error::Result;
+
+/// A handle of the library, owned by the object that destroys it.
+#[derive(Debug)]
+pub(crate) struct Handle<T>(NonNull<T>);
+
+// SAFETY: types.h: "a handle is a token that the library looks up and never follows". What may be
+// called from which thread is the business of each type that holds one.
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Handle<T> {}
+
+impl<T> Handle<T> {
+    /// The handle that `create` writes; it writes none when it fails.
+    pub(crate) fn create(create: impl FnOnce(*mut *mut T) -> Result<()>) -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        create(&mut handle)?;
+        Ok(Handle(NonNull::new(handle).expect("the library answered OK without a handle")))
+    }
+
+    pub(crate) fn get(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+}
+
+// By hand: a derive would want T to be Clone.
+impl<T> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Handle<T> {}
+
+/// Nanoseconds of a wait; 0 asks without waiting.
+pub(crate) fn wait_ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Nanoseconds of an option, of which 0 means the default.
+pub(crate) fn option_ns(time: Option<Duration>) -> u64 {
+    time.map_or(0, |time| wait_ns(time).max(1))
+}

@@ -1,0 +1,138 @@
+//! Distributed training over libtrireme: collectives between ranks, and models whose parameters,
+//! gradients and optimizer state are spread over them.
+//!
+//! ```
+//! use trireme::{Communicator, Reduction};
+//!
+//! fn rank(rank: i32) -> trireme::Result<f32> {
+//!     let communicator = Communicator::join("local://doc", rank, 2)?;
+//!     let mut values = [1.0 + rank as f32; 4];
+//!     communicator.all_reduce(&mut values, Reduction::Sum)?;
+//!     Ok(values[3])
+//! }
+//!
+//! std::thread::scope(|scope| {
+//!     let other = scope.spawn(|| rank(1));
+//!     assert_eq!(rank(0).unwrap(), 3.0);
+//!     assert_eq!(other.join().unwrap().unwrap(), 3.0);
+//! });
+//! ```
+//!
+//! Memory of an operation that runs cannot be touched:
+//!
+//! ```compile_fail,E0382
+//! # fn f(communicator: &trireme::Communicator, values: Vec<f32>) -> trireme::Result<()> {
+//! let request = communicator.all_reduce_start(values, trireme::Reduction::Sum)?;
+//! println!("{}", values[0]); // moved into the request
+//! # Ok(()) }
+//! ```
+//!
+//! nor can parameters that a step is about to change:
+//!
+//! ```compile_fail,E0502
+//! # fn f(model: &mut trireme::Model, optimizer: &mut trireme::Optimizer) -> trireme::Result<()> {
+//! let weights: &[f32] = model.parameter(0)?;
+//! optimizer.step(model)?;
+//! println!("{}", weights[0]); // still borrowed
+//! # Ok(()) }
+//! ```
+//!
+//! nor a view with another deadline outlive its communicator:
+//!
+//! ```compile_fail,E0505
+//! # fn f(communicator: trireme::Communicator) {
+//! let view = communicator.within(std::time::Duration::from_secs(1));
+//! drop(communicator);
+//! view.barrier().unwrap();
+//! # }
+//! ```
+#![warn(missing_debug_implementations, unsafe_op_in_unsafe_fn)]
+
+use std::ffi::CString;
+use std::ptr;
+
+use trireme_sys as sys;
+
+mod buffer;
+mod collectives;
+mod communicator;
+mod element;
+mod error;
+pub mod failpoint;
+mod handle;
+mod log;
+mod model;
+mod optimizer;
+mod request;
+
+pub use buffer::Buffer;
+pub use communicator::{Communicator, CommunicatorOptions, Device, Statistics, Within};
+pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
+pub use error::{Error, Result, Status};
+pub use log::{clear_log, set_log, LogLevel};
+pub use model::{
+    Gradients, Model, ModelInfo, ModelMemory, ModelOptions, Parameter, Strategy, UnitInfo,
+};
+pub use optimizer::{Kind, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};
+pub use request::{wait_any, Pending, Request, Storage};
+
+/// The library's version: major * 1000000 + minor * 1000 + patch.
+pub fn version() -> u32 {
+    // SAFETY: version.h: cannot fail, any thread.
+    unsafe { sys::trireme_version() }
+}
+
+/// How the library was built: version, compiler, backends, vector instructions in use.
+pub fn build_info() -> &'static str {
+    // SAFETY: version.h: a text that lives as long as the library.
+    unsafe { error::static_text(sys::trireme_build_info()) }
+}
+
+/// Operations a backend can be asked about.
+#[non_exhaustive]
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    AllReduce = sys::TRIREME_OPERATION_ALL_REDUCE,
+    ReduceScatter = sys::TRIREME_OPERATION_REDUCE_SCATTER,
+    ReduceScatterV = sys::TRIREME_OPERATION_REDUCE_SCATTER_V,
+    AllGather = sys::TRIREME_OPERATION_ALL_GATHER,
+    AllGatherV = sys::TRIREME_OPERATION_ALL_GATHER_V,
+    Broadcast = sys::TRIREME_OPERATION_BROADCAST,
+    Barrier = sys::TRIREME_OPERATION_BARRIER,
+    Send = sys::TRIREME_OPERATION_SEND,
+    Receive = sys::TRIREME_OPERATION_RECEIVE,
+}
+
+/// A question for [`capability`]. `None` asks about any.
+#[derive(Clone, Debug, Default)]
+pub struct CapabilityQuery {
+    pub operation: Option<Operation>,
+    pub dtype: Option<Dtype>,
+    pub reduction: Option<Reduction>,
+    pub device: Option<Device>,
+    /// For example "local".
+    pub backend: Option<String>,
+}
+
+/// Whether a combination works; `Unsupported` says why it does not.
+pub fn capability(query: &CapabilityQuery) -> Result<()> {
+    let backend: Option<CString> =
+        query.backend.as_ref().map(|text| error::c_text(text, "backend")).transpose()?;
+    let mut raw = sys::trireme_capability_query::init();
+    raw.operation = query.operation.map_or(0, |operation| operation as i32);
+    raw.dtype = query.dtype.map_or(0, |dtype| dtype as i32);
+    raw.reduction = query.reduction.map_or(0, Reduction::code);
+    raw.device = query.device.map_or(0, |device| match device {
+        Device::Host => sys::TRIREME_DEVICE_HOST,
+        Device::Cuda(_) => sys::TRIREME_DEVICE_CUDA,
+    });
+    raw.backend = backend.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+    // SAFETY: version.h: keeps no pointer.
+    error::check(unsafe { sys::trireme_capability(&raw) })
+}
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct ReadMe;

@@ -1,0 +1,95 @@
+//! Hearing what the library has to say. It never prints.
+
+use std::cell::Cell;
+use std::ffi::{c_char, c_void, CStr};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::{Mutex, PoisonError};
+
+use trireme_sys as sys;
+
+use crate::error::{check, panic_text, Error, Result, Status};
+
+/// How much a message matters.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    Error = sys::TRIREME_LOG_ERROR,
+    Warning = sys::TRIREME_LOG_WARNING,
+    Info = sys::TRIREME_LOG_INFO,
+    Debug = sys::TRIREME_LOG_DEBUG,
+}
+
+type Listener = Box<dyn Fn(LogLevel, &str) + Send + Sync>;
+
+/// The listener the library knows. Boxed twice, so that its address stays while it moves.
+static CURRENT: Mutex<Option<Box<Listener>>> = Mutex::new(None);
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Sets the closure that hears messages up to `level`, for the whole process, in place of the one
+/// before. It runs on any thread of the library, several at once. A panic of it ends there; Rust's
+/// panic hook has told of it by then.
+///
+/// `InvalidState` when called by the closure itself.
+pub fn set_log(
+    level: LogLevel,
+    listener: impl Fn(LogLevel, &str) + Send + Sync + 'static,
+) -> Result<()> {
+    let listener: Box<Listener> = Box::new(Box::new(listener));
+    exchange(Some(listener), level as sys::trireme_log_level)
+}
+
+/// Silence, which is how the library starts.
+pub fn clear_log() -> Result<()> {
+    exchange(None, sys::TRIREME_LOG_ERROR)
+}
+
+fn exchange(listener: Option<Box<Listener>>, level: sys::trireme_log_level) -> Result<()> {
+    // Inside a listener the library does not wait for the others to end, so the one before could
+    // not be freed; and another thread may hold the lock below and wait for this very call to end.
+    if INSIDE.get() {
+        return Err(Error::local(
+            Status::InvalidState,
+            "set_log: a listener must not change the listener",
+        ));
+    }
+    let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let callback: sys::trireme_log_callback = match listener {
+        Some(_) => Some(hear),
+        None => None,
+    };
+    let user_data = listener
+        .as_deref()
+        .map_or(std::ptr::null_mut(), |l| std::ptr::from_ref(l).cast_mut().cast::<c_void>());
+    // SAFETY: log.h: any thread; the listener lives in CURRENT until the next call has returned,
+    // which "waits until no thread is inside the callback that was set before".
+    check(unsafe { sys::trireme_set_log_callback(callback, level, user_data) })?;
+    let before = std::mem::replace(&mut *current, listener);
+    drop(current);
+    drop(before); // the closure's own drop runs without the lock
+    Ok(())
+}
+
+unsafe extern "C" fn hear(
+    level: sys::trireme_log_level,
+    message: *const c_char,
+    data: *mut c_void,
+) {
+    // SAFETY: log.h: one line of text that lives for the call; `data` is a listener in CURRENT.
+    let (listener, message) =
+        unsafe { (&*data.cast_const().cast::<Listener>(), CStr::from_ptr(message)) };
+    let level = match level {
+        sys::TRIREME_LOG_ERROR => LogLevel::Error,
+        sys::TRIREME_LOG_WARNING => LogLevel::Warning,
+        sys::TRIREME_LOG_INFO => LogLevel::Info,
+        _ => LogLevel::Debug,
+    };
+    let outer = INSIDE.replace(true);
+    let heard = catch_unwind(AssertUnwindSafe(|| listener(level, &message.to_string_lossy())));
+    INSIDE.set(outer);
+    if let Err(payload) = heard {
+        panic_text(payload);
+    }
+}

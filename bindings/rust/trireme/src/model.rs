@@ -1,0 +1,470 @@
+//! A model whose parameters, gradients and optimizer state are spread over ranks.
+
+use std::fmt;
+use std::ptr;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use trireme_sys as sys;
+
+use crate::communicator::Communicator;
+use crate::element::{Dtype, Real};
+use crate::error::{c_text, check, static_text, Error, Result, Status};
+use crate::handle::{option_ns, Handle};
+
+/// How a model is spread. `"zero3".parse()` also understands ddp, no_shard, shard_grad_op, fsdp and
+/// full_shard.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Strategy {
+    /// Everything on every rank.
+    DataParallel,
+    /// Optimizer state sharded.
+    Zero1,
+    /// Gradients too.
+    Zero2,
+    /// Parameters too.
+    Zero3,
+}
+
+impl Strategy {
+    /// All of them.
+    pub const ALL: [Strategy; 4] =
+        [Strategy::DataParallel, Strategy::Zero1, Strategy::Zero2, Strategy::Zero3];
+
+    fn code(self) -> sys::trireme_strategy {
+        match self {
+            Strategy::DataParallel => sys::TRIREME_STRATEGY_DATA_PARALLEL,
+            Strategy::Zero1 => sys::TRIREME_STRATEGY_ZERO1,
+            Strategy::Zero2 => sys::TRIREME_STRATEGY_ZERO2,
+            Strategy::Zero3 => sys::TRIREME_STRATEGY_ZERO3,
+        }
+    }
+
+    fn from_code(code: sys::trireme_strategy) -> Result<Self> {
+        Self::ALL.into_iter().find(|strategy| strategy.code() == code).ok_or_else(|| {
+            Error::local(Status::Unsupported, format!("strategy {code} is newer than this crate"))
+        })
+    }
+
+    /// The name, for example "zero3".
+    pub fn name(self) -> &'static str {
+        // SAFETY: model_shard.h: a string that lives as long as the library, for any value.
+        unsafe { static_text(sys::trireme_strategy_name(self.code())) }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let text = c_text(text, "strategy")?;
+        let mut code = 0;
+        // SAFETY: model_shard.h: keeps no pointer; a place for the number.
+        check(unsafe { sys::trireme_strategy_parse(text.as_ptr(), &mut code) })?;
+        Self::from_code(code)
+    }
+}
+
+/// How the gradients of ranks (or leaves) become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gradients {
+    /// Sum, then division by the number of contributions.
+    #[default]
+    Average,
+    /// Sum; the caller has scaled its gradients.
+    Sum,
+}
+
+/// How to spread a model. Start from [`ModelOptions::new`]; 0 means the default.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelOptions {
+    pub strategy: Strategy,
+    pub gradients: Gradients,
+    /// Leaves of the global batch for reproducible training; 0: reduction in rank order.
+    pub leaves: u32,
+    /// Gradients are reduced once this much is ready. Default: 25 MiB.
+    pub bucket_bytes: u64,
+    /// zero3: gathered units may take this much beyond the one in use. Default: the largest unit.
+    pub prefetch_bytes: u64,
+    /// Longest any call may wait; else the communicator's.
+    pub timeout: Option<Duration>,
+}
+
+impl ModelOptions {
+    /// This strategy, and the default of all else.
+    pub fn new(strategy: Strategy) -> Self {
+        Self {
+            strategy,
+            gradients: Gradients::Average,
+            leaves: 0,
+            bucket_bytes: 0,
+            prefetch_bytes: 0,
+            timeout: None,
+        }
+    }
+}
+
+/// Describes one parameter. Start from [`Parameter::new`].
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter<'a> {
+    /// Unique in the model.
+    pub name: &'a str,
+    /// `F32` or `F64`; one per unit.
+    pub dtype: Dtype,
+    /// Empty for a scalar.
+    pub shape: &'a [u64],
+    /// Parameters that are gathered together, added one after the other; else one alone.
+    pub unit: Option<&'a str>,
+    /// An earlier parameter that this one is an alias of.
+    pub tied_to: Option<&'a str>,
+    /// Gathered with its unit, but has no gradient and is not updated.
+    pub frozen: bool,
+}
+
+impl<'a> Parameter<'a> {
+    /// A trainable parameter in a unit of its own.
+    pub fn new(name: &'a str, dtype: Dtype, shape: &'a [u64]) -> Self {
+        Self { name, dtype, shape, unit: None, tied_to: None, frozen: false }
+    }
+}
+
+/// What a sealed model looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelInfo {
+    pub strategy: Strategy,
+    pub rank: i32,
+    pub world_size: i32,
+    /// 0 if not reproducible.
+    pub leaves: u32,
+    /// Most leaves a rank has in a step; 0 if not reproducible.
+    pub micro_batches: u32,
+    /// Parameters added, aliases included.
+    pub parameters: usize,
+    pub units: usize,
+    /// Elements of the flat vectors: all parameters in the order added, aliases left out.
+    pub elements: usize,
+    /// Buckets in which gradients are reduced.
+    pub buckets: usize,
+}
+
+/// What one unit looks like on this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitInfo {
+    /// Elements of the whole unit.
+    pub elements: usize,
+    /// First element this rank owns.
+    pub shard_first: usize,
+    /// Elements this rank owns.
+    pub shard_count: usize,
+    /// Where the unit begins in the flat vectors.
+    pub flat_first: usize,
+}
+
+/// Bytes of this rank by kind: as the plan says, and as really allocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModelMemory {
+    pub planned_parameters: u64,
+    pub planned_gradients: u64,
+    /// 0 before an optimizer is created.
+    pub planned_optimizer_state: u64,
+    /// Units and buckets in flight, partial sums of the tree.
+    pub planned_working: u64,
+    pub allocated_parameters: u64,
+    pub allocated_gradients: u64,
+    pub allocated_optimizer_state: u64,
+    pub allocated_working: u64,
+    /// Bytes this rank gives its peers to read in a step of one micro-batch.
+    pub planned_step_bytes: u64,
+    /// Bytes it gave in the last step.
+    pub sent_step_bytes: u64,
+}
+
+/// A model, as one rank sees it: parameters are added, the model is sealed, then trained in steps
+/// with an [`Optimizer`](crate::Optimizer). All ranks make the same calls in the same order.
+///
+/// What may change parameters or take them away wants `&mut self`, so no slice of them outlives it.
+#[derive(Debug)]
+pub struct Model {
+    handle: Handle<sys::trireme_model>,
+    /// model_shard.h: "one call at a time per model", its optimizer included. This is also what
+    /// makes both of them Sync.
+    one_call: Arc<Mutex<()>>,
+    /// By number of the parameter.
+    dtypes: Vec<Dtype>,
+}
+
+impl Model {
+    /// Begins the description of a model. The communicator stays free for other work and may be
+    /// dropped, which ends the training.
+    pub fn new(communicator: &Communicator, options: &ModelOptions) -> Result<Self> {
+        let mut raw = sys::trireme_model_options::init();
+        raw.strategy = options.strategy.code();
+        raw.gradients = match options.gradients {
+            Gradients::Average => sys::TRIREME_GRADIENTS_AVERAGE,
+            Gradients::Sum => sys::TRIREME_GRADIENTS_SUM,
+        };
+        raw.leaves = options.leaves;
+        raw.bucket_bytes = options.bucket_bytes;
+        raw.prefetch_bytes = options.prefetch_bytes;
+        raw.timeout_ns = option_ns(options.timeout);
+        // SAFETY: model_shard.h: "Keeps no pointer into `options`".
+        let handle = Handle::create(|out| {
+            check(unsafe { sys::trireme_model_create(communicator.handle.get(), &raw, out) })
+        })?;
+        Ok(Self { handle, one_call: Arc::default(), dtypes: Vec::new() })
+    }
+
+    /// Adds a parameter and gives its number, from 0 in the order added.
+    pub fn add_parameter(&mut self, parameter: &Parameter<'_>) -> Result<usize> {
+        let name = c_text(parameter.name, "name")?;
+        let unit = parameter.unit.map(|text| c_text(text, "unit")).transpose()?;
+        let tied_to = parameter.tied_to.map(|text| c_text(text, "tied_to")).transpose()?;
+        let mut raw = sys::trireme_parameter_options::init();
+        raw.flags = if parameter.frozen { sys::TRIREME_PARAMETER_FROZEN } else { 0 };
+        raw.dtype = parameter.dtype as i32;
+        raw.dimensions = u32::try_from(parameter.shape.len()).unwrap_or(u32::MAX);
+        raw.shape = parameter.shape.as_ptr();
+        raw.name = name.as_ptr();
+        raw.unit = unit.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        raw.tied_to = tied_to.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        let mut number = 0;
+        // SAFETY: model_shard.h: "Keeps no pointer"; all of them live for the call.
+        self.call(|model| unsafe { sys::trireme_model_add_parameter(model, &raw, &mut number) })?;
+        assert_eq!(number, self.dtypes.len() as u64, "parameters are numbered in the order added");
+        self.dtypes.push(parameter.dtype);
+        Ok(number as usize)
+    }
+
+    /// Ends the description: all ranks are compared, shards laid out, memory allocated. A
+    /// `Mismatch` names the first difference; the communicator lives on. Collective.
+    pub fn seal(&mut self) -> Result<()> {
+        // SAFETY: a live model, one call at a time.
+        self.call(|model| unsafe { sys::trireme_model_seal(model) })
+    }
+
+    /// What the sealed model looks like.
+    pub fn info(&self) -> Result<ModelInfo> {
+        let mut raw = sys::trireme_model_info::init();
+        // SAFETY: model_shard.h: filled up to its own struct_size.
+        self.call(|model| unsafe { sys::trireme_model_get_info(model, &mut raw) })?;
+        Ok(ModelInfo {
+            strategy: Strategy::from_code(raw.strategy)?,
+            rank: raw.rank,
+            world_size: raw.world_size,
+            leaves: raw.leaves,
+            micro_batches: raw.micro_batches,
+            parameters: raw.parameters as usize,
+            units: raw.units as usize,
+            elements: raw.elements as usize,
+            buckets: raw.buckets as usize,
+        })
+    }
+
+    /// What a unit looks like on this rank.
+    pub fn unit_info(&self, unit: usize) -> Result<UnitInfo> {
+        let mut raw = sys::trireme_unit_info::init();
+        // SAFETY: as info().
+        self.call(|model| unsafe {
+            sys::trireme_model_get_unit_info(model, unit as u64, &mut raw)
+        })?;
+        Ok(UnitInfo {
+            elements: raw.elements as usize,
+            shard_first: raw.shard_first as usize,
+            shard_count: raw.shard_count as usize,
+            flat_first: raw.flat_first as usize,
+        })
+    }
+
+    /// How many bytes this rank holds, by kind, planned and allocated.
+    pub fn memory(&self) -> Result<ModelMemory> {
+        let mut raw = sys::trireme_model_memory::init();
+        // SAFETY: as info().
+        self.call(|model| unsafe { sys::trireme_model_get_memory(model, &mut raw) })?;
+        Ok(ModelMemory {
+            planned_parameters: raw.planned_parameters,
+            planned_gradients: raw.planned_gradients,
+            planned_optimizer_state: raw.planned_optimizer_state,
+            planned_working: raw.planned_working,
+            allocated_parameters: raw.allocated_parameters,
+            allocated_gradients: raw.allocated_gradients,
+            allocated_optimizer_state: raw.allocated_optimizer_state,
+            allocated_working: raw.allocated_working,
+            planned_step_bytes: raw.planned_step_bytes,
+            sent_step_bytes: raw.sent_step_bytes,
+        })
+    }
+
+    /// Gives every rank the parameters of rank `root`, such as the initial values; the others may
+    /// pass `None`. Collective.
+    pub fn set_parameters<T: Real>(&mut self, values: Option<&[T]>, root: i32) -> Result<()> {
+        let count = match values {
+            Some(values) => values.len(),
+            None => self.info()?.elements,
+        };
+        let data = values.map_or(ptr::null(), |values| values.as_ptr());
+        // SAFETY: model_shard.h: "Keeps no pointer", "NULL elsewhere is fine"; `count` elements.
+        self.call(|model| unsafe {
+            let dtype = T::DTYPE as i32;
+            sys::trireme_model_set_parameters(model, data.cast(), count as u64, dtype, root)
+        })
+    }
+
+    /// All parameters, whole, in the order added, aliases left out. Collective.
+    pub fn get_parameters<T: Real>(&self) -> Result<Vec<T>> {
+        let mut values = vec![T::default(); self.info()?.elements];
+        self.get_parameters_into(&mut values)?;
+        Ok(values)
+    }
+
+    /// As [`get_parameters`](Self::get_parameters), into memory of the caller.
+    pub fn get_parameters_into<T: Real>(&self, values: &mut [T]) -> Result<()> {
+        let (data, count) = (values.as_mut_ptr().cast(), values.len() as u64);
+        // SAFETY: model_shard.h: "Keeps no pointer"; `count` elements that are ours alone.
+        self.call(|model| unsafe {
+            sys::trireme_model_get_parameters(model, data, count, T::DTYPE as i32)
+        })
+    }
+
+    /// Makes a unit's parameters whole on this rank until as many releases. Collective for zero3.
+    pub fn gather_unit(&mut self, unit: usize) -> Result<()> {
+        // SAFETY: a live model, one call at a time.
+        self.call(|model| unsafe { sys::trireme_model_gather_unit(model, unit as u64) })
+    }
+
+    /// Lets go of a unit's whole parameters.
+    pub fn release_unit(&mut self, unit: usize) -> Result<()> {
+        // SAFETY: as gather_unit().
+        self.call(|model| unsafe { sys::trireme_model_release_unit(model, unit as u64) })
+    }
+
+    /// A parameter's elements, in the library's own memory. zero3: of a gathered unit.
+    pub fn parameter<T: Real>(&self, parameter: usize) -> Result<&[T]> {
+        let (data, count) = self.parameter_data::<T>(parameter)?;
+        // SAFETY: model_shard.h: "The address is good until the unit is released (zero3) or the
+        // model is destroyed"; what releases, gathers or updates takes `&mut self`.
+        Ok(unsafe { std::slice::from_raw_parts(data, count) })
+    }
+
+    /// As [`parameter`](Self::parameter), to write to between steps: this rank's copy only.
+    pub fn parameter_mut<T: Real>(&mut self, parameter: usize) -> Result<&mut [T]> {
+        let (data, count) = self.parameter_data::<T>(parameter)?;
+        // SAFETY: as parameter(); the borrow keeps every other slice and call away.
+        Ok(unsafe { std::slice::from_raw_parts_mut(data, count) })
+    }
+
+    /// Which leaf of the global batch this rank computes as its micro-batch of this number; `None`
+    /// if it has none there, and then makes no backward pass for it.
+    pub fn leaf(&self, micro_batch: u32) -> Result<Option<u32>> {
+        let mut leaf = 0;
+        // SAFETY: a live model, one call at a time, a place for the number.
+        self.call(|model| unsafe { sys::trireme_model_leaf(model, micro_batch, &mut leaf) })?;
+        Ok(Some(leaf).filter(|&leaf| leaf != u32::MAX))
+    }
+
+    /// Begins the backward pass of one micro-batch.
+    pub fn begin_backward(&self) -> Result<()> {
+        // SAFETY: a live model, one call at a time.
+        self.call(|model| unsafe { sys::trireme_model_begin_backward(model, 0) })
+    }
+
+    /// Begins a backward pass whose gradients stay on this rank; the next pass is added to them.
+    pub fn begin_backward_no_sync(&self) -> Result<()> {
+        // SAFETY: as begin_backward().
+        self.call(|model| unsafe {
+            sys::trireme_model_begin_backward(model, sys::TRIREME_BACKWARD_NO_SYNC)
+        })
+    }
+
+    /// Hands in the gradient of one parameter; it is copied.
+    pub fn gradient_ready<T: Real>(&self, parameter: usize, gradient: &[T]) -> Result<()> {
+        let (data, count) = (gradient.as_ptr().cast(), gradient.len() as u64);
+        // SAFETY: model_shard.h: "copies the elements".
+        self.call(|model| unsafe {
+            let dtype = T::DTYPE as i32;
+            sys::trireme_model_gradient_ready(model, parameter as u64, data, count, dtype)
+        })
+    }
+
+    /// Ends the backward pass of one micro-batch.
+    pub fn end_backward(&self) -> Result<()> {
+        // SAFETY: a live model, one call at a time.
+        self.call(|model| unsafe { sys::trireme_model_end_backward(model) })
+    }
+
+    /// Hands in the gradients of all parameters as one vector: a whole backward pass in one call.
+    pub fn accumulate_flat<T: Real>(&self, gradients: &[T]) -> Result<()> {
+        self.accumulate(gradients, 0)
+    }
+
+    /// As [`accumulate_flat`](Self::accumulate_flat), for a pass as
+    /// [`begin_backward_no_sync`](Self::begin_backward_no_sync) begins.
+    pub fn accumulate_flat_no_sync<T: Real>(&self, gradients: &[T]) -> Result<()> {
+        self.accumulate(gradients, sys::TRIREME_BACKWARD_NO_SYNC)
+    }
+
+    /// Forgets the gradients of this step, so that the step begins anew. Collective.
+    pub fn discard_gradients(&self) -> Result<()> {
+        // SAFETY: a live model, one call at a time.
+        self.call(|model| unsafe { sys::trireme_model_discard_gradients(model) })
+    }
+
+    fn accumulate<T: Real>(&self, gradients: &[T], flags: u32) -> Result<()> {
+        let (data, count) = (gradients.as_ptr().cast(), gradients.len() as u64);
+        // SAFETY: model_shard.h: "Keeps no pointer".
+        self.call(|model| unsafe {
+            let dtype = T::DTYPE as i32;
+            sys::trireme_model_accumulate_flat(model, data, count, dtype, flags)
+        })
+    }
+
+    fn parameter_data<T: Real>(&self, parameter: usize) -> Result<(*mut T, usize)> {
+        let (mut data, mut count) = (ptr::null_mut(), 0);
+        // SAFETY: a live model, one call at a time, places for both.
+        self.call(|model| unsafe {
+            sys::trireme_model_parameter_data(model, parameter as u64, &mut data, &mut count)
+        })?;
+        let dtype = self.dtypes[parameter];
+        if dtype != T::DTYPE {
+            return Err(Error::invalid(format!(
+                "parameter {parameter} is {dtype}, not {}",
+                T::DTYPE
+            )));
+        }
+        // An empty slice wants an address too.
+        let data = if count == 0 { ptr::NonNull::dangling().as_ptr() } else { data.cast() };
+        Ok((data, count as usize))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
+        self.one_call.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn one_call(&self) -> &Arc<Mutex<()>> {
+        &self.one_call
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::trireme_model {
+        self.handle.get()
+    }
+
+    fn call(&self, call: impl FnOnce(*mut sys::trireme_model) -> i32) -> Result<()> {
+        let _one_call = self.lock();
+        check(call(self.handle.get()))
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        let _one_call = self.lock();
+        // SAFETY: destroyed once, while no other call runs. An optimizer keeps what it needs.
+        unsafe { sys::trireme_model_destroy(self.handle.get()) }
+    }
+}

@@ -1,0 +1,310 @@
+//! The update rule of a model, run on the part of it that this rank owns.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use trireme_sys as sys;
+
+use crate::element::Real;
+use crate::error::{check, panic_text, static_text, Error, Result, Status};
+use crate::handle::Handle;
+use crate::model::Model;
+
+/// Most state vectors that a caller's own rule can ask for.
+pub const MAX_STATES: usize = sys::TRIREME_MAX_STATES;
+
+/// The library's update rules; `optimizer_shard.h` gives the formulas.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Sgd,
+    Adam,
+    AdamW,
+}
+
+impl Kind {
+    fn code(self) -> sys::trireme_optimizer_kind {
+        match self {
+            Kind::Sgd => sys::TRIREME_OPTIMIZER_SGD,
+            Kind::Adam => sys::TRIREME_OPTIMIZER_ADAM,
+            Kind::AdamW => sys::TRIREME_OPTIMIZER_ADAMW,
+        }
+    }
+
+    /// The name, for example "adamw".
+    pub fn name(self) -> &'static str {
+        // SAFETY: optimizer_shard.h: a string that lives as long as the library, for any value.
+        unsafe { static_text(sys::trireme_optimizer_kind_name(self.code())) }
+    }
+}
+
+/// Numbers of an update rule. In every field 0 means the default, as in the C header.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OptimizerOptions {
+    /// Default: 0.001.
+    pub learning_rate: f64,
+    /// SGD; 0 is none.
+    pub momentum: f64,
+    /// SGD with momentum only.
+    pub nesterov: bool,
+    /// ADAM, ADAMW. Default: 0.9.
+    pub beta1: f64,
+    /// ADAM, ADAMW. Default: 0.999.
+    pub beta2: f64,
+    /// ADAM, ADAMW. Default: 1e-8.
+    pub epsilon: f64,
+    /// 0 is none.
+    pub weight_decay: f64,
+    /// The global L2 norm of all gradients is clipped to this; 0 is no clipping.
+    pub max_norm: f64,
+}
+
+/// One piece of the model for a caller's own rule: the trainable part of one parameter that this
+/// rank owns.
+#[derive(Debug)]
+pub struct Update<'a>(&'a sys::trireme_update);
+
+/// The memory of an [`Update`], all slices of one length.
+#[derive(Debug)]
+pub struct Pieces<'a, T> {
+    /// To be updated.
+    pub parameters: &'a mut [T],
+    /// Reduced and clipped.
+    pub gradients: &'a [T],
+    /// 0 before the first step; empty past the number asked for.
+    pub states: [&'a mut [T]; MAX_STATES],
+}
+
+impl Update<'_> {
+    /// Number of the parameter.
+    pub fn parameter(&self) -> usize {
+        self.0.parameter as usize
+    }
+
+    /// Which of the parameter's elements comes first here.
+    pub fn first(&self) -> usize {
+        self.0.first as usize
+    }
+
+    /// Number of this step, from 1.
+    pub fn step(&self) -> u64 {
+        self.0.step
+    }
+
+    /// As set.
+    pub fn learning_rate(&self) -> f64 {
+        self.0.learning_rate
+    }
+
+    /// The memory. `Err` with a text for the rule to hand on if the parameter is not of this type.
+    pub fn pieces<T: Real>(&mut self) -> std::result::Result<Pieces<'_, T>, String> {
+        let raw = self.0;
+        if raw.dtype != T::DTYPE as i32 {
+            return Err(format!("parameter {} is not {}", raw.parameter, T::DTYPE));
+        }
+        let count = raw.count as usize;
+        let slice = |data: *mut c_void| -> &mut [T] {
+            if data.is_null() {
+                return &mut [];
+            }
+            // SAFETY: optimizer_shard.h: `count` elements of this dtype at each address, good for
+            // the call; they do not overlap, and `&mut self` gives them out once at a time.
+            unsafe { std::slice::from_raw_parts_mut(data.cast(), count) }
+        };
+        Ok(Pieces {
+            parameters: slice(raw.parameters),
+            gradients: slice(raw.gradients.cast_mut()),
+            states: raw.states.map(slice),
+        })
+    }
+}
+
+type Closure = Box<dyn FnMut(&mut Update<'_>) -> std::result::Result<(), String> + Send>;
+
+/// What the library keeps for a caller's own rule.
+struct Rule {
+    closure: Closure,
+    /// Why the last step failed, if the rule made it fail.
+    failure: Option<String>,
+}
+
+/// The rule of one optimizer; only step() and the callback it makes run it.
+struct OwnedRule(NonNull<Rule>);
+
+// SAFETY: the closure is Send.
+unsafe impl Send for OwnedRule {}
+// SAFETY: reached through `&mut Optimizer` only.
+unsafe impl Sync for OwnedRule {}
+
+impl Drop for OwnedRule {
+    fn drop(&mut self) {
+        // SAFETY: made by Box::into_raw; the optimizer that could call it is destroyed.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// The update rule of a model and its state on this rank. It and its model may be dropped in any
+/// order.
+pub struct Optimizer {
+    handle: Handle<sys::trireme_optimizer>,
+    /// The model's: "one call at a time per model and its optimizer together".
+    one_call: Arc<Mutex<()>>,
+    rule: Option<OwnedRule>,
+}
+
+impl Optimizer {
+    /// Gives a sealed model one of the library's rules. Collective.
+    pub fn new(model: &mut Model, kind: Kind, options: &OptimizerOptions) -> Result<Self> {
+        let mut raw = raw_options(options);
+        raw.kind = kind.code();
+        Self::create(model, &raw, None)
+    }
+
+    /// Gives a sealed model the caller's own rule, which has `states` state vectors. Collective.
+    ///
+    /// The closure is called by [`step`](Self::step), on its thread, for each piece. When it
+    /// answers a text or panics, the step fails on all ranks with `Callback`, and on this one the
+    /// message ends with that text. For the same bits on any number of ranks it treats each
+    /// element alone.
+    pub fn with_rule(
+        model: &mut Model,
+        options: &OptimizerOptions,
+        states: u32,
+        rule: impl FnMut(&mut Update<'_>) -> std::result::Result<(), String> + Send + 'static,
+    ) -> Result<Self> {
+        let rule = Box::new(Rule { closure: Box::new(rule), failure: None });
+        // SAFETY: Box::into_raw gives no null.
+        let rule = OwnedRule(unsafe { NonNull::new_unchecked(Box::into_raw(rule)) });
+        let mut raw = raw_options(options);
+        raw.kind = sys::TRIREME_OPTIMIZER_USER;
+        raw.state_count = states;
+        raw.update = Some(update);
+        raw.user_data = rule.0.as_ptr().cast();
+        Self::create(model, &raw, Some(rule))
+    }
+
+    /// Ends a step: waits for the reductions, clips, updates the owned shards and gives the
+    /// strategies that hold whole parameters the new ones. Collective.
+    ///
+    /// `model` is the one this optimizer was made for; it is asked for because its parameters
+    /// change.
+    pub fn step(&mut self, model: &mut Model) -> Result<()> {
+        if !Arc::ptr_eq(&self.one_call, model.one_call()) {
+            return Err(Error::invalid("step: the optimizer was made for another model"));
+        }
+        let outcome = {
+            let _one_call = model.lock();
+            // SAFETY: a live optimizer, one call at a time; no slice of the parameters lives
+            // beside `&mut Model`.
+            check(unsafe { sys::trireme_optimizer_step(self.handle.get()) })
+        };
+        // SAFETY: the callback runs inside the step only, which is over.
+        let failure = self.rule.as_mut().and_then(|rule| unsafe { rule.0.as_mut() }.failure.take());
+        outcome.map_err(|error| match failure {
+            Some(text) if error.status() == Status::Callback => error.because(&text),
+            _ => error,
+        })
+    }
+
+    /// Sets the learning rate of the steps that follow, on all ranks the same.
+    pub fn set_learning_rate(&mut self, learning_rate: f64) -> Result<()> {
+        // SAFETY: a live optimizer, one call at a time.
+        self.call(|optimizer| unsafe {
+            sys::trireme_optimizer_set_learning_rate(optimizer, learning_rate)
+        })
+    }
+
+    /// The learning rate.
+    pub fn learning_rate(&self) -> Result<f64> {
+        let mut rate = 0.0;
+        // SAFETY: a live optimizer, one call at a time, a place for the number.
+        self.call(|optimizer| unsafe {
+            sys::trireme_optimizer_learning_rate(optimizer, &mut rate)
+        })?;
+        Ok(rate)
+    }
+
+    /// How many steps were made.
+    pub fn step_count(&self) -> Result<u64> {
+        let mut steps = 0;
+        // SAFETY: as learning_rate().
+        self.call(|optimizer| unsafe { sys::trireme_optimizer_step_count(optimizer, &mut steps) })?;
+        Ok(steps)
+    }
+
+    /// The global L2 norm of the last step's gradients before clipping; needs `max_norm`.
+    pub fn gradient_norm(&self) -> Result<f64> {
+        let mut norm = 0.0;
+        // SAFETY: as learning_rate().
+        self.call(|optimizer| unsafe {
+            sys::trireme_optimizer_gradient_norm(optimizer, &mut norm)
+        })?;
+        Ok(norm)
+    }
+
+    fn create(
+        model: &mut Model,
+        raw: &sys::trireme_optimizer_options,
+        rule: Option<OwnedRule>,
+    ) -> Result<Self> {
+        let one_call = model.one_call().clone();
+        let _one_call = model.lock();
+        // SAFETY: optimizer_shard.h: "Keeps `update` and `user_data` until the optimizer is
+        // destroyed", and `rule` lives as long.
+        let handle = Handle::create(|out| {
+            check(unsafe { sys::trireme_optimizer_create(model.raw(), raw, out) })
+        })?;
+        Ok(Self { handle, one_call, rule })
+    }
+
+    fn call(&self, call: impl FnOnce(*mut sys::trireme_optimizer) -> i32) -> Result<()> {
+        let _one_call = self.one_call.lock().unwrap_or_else(PoisonError::into_inner);
+        check(call(self.handle.get()))
+    }
+}
+
+impl Drop for Optimizer {
+    fn drop(&mut self) {
+        {
+            let _one_call = self.one_call.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: destroyed once, while no other call runs; nothing calls the rule any more.
+            unsafe { sys::trireme_optimizer_destroy(self.handle.get()) }
+        }
+        // Without the lock: the closure's own drop is the caller's code.
+        self.rule = None;
+    }
+}
+
+impl fmt::Debug for Optimizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Optimizer").field("handle", &self.handle).finish_non_exhaustive()
+    }
+}
+
+fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_options {
+    let mut raw = sys::trireme_optimizer_options::init();
+    raw.flags = if options.nesterov { sys::TRIREME_OPTIMIZER_NESTEROV } else { 0 };
+    raw.learning_rate = options.learning_rate;
+    raw.momentum = options.momentum;
+    raw.beta1 = options.beta1;
+    raw.beta2 = options.beta2;
+    raw.epsilon = options.epsilon;
+    raw.weight_decay = options.weight_decay;
+    raw.max_norm = options.max_norm;
+    raw
+}
+
+unsafe extern "C" fn update(piece: *const sys::trireme_update, user_data: *mut c_void) -> i32 {
+    // SAFETY: called inside step(), which has the optimizer to itself; both live for the call.
+    let (rule, piece) = unsafe { (&mut *user_data.cast::<Rule>(), &*piece) };
+    let answer = catch_unwind(AssertUnwindSafe(|| (rule.closure)(&mut Update(piece))));
+    match answer {
+        Ok(Ok(())) => return 0,
+        Ok(Err(text)) => rule.failure = Some(text),
+        Err(payload) => rule.failure = Some(format!("panicked: {}", panic_text(payload))),
+    }
+    1
+}

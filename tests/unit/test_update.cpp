@@ -1,0 +1,313 @@
+// Update rules against the published formulas in long double, one step from the same state.
+#include <trireme/optimizer_shard.h>
+
+#include <cmath>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+extern "C" {
+#include <setjmp.h>
+#include <cmocka.h>
+}
+
+#include "kernels/update.hpp"
+#include "kernels/vector.hpp"
+
+namespace {
+
+using namespace trireme::kernels;
+
+std::uint64_t random_state = 3;
+std::uint64_t random_bits() {  // splitmix64
+  std::uint64_t z = (random_state += 0x9e3779b97f4a7c15ull);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+double random_value() { return static_cast<double>(static_cast<std::int64_t>(random_bits())) * 0x1p-63; }
+
+UpdateRule sgd(double momentum, bool nesterov, double decay) {
+  UpdateRule rule;
+  rule.kind = TRIREME_OPTIMIZER_SGD;
+  rule.momentum = momentum;
+  rule.nesterov = nesterov;
+  rule.weight_decay = decay;
+  return rule;
+}
+
+UpdateRule adam(trireme_optimizer_kind kind, double decay) {
+  UpdateRule rule;
+  rule.kind = kind;
+  rule.beta1 = 0.9;
+  rule.beta2 = 0.999;
+  rule.epsilon = 1e-8;
+  rule.weight_decay = decay;
+  return rule;
+}
+
+std::vector<UpdateRule> rules() {
+  return {sgd(0, false, 0),
+          sgd(0, false, 0.1),
+          sgd(0.9, false, 0),
+          sgd(0.9, false, 0.1),
+          sgd(0.9, true, 0),
+          sgd(0.9, true, 0.1),
+          adam(TRIREME_OPTIMIZER_ADAM, 0),
+          adam(TRIREME_OPTIMIZER_ADAM, 0.1),
+          adam(TRIREME_OPTIMIZER_ADAMW, 0),
+          adam(TRIREME_OPTIMIZER_ADAMW, 0.1)};
+}
+
+std::vector<VectorLevel> levels() {
+  std::vector<VectorLevel> all = {VectorLevel::scalar};
+  if (best_vector_level() >= VectorLevel::avx2) all.push_back(VectorLevel::avx2);
+  if (best_vector_level() >= VectorLevel::avx512) all.push_back(VectorLevel::avx512);
+  return all;
+}
+
+struct Element {
+  long double p, g, s0, s1;
+};
+
+Element step_plainly(const UpdateRule& rule, Element e, std::uint64_t t, long double rate,
+                     long double gradient_scale) {
+  long double g = e.g * gradient_scale;
+  if (rule.kind == TRIREME_OPTIMIZER_SGD) {
+    g += rule.weight_decay * e.p;
+    if (rule.momentum == 0) {
+      e.p -= rate * g;
+      return e;
+    }
+    e.s0 = t == 1 ? g : rule.momentum * e.s0 + g;
+    e.p -= rate * (rule.nesterov ? g + rule.momentum * e.s0 : e.s0);
+    return e;
+  }
+  if (rule.kind == TRIREME_OPTIMIZER_ADAM) g += rule.weight_decay * e.p;
+  if (rule.kind == TRIREME_OPTIMIZER_ADAMW) e.p -= rate * rule.weight_decay * e.p;
+  e.s0 = rule.beta1 * e.s0 + (1 - static_cast<long double>(rule.beta1)) * g;
+  e.s1 = rule.beta2 * e.s1 + (1 - static_cast<long double>(rule.beta2)) * g * g;
+  const long double steps = static_cast<long double>(t);
+  const long double m = e.s0 / (1 - std::pow(static_cast<long double>(rule.beta1), steps));
+  const long double v = e.s1 / (1 - std::pow(static_cast<long double>(rule.beta2), steps));
+  e.p -= rate * m / (std::sqrt(v) + rule.epsilon);
+  return e;
+}
+
+// Parameters, gradients and two states, each `shift` bytes off alignment, with a guard at the end.
+template <class T>
+struct Vectors {
+  static constexpr unsigned char kGuard = 0xa5;
+  std::size_t count, shift;
+  std::vector<unsigned char> memory[4];
+
+  Vectors(std::size_t elements, std::size_t bytes) : count(elements), shift(bytes) {
+    for (auto& one : memory) one.assign(count * sizeof(T) + shift + 1, kGuard);
+  }
+  T get(int vector, std::size_t i) const {
+    T value;
+    std::memcpy(&value, memory[vector].data() + shift + i * sizeof(T), sizeof(T));
+    return value;
+  }
+  void set(int vector, std::size_t i, T value) {
+    std::memcpy(memory[vector].data() + shift + i * sizeof(T), &value, sizeof(T));
+  }
+  void fill(bool first_step) {
+    for (std::size_t i = 0; i < count; ++i) {
+      set(0, i, static_cast<T>(random_value()));
+      set(1, i, static_cast<T>(random_value()));
+      set(2, i, first_step ? T(0) : static_cast<T>(random_value()));
+      set(3, i, first_step ? T(0) : static_cast<T>(std::fabs(random_value())));
+    }
+  }
+  void step(const UpdateRule& rule, std::uint64_t t, double rate, double gradient_scale) {
+    void* states[8] = {};
+    for (int k = 0; k < state_count(rule); ++k) states[k] = memory[2 + k].data() + shift;
+    update(rule, sizeof(T) == 4 ? TRIREME_DTYPE_F32 : TRIREME_DTYPE_F64, memory[0].data() + shift,
+           memory[1].data() + shift, states, count, t, rate, gradient_scale);
+    for (const auto& one : memory) assert_int_equal(one.back(), kGuard);
+  }
+};
+
+template <class T>
+void assert_near(T got, long double expected, long double scale, const char* what) {
+  const long double unit = sizeof(T) == 4 ? 0x1p-23L : 0x1p-52L;
+  if (!(std::fabs(static_cast<long double>(got) - expected) <= 8 * unit * scale)) {
+    fail_msg("%s: %.20Lg is not %.20Lg", what, static_cast<long double>(got), expected);
+  }
+}
+
+template <class T>
+void check_rule(const UpdateRule& rule, std::size_t count, std::uint64_t t, double gradient_scale) {
+  const double rate = 0.01;
+  Vectors<T> vectors(count, count % 9);
+  vectors.fill(t == 1);
+  const Vectors<T> before = vectors;
+  vectors.step(rule, t, rate, gradient_scale);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Element old = {before.get(0, i), before.get(1, i), before.get(2, i), before.get(3, i)};
+    const Element now = step_plainly(rule, old, t, rate, gradient_scale);
+    // Rounding is relative to the largest term of a sum.
+    const long double g = std::fabs(old.g * gradient_scale) + 0.1L * std::fabs(old.p);
+    long double reach = rate * (2 * g + std::fabs(old.s0));
+    if (rule.kind != TRIREME_OPTIMIZER_SGD) {
+      const long double steps = static_cast<long double>(t);
+      reach *= std::sqrt(1 - std::pow(static_cast<long double>(rule.beta2), steps)) /
+               (1 - std::pow(static_cast<long double>(rule.beta1), steps)) / std::sqrt(now.s1);
+      // 1 - beta2^t in f64 has lost up to 9 bits.
+      if (sizeof(T) == 8) reach *= 512;
+    }
+    assert_near(vectors.get(0, i), now.p, std::fabs(old.p) + reach, "parameter");
+    assert_true(vectors.get(1, i) == before.get(1, i));
+    const int kept = state_count(rule);
+    assert_near(vectors.get(2, i), kept > 0 ? now.s0 : old.s0, std::fabs(old.s0) + g, "state 0");
+    assert_near(vectors.get(3, i), kept > 1 ? now.s1 : old.s1, std::fabs(old.s1) + g * g,
+                "state 1");
+  }
+}
+
+void every_rule_follows_its_formula(void**) {
+  for (const VectorLevel level : levels()) {
+    force_vector_level(level);
+    for (const UpdateRule& rule : rules()) {
+      for (const std::uint64_t t : {1, 2, 3, 10, 1000}) {
+        for (const double gradient_scale : {1.0, 0.25, 1.0 / 3}) {
+          check_rule<float>(rule, 67, t, gradient_scale);
+          check_rule<double>(rule, 67, t, gradient_scale);
+        }
+      }
+    }
+  }
+  force_vector_level(best_vector_level());
+}
+
+void every_count_works_at_every_alignment(void**) {
+  for (const VectorLevel level : levels()) {
+    force_vector_level(level);
+    for (const UpdateRule& rule : rules()) {
+      for (std::size_t count = 0; count <= 130; ++count) {
+        check_rule<float>(rule, count, 2, 1);
+        check_rule<double>(rule, count, 2, 1);
+      }
+    }
+  }
+  force_vector_level(best_vector_level());
+}
+
+// Moderate, subnormal, huge, infinite and NaN values with different payloads.
+template <class T>
+T odd_value() {
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  if (random_bits() % 8 != 0) return static_cast<T>(random_value());
+  const auto bits = static_cast<Bits>(random_bits());
+  T value;
+  std::memcpy(&value, &bits, sizeof(T));
+  return random_bits() % 4 == 0 ? value * std::numeric_limits<T>::infinity() : value;
+}
+
+template <class T>
+void check_places(const UpdateRule& rule) {
+  constexpr std::size_t kCount = 203;
+  Vectors<T> start(kCount, 0);
+  for (int vector = 0; vector < 4; ++vector) {
+    for (std::size_t i = 0; i < kCount; ++i) start.set(vector, i, odd_value<T>());
+  }
+  Vectors<T> reference = start;
+  force_vector_level(VectorLevel::scalar);
+  for (std::uint64_t t = 1; t <= 5; ++t) reference.step(rule, t, 0.01, 0.7);
+  for (const VectorLevel level : levels()) {
+    force_vector_level(level);
+    for (const std::size_t cut : {0, 1, 13, 64, 200}) {  // the same vector in two pieces
+      for (const bool second : {false, true}) {
+        const std::size_t first = second ? cut : 0;
+        Vectors<T> piece(second ? kCount - cut : cut, cut % 5);
+        for (int vector = 0; vector < 4; ++vector) {
+          for (std::size_t i = 0; i < piece.count; ++i) {
+            piece.set(vector, i, start.get(vector, first + i));
+          }
+        }
+        for (std::uint64_t t = 1; t <= 5; ++t) piece.step(rule, t, 0.01, 0.7);
+        for (int vector = 0; vector < 4; ++vector) {
+          for (std::size_t i = 0; i < piece.count; ++i) {
+            const T a = piece.get(vector, i), b = reference.get(vector, first + i);
+            if (std::memcmp(&a, &b, sizeof(T)) != 0) {
+              fail_msg("vector %d element %zu: %a is not %a", vector, first + i,
+                       static_cast<double>(a), static_cast<double>(b));
+            }
+          }
+        }
+      }
+    }
+  }
+  force_vector_level(best_vector_level());
+}
+
+void an_element_gets_the_same_bits_wherever_it_lies_and_at_every_level(void**) {
+  for (const UpdateRule& rule : rules()) {
+    check_places<float>(rule);
+    check_places<double>(rule);
+  }
+}
+
+void the_first_momentum_step_ignores_what_the_state_held(void**) {
+  for (const bool nesterov : {false, true}) {
+    Vectors<double> vectors(40, 0);
+    vectors.fill(false);
+    for (std::size_t i = 0; i < 40; ++i) vectors.set(2, i, std::nan(""));
+    vectors.step(sgd(0.9, nesterov, 0), 1, 0.5, 1);
+    for (std::size_t i = 0; i < 40; ++i) assert_true(vectors.get(2, i) == vectors.get(1, i));
+  }
+}
+
+// 0 * inf would be NaN: a rule without decay must not look at the parameter.
+void without_decay_an_infinite_parameter_spoils_no_state(void**) {
+  for (const UpdateRule& rule : rules()) {
+    if (rule.weight_decay != 0) continue;
+    Vectors<float> vectors(40, 0);
+    vectors.fill(true);
+    for (std::size_t i = 0; i < 40; ++i) vectors.set(0, i, HUGE_VALF);
+    vectors.step(rule, 1, 0.1, 1);
+    for (std::size_t i = 0; i < 40; ++i) {
+      assert_true(vectors.get(0, i) == HUGE_VALF);
+      assert_true(std::isfinite(vectors.get(2, i)) && std::isfinite(vectors.get(3, i)));
+    }
+  }
+}
+
+void a_zero_gradient_and_learning_rate_leave_the_parameter(void**) {
+  for (const UpdateRule& rule : rules()) {
+    Vectors<double> vectors(40, 0);
+    vectors.fill(true);
+    const Vectors<double> before = vectors;
+    vectors.step(rule, 1, 0, 1);
+    for (std::size_t i = 0; i < 40; ++i) assert_true(vectors.get(0, i) == before.get(0, i));
+  }
+}
+
+void a_rule_keeps_as_many_states_as_it_needs(void**) {
+  assert_int_equal(state_count(sgd(0, false, 0.1)), 0);
+  assert_int_equal(state_count(sgd(0.9, false, 0)), 1);
+  assert_int_equal(state_count(sgd(0.9, true, 0)), 1);
+  assert_int_equal(state_count(adam(TRIREME_OPTIMIZER_ADAM, 0)), 2);
+  assert_int_equal(state_count(adam(TRIREME_OPTIMIZER_ADAMW, 0)), 2);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(every_rule_follows_its_formula),
+      cmocka_unit_test(every_count_works_at_every_alignment),
+      cmocka_unit_test(an_element_gets_the_same_bits_wherever_it_lies_and_at_every_level),
+      cmocka_unit_test(the_first_momentum_step_ignores_what_the_state_held),
+      cmocka_unit_test(without_decay_an_infinite_parameter_spoils_no_state),
+      cmocka_unit_test(a_zero_gradient_and_learning_rate_leave_the_parameter),
+      cmocka_unit_test(a_rule_keeps_as_many_states_as_it_needs),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
