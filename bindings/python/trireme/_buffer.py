@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from ctypes import byref, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import _native
 from ._errors import InvalidHandleError, check
@@ -16,16 +16,26 @@ if TYPE_CHECKING:
     from ._communicator import Communicator
 
 
+def _cast(view: Any, letter: str, shape: tuple[int, ...] | None = None) -> memoryview[Any]:
+    if shape is not None:
+        return view.cast(letter, shape)  # type: ignore[no-any-return]
+    return view if letter == "B" else view.cast(letter)  # type: ignore[no-any-return]
+
+
 def view_of(
-    address: int | None, count: int, size: int, letter: str, owner: object
-) -> memoryview:
+    address: int | None,
+    count: int,
+    size: int,
+    letter: str,
+    owner: object,
+    shape: tuple[int, ...] | None = None,
+) -> memoryview[Any]:
     """A view of the library's memory that keeps `owner` alive as long as it is used."""
     if not address or not count:
-        return memoryview(bytearray()).cast(letter)  # type: ignore[call-overload, no-any-return]
+        return _cast(memoryview(bytearray()), letter)  # Python has no view with an extent of 0
     array = (ctypes.c_ubyte * (count * size)).from_address(address)
-    array.owner = owner
-    view = memoryview(array).cast("B")
-    return view if letter == "B" else view.cast(letter)  # type: ignore[call-overload, no-any-return]
+    setattr(array, "owner", owner)
+    return _cast(memoryview(array).cast("B"), letter, shape)
 
 
 class Owner:
@@ -75,13 +85,12 @@ class Buffer:
             )
         return self._memory[:]
 
-    def view(self, dtype: Name = "u8") -> memoryview:
+    def view(self, dtype: Name = "u8") -> memoryview[Any]:
         """Its elements. f16 and bf16 show as 16-bit integers, f8 as bytes: Python has no such type."""
         letter = LETTERS.get(number_of(dtype, DTYPES, "dtype"))
         if letter is None:
             raise TypeError(f"{dtype!r} is no dtype")
-        memory = self.memory
-        return memory if letter == "B" else memory.cast(letter)  # type: ignore[call-overload, no-any-return]
+        return _cast(self.memory, letter)
 
     def close(self) -> None:
         """Lets go of the memory; it is freed once no view of it is left."""

@@ -211,6 +211,7 @@ class Communicator:
     def _all_reduce(
         self, data: Any, out: Any, reduction: Name, dtype: Any, scale: Any, timeout: Any
     ) -> tuple[tuple[Any, ...], Any]:
+        keep: Any
         if out is None:
             view, address, count, code = writable(data, dtype, "the buffer")
             target, keep = address, view

@@ -116,14 +116,14 @@ def supports(
 _listener: LogListener | None = None
 
 
-@_native.trireme_log_callback  # type: ignore[misc]
 def _heard(level: int, message: bytes, _: Union[int, None]) -> None:
     listener = _listener
     if listener is not None:
         listener(_LEVEL_NAMES.get(level, str(level)), _text(message))
 
 
-_SILENCE = ctypes.cast(None, _native.trireme_log_callback)
+_heard_callback = _native.trireme_log_callback(_heard)
+_SILENCE = _native.trireme_log_callback()
 
 
 def set_log_listener(listener: LogListener | None, level: Name = "info") -> None:
@@ -139,7 +139,7 @@ def set_log_listener(listener: LogListener | None, level: Name = "info") -> None
     number = number_of(level, LOG_LEVELS, "level")
     before, _listener = _listener, listener
     try:
-        check(library.trireme_set_log_callback(_heard, number, None))
+        check(library.trireme_set_log_callback(_heard_callback, number, None))
     except BaseException:
         _listener = before
         raise

@@ -296,7 +296,7 @@ class Model:
         finally:
             self.release_unit(unit)
 
-    def parameter(self, which: Which) -> memoryview:
+    def parameter(self, which: Which) -> memoryview[float]:
         """A parameter's elements in its shape, inside the library's own memory.
 
         Good until the unit is released (zero3) or the model closed. Copy what must live longer.
@@ -310,11 +310,9 @@ class Model:
             )
         )
         code, shape = self._described[number]
-        letter = LETTERS[code]
-        view = view_of(address.value, count.value, size_of(code), letter, self._owner)
-        if count.value and len(shape) != 1:
-            view = view.cast("B").cast(letter, shape)  # type: ignore[call-overload]
-        return view
+        return view_of(
+            address.value, count.value, size_of(code), LETTERS[code], self._owner, shape
+        )
 
     # ---- gradients -------------------------------------------------------------------------
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import itertools
 import weakref
 from ctypes import byref, c_double, c_uint64, c_void_p
-from typing import Any, Callable, NamedTuple, Union
+from typing import Any, Callable, Union
 
 from . import _native
 from ._buffer import Owner, view_of
@@ -18,7 +19,8 @@ from ._values import LETTERS, OPTIMIZERS, Name, dtype_name, in_range, number_of,
 _step = library.trireme_optimizer_step
 
 
-class Update(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Update:
     """One piece of the model for a caller's own rule: what this rank owns of one parameter.
 
     The memoryviews are good until the rule returns; numpy.asarray() of one makes no copy.
@@ -30,9 +32,9 @@ class Update(NamedTuple):
     step: int  #: Number of this step, from 1.
     learning_rate: float  #: As set.
     dtype: str  #: Type of the elements, "f32" or "f64".
-    parameters: memoryview  #: To be updated.
-    gradients: memoryview  #: Reduced and clipped; read-only.
-    states: tuple[memoryview, ...]  #: As many as asked for; 0 before the first step.
+    parameters: memoryview[float]  #: To be updated.
+    gradients: memoryview[float]  #: Reduced and clipped; read-only.
+    states: tuple[memoryview[float], ...]  #: As many as asked for; 0 before the first step.
 
 
 Rule = Callable[[Update], object]
@@ -71,7 +73,6 @@ _rules: dict[int, _UserRule] = {}
 _rule_numbers = itertools.count(1)
 
 
-@_native.trireme_update_callback  # type: ignore[misc]
 def _update(piece: Any, number: int) -> int:
     rule = _rules.get(number)
     if rule is None:  # closed meanwhile
@@ -82,6 +83,9 @@ def _update(piece: Any, number: int) -> int:
         rule.error = error
         return 1
     return 0
+
+
+_update_callback = _native.trireme_update_callback(_update)
 
 
 def _destroy(handle: int, number: int) -> None:
@@ -147,7 +151,7 @@ class Optimizer:
             number = next(_rule_numbers)
             self._rule = _UserRule(rule, states)
             options.kind = _native.TRIREME_OPTIMIZER_USER
-            options.update = _update
+            options.update = _update_callback
             options.user_data = number
         else:
             options.kind = number_of(rule, OPTIMIZERS, "rule")

@@ -56,7 +56,6 @@ def _reap() -> None:
             _orphans.append(handle)
 
 
-@_native.trireme_completion_callback  # type: ignore[misc]
 def _completed(status: int, number: int) -> None:
     entry = _callbacks.pop(number, None)
     try:
@@ -68,6 +67,9 @@ def _completed(status: int, number: int) -> None:
     finally:
         if not _callbacks:
             _callbacks_empty.set()
+
+
+_completed_callback = _native.trireme_completion_callback(_completed)
 
 
 class Request:
@@ -91,7 +93,7 @@ class Request:
             raise last_failure(code)
         assert handle.value is not None
         _running[handle.value] = keep
-        self._handle: int = handle.value
+        self._handle = handle.value
         self._owner = owner  # collected, it would leave the group
 
     def __del__(self) -> None:
@@ -160,7 +162,7 @@ class Request:
         number = next(_callback_numbers)
         _callbacks_empty.clear()
         _callbacks[number] = (self._handle, function)
-        code = library.trireme_request_on_complete(self._handle, _completed, number)
+        code = library.trireme_request_on_complete(self._handle, _completed_callback, number)
         if code:
             failure = last_failure(code)
             _callbacks.pop(number, None)

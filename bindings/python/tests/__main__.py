@@ -1,0 +1,18 @@
+"""Runs all tests beside this file; the last line is "N passed, N failed, N skipped"."""
+
+import pathlib
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+if __name__ == "__main__":
+    suite = unittest.defaultTestLoader.discover(str(HERE), top_level_dir=str(HERE))
+    result = unittest.TextTestRunner(verbosity=2, stream=sys.stdout).run(suite)
+    for test, reason in result.skipped:
+        print(f"skipped: {test.id()}: {reason}")
+    failed = len(result.failures) + len(result.errors)
+    passed = result.testsRun - failed - len(result.skipped)
+    print(f"{passed} passed, {failed} failed, {len(result.skipped)} skipped")
+    sys.exit(bool(failed) or passed <= 0)
