@@ -22,8 +22,13 @@
  * | zero2         | 1                      | 1/N, buckets in flight | 1/N             |
  * | zero3         | 1/N, units in flight   | 1/N, buckets in flight | 1/N             |
  *
- * A unit is one flat vector; rank r owns n/N of its n elements, the first n%N ranks one more. What
- * is in flight is reported as working memory.
+ * A unit is one flat vector; rank r owns n/N of its n elements, the first n%N ranks one more.
+ * Gradients and optimizer state exist for trainable parameters only. What is in flight is reported
+ * as working memory: two of the largest bucket (all buckets, if there are more ranks than leaves),
+ * units up to the largest plus prefetch_bytes, the partial sums of reproducible training, gradients
+ * of aliases until their turn, and about a kilobyte for agreement. Two habits take more, which is
+ * planned and allocated when it happens: to hand in gradients in another order than the reverse of
+ * registration, and to keep several units gathered at the same time.
  *
  * Reproducible: with `leaves` = L > 0 the global batch is L leaves, whatever the world size N.
  * Leaf l is computed by rank l mod N as its micro-batch number l / N. Each element's gradient is
@@ -93,8 +98,8 @@ typedef struct trireme_parameter_options {
     uint32_t        dimensions;  /**< Numbers at `shape`; 0 is a scalar. At most 16. */
     const uint64_t *shape;       /**< Copied. An extent may be 0. */
     const char     *name;        /**< Unique in the model; UTF-8, at most 255 bytes; required; copied. */
-    const char     *unit;        /**< Name of the unit. Default: a unit of the parameter's own name. Parameters of one unit are added one after the other. */
-    const char     *tied_to;     /**< Name of an earlier parameter that this one is an alias of: same dtype and shape, same memory, gradients added. */
+    const char     *unit;        /**< Name of the unit. Default: a unit of the parameter's own name. Parameters of one unit are added one after the other. An alias belongs to the unit of the parameter it is tied to; leave NULL or name that one. */
+    const char     *tied_to;     /**< Name of an earlier parameter that this one is an alias of: same dtype, shape and flags, same memory, gradients added in the order of registration. */
 } trireme_parameter_options; /* since 1.0 */
 
 /** A parameter that is described by nothing yet. */
@@ -142,8 +147,8 @@ typedef struct trireme_model_memory {
     uint64_t allocated_gradients;        /**< As planned_gradients, counted where memory is allocated. */
     uint64_t allocated_optimizer_state;  /**< As planned_optimizer_state, counted where memory is allocated. */
     uint64_t allocated_working;          /**< As planned_working, counted where memory is allocated. */
-    uint64_t planned_step_bytes;         /**< Bytes this rank gives its peers to read in a step of one micro-batch. */
-    uint64_t sent_step_bytes;            /**< Bytes it gave in the last step, counted where they are sent. */
+    uint64_t planned_step_bytes;         /**< Bytes of gradients and parameters this rank gives its peers to read in a step of one micro-batch, in which zero3 gathers each unit twice. */
+    uint64_t sent_step_bytes;            /**< Such bytes it gave from the step before the last one to the last one, counted where they are sent. */
 } trireme_model_memory; /* since 1.0 */
 
 /** A report ready for trireme_model_get_memory(). */
@@ -151,7 +156,7 @@ typedef struct trireme_model_memory {
 
 /** Flags of a backward pass. */
 enum {
-    TRIREME_BACKWARD_NO_SYNC = 1 /**< Keep the gradients on this rank and add the next pass to them; not the last pass of a step. */
+    TRIREME_BACKWARD_NO_SYNC = 1 /**< Not the last pass of a step: the next one adds to it. data_parallel and zero1 keep the sum on this rank and reduce it with the last pass. zero2 and zero3 have no room for that: they reduce every pass and add to the owned shard, so the bits may differ from those of the other two. */
 };
 
 /**
@@ -335,7 +340,8 @@ trireme_model_get_memory(const trireme_model *model, trireme_model_memory *out_m
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  values is NULL on the root, or count, dtype or root is
  * wrong.
- * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or a step is under way.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or a unit is
+ * gathered (zero3).
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
@@ -460,8 +466,9 @@ trireme_model_leaf(const trireme_model *model, uint32_t micro_batch, uint32_t *o
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  An unknown flag.
- * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a backward pass is under way, or a
- * reproducible model has had all its leaves of this step.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a backward pass is under way, the
+ * last pass was not NO_SYNC and no step came after it, or a reproducible model has had all its
+ * leaves of this step.
  * @retval TRIREME_ERROR_UNSUPPORTED  NO_SYNC on a reproducible model: every leaf is reduced on its
  * own, so there is nothing to hold back.
  *
@@ -474,8 +481,9 @@ trireme_model_begin_backward(trireme_model *model, uint32_t flags);
 /**
  * Hands in the gradient of one parameter. Full buckets are reduced while backward goes on.
  *
- * Local: copies the elements and does not wait for the peers, except for zero2 and zero3 when
- * all buckets are in flight. A parameter with aliases is handed in once for each name.
+ * Local: copies the elements and does not wait for the peers, except for zero2 and zero3 when two
+ * buckets are in flight, and for a later leaf of a reproducible step until its bucket is reduced
+ * for the leaf before. A parameter with aliases is handed in once for each name.
  *
  * @param model  The model.
  * @param parameter  Number of the parameter.
@@ -516,7 +524,8 @@ trireme_model_end_backward(trireme_model *model);
 /**
  * Hands in the gradients of all parameters as one vector: a whole backward pass in one call.
  *
- * Local, as trireme_model_gradient_ready(). Keeps no pointer.
+ * Local, as trireme_model_gradient_ready(). Keeps no pointer. The gradient of a parameter with
+ * aliases is the sum for all its names.
  *
  * @param model  The model.
  * @param gradients  One element for each element of the flat vector; those of frozen parameters

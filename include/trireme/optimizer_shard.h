@@ -151,7 +151,8 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  * @param optimizer  The optimizer.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_STATE  No backward pass was made since the last step, one is under
- * way, the last one was NO_SYNC, or leaves are missing.
+ * way, the last one was NO_SYNC, leaves are missing, or a unit is gathered (zero3), whose copy would
+ * be stale.
  * @retval TRIREME_ERROR_CALLBACK  The caller's rule returned another number than 0, on this rank
  * or another; the model has failed on all ranks.
  * @return Any other status as listed at the top of model_shard.h.

@@ -1,0 +1,180 @@
+// model_shard.h: check, call down, hand over.
+#include <trireme/model_shard.h>
+
+#include "api/boundary.hpp"
+#include "api/handles.hpp"
+#include "collectives/communicator.hpp"
+#include "strategies/model.hpp"
+#include "strategies/strategy.hpp"
+
+using trireme::Communicator;
+using trireme::Status;
+using trireme::strategies::Model;
+namespace api = trireme::api;
+
+namespace {
+
+// Sizes in release 1.0.
+constexpr uint32_t kModelOptionsSize = 40;
+constexpr uint32_t kParameterOptionsSize = 48;
+constexpr uint32_t kModelInfoSize = 56;
+constexpr uint32_t kUnitInfoSize = 40;
+constexpr uint32_t kModelMemorySize = 88;
+
+// Runs `body` on the model behind a handle.
+template <class Body>
+trireme_status with_model(const char* function, const trireme_model* handle, Body&& body) noexcept {
+  return api::guard(function, [&]() -> Status {
+    std::shared_ptr<Model> model;
+    TRIREME_RETURN_IF_ERROR(api::find(handle, &model));
+    return body(*model);
+  });
+}
+
+// Fills a caller's info struct from `fill`, which is called only if the struct can take it.
+template <class Struct, class Fill>
+Status give_info(Struct* caller, const char* what, uint32_t first_size, Fill&& fill) {
+  TRIREME_RETURN_IF_ERROR(api::check_info(caller, what, first_size));
+  Struct info = {};
+  TRIREME_RETURN_IF_ERROR(fill(&info));
+  api::write_info(info, caller);
+  return Status::success();
+}
+
+}  // namespace
+
+const char* trireme_strategy_name(trireme_strategy strategy) {
+  return trireme::strategies::strategy_name(strategy);
+}
+
+trireme_status trireme_strategy_parse(const char* text, trireme_strategy* out_strategy) {
+  return api::guard(__func__, [&]() -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(text, "text"));
+    TRIREME_RETURN_IF_ERROR(api::require(out_strategy, "out_strategy"));
+    return trireme::strategies::parse_strategy(text, out_strategy);
+  });
+}
+
+trireme_status trireme_model_create(trireme_communicator* communicator,
+                                    const trireme_model_options* caller_options,
+                                    trireme_model** out_model) {
+  return api::guard(__func__, [&]() -> Status {
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    TRIREME_RETURN_IF_ERROR(
+        api::read_struct(caller_options, "options", kModelOptionsSize, &options));
+    TRIREME_RETURN_IF_ERROR(api::require(out_model, "out_model"));
+    std::shared_ptr<Communicator> ranks;
+    TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
+    std::shared_ptr<Model> model;
+    TRIREME_RETURN_IF_ERROR(Model::create(std::move(ranks), options, &model));
+    *out_model = api::insert<trireme_model>(std::move(model));
+    return Status::success();
+  });
+}
+
+void trireme_model_destroy(trireme_model* model) { api::remove(model); }
+
+trireme_status trireme_model_add_parameter(trireme_model* model,
+                                           const trireme_parameter_options* caller_options,
+                                           uint64_t* out_parameter) {
+  return with_model(__func__, model, [&](Model& found) -> Status {
+    trireme_parameter_options options = TRIREME_PARAMETER_OPTIONS_INIT;
+    TRIREME_RETURN_IF_ERROR(
+        api::read_struct(caller_options, "options", kParameterOptionsSize, &options));
+    uint64_t parameter = 0;
+    TRIREME_RETURN_IF_ERROR(found.add_parameter(options, &parameter));
+    if (out_parameter != nullptr) *out_parameter = parameter;
+    return Status::success();
+  });
+}
+
+trireme_status trireme_model_seal(trireme_model* model) {
+  return with_model(__func__, model, [](Model& found) { return found.seal(); });
+}
+
+trireme_status trireme_model_get_info(const trireme_model* model, trireme_model_info* out_info) {
+  return with_model(__func__, model, [&](Model& found) {
+    return give_info(out_info, "out_info", kModelInfoSize,
+                     [&](trireme_model_info* info) { return found.info(info); });
+  });
+}
+
+trireme_status trireme_model_get_unit_info(const trireme_model* model, uint64_t unit,
+                                           trireme_unit_info* out_info) {
+  return with_model(__func__, model, [&](Model& found) {
+    return give_info(out_info, "out_info", kUnitInfoSize,
+                     [&](trireme_unit_info* info) { return found.unit_info(unit, info); });
+  });
+}
+
+trireme_status trireme_model_get_memory(const trireme_model* model,
+                                        trireme_model_memory* out_memory) {
+  return with_model(__func__, model, [&](Model& found) {
+    return give_info(out_memory, "out_memory", kModelMemorySize,
+                     [&](trireme_model_memory* memory) { return found.memory(memory); });
+  });
+}
+
+trireme_status trireme_model_set_parameters(trireme_model* model, const void* values,
+                                            uint64_t count, trireme_dtype dtype, int32_t root) {
+  return with_model(__func__, model, [&](Model& found) {
+    return found.set_parameters(values, count, dtype, root);
+  });
+}
+
+trireme_status trireme_model_get_parameters(trireme_model* model, void* values, uint64_t count,
+                                            trireme_dtype dtype) {
+  return with_model(__func__, model,
+                    [&](Model& found) { return found.get_parameters(values, count, dtype); });
+}
+
+trireme_status trireme_model_gather_unit(trireme_model* model, uint64_t unit) {
+  return with_model(__func__, model, [&](Model& found) { return found.gather_unit(unit); });
+}
+
+trireme_status trireme_model_release_unit(trireme_model* model, uint64_t unit) {
+  return with_model(__func__, model, [&](Model& found) { return found.release_unit(unit); });
+}
+
+trireme_status trireme_model_parameter_data(const trireme_model* model, uint64_t parameter,
+                                            void** out_data, uint64_t* out_count) {
+  return with_model(__func__, model, [&](Model& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_data, "out_data"));
+    return found.parameter_data(parameter, out_data, out_count);
+  });
+}
+
+trireme_status trireme_model_leaf(const trireme_model* model, uint32_t micro_batch,
+                                  uint32_t* out_leaf) {
+  return with_model(__func__, model, [&](Model& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_leaf, "out_leaf"));
+    return found.leaf(micro_batch, out_leaf);
+  });
+}
+
+trireme_status trireme_model_begin_backward(trireme_model* model, uint32_t flags) {
+  return with_model(__func__, model, [&](Model& found) { return found.begin_backward(flags); });
+}
+
+trireme_status trireme_model_gradient_ready(trireme_model* model, uint64_t parameter,
+                                            const void* gradient, uint64_t count,
+                                            trireme_dtype dtype) {
+  return with_model(__func__, model, [&](Model& found) {
+    return found.gradient_ready(parameter, gradient, count, dtype);
+  });
+}
+
+trireme_status trireme_model_end_backward(trireme_model* model) {
+  return with_model(__func__, model, [](Model& found) { return found.end_backward(); });
+}
+
+trireme_status trireme_model_accumulate_flat(trireme_model* model, const void* gradients,
+                                             uint64_t count, trireme_dtype dtype, uint32_t flags) {
+  return with_model(__func__, model, [&](Model& found) {
+    return found.accumulate_flat(gradients, count, dtype, flags);
+  });
+}
+
+trireme_status trireme_model_discard_gradients(trireme_model* model) {
+  return with_model(__func__, model, [](Model& found) { return found.discard_gradients(); });
+}

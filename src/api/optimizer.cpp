@@ -1,0 +1,88 @@
+// optimizer_shard.h: check, call down, hand over.
+#include <trireme/optimizer_shard.h>
+
+#include "api/boundary.hpp"
+#include "api/handles.hpp"
+#include "optimizers/settings.hpp"
+#include "strategies/optimizer.hpp"
+
+using trireme::Status;
+using trireme::strategies::Model;
+using trireme::strategies::Optimizer;
+namespace api = trireme::api;
+
+namespace {
+
+constexpr uint32_t kOptimizerOptionsSize = 88;  // in release 1.0
+
+template <class Body>
+trireme_status with_optimizer(const char* function, const trireme_optimizer* handle,
+                              Body&& body) noexcept {
+  return api::guard(function, [&]() -> Status {
+    std::shared_ptr<Optimizer> optimizer;
+    TRIREME_RETURN_IF_ERROR(api::find(handle, &optimizer));
+    return body(*optimizer);
+  });
+}
+
+}  // namespace
+
+const char* trireme_optimizer_kind_name(trireme_optimizer_kind kind) {
+  return trireme::optimizers::kind_name(kind);
+}
+
+trireme_status trireme_optimizer_create(trireme_model* model,
+                                        const trireme_optimizer_options* caller_options,
+                                        trireme_optimizer** out_optimizer) {
+  return api::guard(__func__, [&]() -> Status {
+    trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    TRIREME_RETURN_IF_ERROR(
+        api::read_struct(caller_options, "options", kOptimizerOptionsSize, &options));
+    TRIREME_RETURN_IF_ERROR(api::require(out_optimizer, "out_optimizer"));
+    std::shared_ptr<Model> found;
+    TRIREME_RETURN_IF_ERROR(api::find(model, &found));
+    std::shared_ptr<Optimizer> optimizer;
+    TRIREME_RETURN_IF_ERROR(Optimizer::create(found, options, &optimizer));
+    *out_optimizer = api::insert<trireme_optimizer>(std::move(optimizer));
+    return Status::success();
+  });
+}
+
+void trireme_optimizer_destroy(trireme_optimizer* optimizer) { api::remove(optimizer); }
+
+trireme_status trireme_optimizer_step(trireme_optimizer* optimizer) {
+  return with_optimizer(__func__, optimizer, [](Optimizer& found) { return found.step(); });
+}
+
+trireme_status trireme_optimizer_set_learning_rate(trireme_optimizer* optimizer,
+                                                   double learning_rate) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) {
+    return found.set_learning_rate(learning_rate);
+  });
+}
+
+trireme_status trireme_optimizer_learning_rate(const trireme_optimizer* optimizer,
+                                               double* out_learning_rate) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_learning_rate, "out_learning_rate"));
+    *out_learning_rate = found.learning_rate();
+    return Status::success();
+  });
+}
+
+trireme_status trireme_optimizer_step_count(const trireme_optimizer* optimizer,
+                                            uint64_t* out_steps) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_steps, "out_steps"));
+    *out_steps = found.step_count();
+    return Status::success();
+  });
+}
+
+trireme_status trireme_optimizer_gradient_norm(const trireme_optimizer* optimizer,
+                                               double* out_norm) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_norm, "out_norm"));
+    return found.gradient_norm(out_norm);
+  });
+}

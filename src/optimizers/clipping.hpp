@@ -1,0 +1,33 @@
+// The global norm of gradients: exact, and so the same whoever adds what.
+#pragma once
+
+#include <trireme/types.h>
+
+#include <cstdint>
+
+#include "kernels/exact_sum.hpp"
+
+namespace trireme::optimizers {
+
+class GradientNorm {
+ public:
+  // What one rank's sum looks like when it travels: integers, which add up in any order.
+  static constexpr std::uint64_t kWords = kernels::ExactSum::kDigits + 1;
+
+  void add(trireme_dtype dtype, const void* gradients, std::uint64_t count) {
+    sum_.add_squares(dtype, gradients, count);
+  }
+  void write(std::int64_t* words);
+  // From the sum of all ranks' words.
+  static double norm(const std::int64_t* words);
+
+ private:
+  kernels::ExactSum sum_;
+};
+
+// What every gradient is multiplied with. 1 also if the norm is no number: then the gradients go through as they are.
+inline double clip_factor(double norm, double max_norm) {
+  return max_norm > 0 && norm > max_norm ? max_norm / norm : 1;
+}
+
+}  // namespace trireme::optimizers

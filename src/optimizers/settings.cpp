@@ -1,0 +1,142 @@
+#include "optimizers/settings.hpp"
+
+#include <cmath>
+#include <cstdio>
+#include <iterator>
+
+namespace trireme::optimizers {
+namespace {
+
+constexpr const char* kKinds[] = {"unknown", "sgd", "adam", "adamw", "user"};
+static_assert(std::size(kKinds) == TRIREME_OPTIMIZER_USER + 1);
+
+std::string text_of(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+bool in_open_unit(double value) { return value > 0 && value < 1; }
+bool finite_from_zero(double value) { return std::isfinite(value) && value >= 0; }
+
+// One number of the options: whether its value is allowed, and whether its kind knows it at all.
+struct Number {
+  const char* field;
+  double value;
+  bool allowed;
+  const char* rule;
+  bool known;
+};
+
+Status check_numbers(const trireme_optimizer_options& options) {
+  const bool sgd = options.kind == TRIREME_OPTIMIZER_SGD;
+  const bool user = options.kind == TRIREME_OPTIMIZER_USER;
+  const bool adam = !sgd && !user;
+  const double momentum = options.momentum, beta1 = options.beta1, beta2 = options.beta2;
+  const Number numbers[] = {
+      {"learning_rate", options.learning_rate, finite_from_zero(options.learning_rate),
+       "finite and 0 or more", true},
+      {"momentum", momentum, momentum >= 0 && momentum < 1, "in [0, 1)", sgd},
+      {"beta1", beta1, beta1 == 0 || in_open_unit(beta1), "in (0, 1)", adam},
+      {"beta2", beta2, beta2 == 0 || in_open_unit(beta2), "in (0, 1)", adam},
+      {"epsilon", options.epsilon, finite_from_zero(options.epsilon), "finite and 0 or more", adam},
+      {"weight_decay", options.weight_decay, finite_from_zero(options.weight_decay),
+       "finite and 0 or more", !user},
+      {"max_norm", options.max_norm, finite_from_zero(options.max_norm), "finite and 0 or more",
+       true}};
+  for (const Number& number : numbers) {
+    const std::string shown = std::string("options.") + number.field + " " + text_of(number.value);
+    if (!number.allowed) return invalid_argument(shown + " is not " + number.rule);
+    if (!number.known && number.value != 0) {
+      return invalid_argument(shown + " means nothing to " + kind_name(options.kind) +
+                              "; leave it 0");
+    }
+  }
+  return Status::success();
+}
+
+Status check_own_rule(const trireme_optimizer_options& options) {
+  const bool user = options.kind == TRIREME_OPTIMIZER_USER;
+  if (options.state_count > TRIREME_MAX_STATES) {
+    return invalid_argument("options.state_count " + std::to_string(options.state_count) +
+                            " is above " + std::to_string(TRIREME_MAX_STATES));
+  }
+  if (!user && options.state_count != 0) {
+    return invalid_argument("options.state_count " + std::to_string(options.state_count) +
+                            " means nothing to " + kind_name(options.kind) + "; leave it 0");
+  }
+  if (user && options.update == nullptr) {
+    return invalid_argument("options.update is NULL, but the kind is user");
+  }
+  if (!user && options.update != nullptr) {
+    return invalid_argument(std::string("options.update is set, but the kind is ") +
+                            kind_name(options.kind));
+  }
+  return Status::success();
+}
+
+}  // namespace
+
+const char* kind_name(trireme_optimizer_kind kind) noexcept {
+  const bool known = kind >= 1 && kind <= TRIREME_OPTIMIZER_USER;
+  return kKinds[known ? kind : 0];
+}
+
+Status check_learning_rate(double learning_rate) {
+  if (finite_from_zero(learning_rate)) return Status::success();
+  return invalid_argument("learning_rate " + text_of(learning_rate) +
+                          " is not finite and 0 or more");
+}
+
+Status read_settings(const trireme_optimizer_options& options, Settings* out) {
+  const trireme_optimizer_kind kind = options.kind;
+  if (kind < 1 || kind > TRIREME_OPTIMIZER_USER) {
+    return invalid_argument("options.kind " + std::to_string(kind) + " is no update rule");
+  }
+  if ((options.flags & ~static_cast<std::uint32_t>(TRIREME_OPTIMIZER_NESTEROV)) != 0) {
+    return invalid_argument("options.flags " + std::to_string(options.flags) +
+                            " has a bit that means nothing");
+  }
+  TRIREME_RETURN_IF_ERROR(check_numbers(options));
+  TRIREME_RETURN_IF_ERROR(check_own_rule(options));
+  const bool nesterov = (options.flags & TRIREME_OPTIMIZER_NESTEROV) != 0;
+  if (nesterov && (kind != TRIREME_OPTIMIZER_SGD || options.momentum == 0)) {
+    return invalid_argument("TRIREME_OPTIMIZER_NESTEROV is for sgd with options.momentum above 0");
+  }
+
+  Settings settings;
+  settings.rule.kind = kind;
+  settings.rule.nesterov = nesterov;
+  settings.rule.momentum = options.momentum;
+  if (kind == TRIREME_OPTIMIZER_ADAM || kind == TRIREME_OPTIMIZER_ADAMW) {
+    settings.rule.beta1 = options.beta1 != 0 ? options.beta1 : 0.9;
+    settings.rule.beta2 = options.beta2 != 0 ? options.beta2 : 0.999;
+    settings.rule.epsilon = options.epsilon != 0 ? options.epsilon : 1e-8;
+  }
+  settings.rule.weight_decay = options.weight_decay;
+  settings.learning_rate = options.learning_rate != 0 ? options.learning_rate : 0.001;
+  settings.max_norm = options.max_norm;
+  settings.states = kind == TRIREME_OPTIMIZER_USER
+                        ? options.state_count
+                        : static_cast<std::uint32_t>(kernels::state_count(settings.rule));
+  settings.update = options.update;
+  settings.user_data = options.user_data;
+  *out = settings;
+  return Status::success();
+}
+
+std::vector<std::pair<std::string, std::string>> describe(const Settings& settings) {
+  const kernels::UpdateRule& rule = settings.rule;
+  return {{"kind", kind_name(rule.kind)},
+          {"nesterov", rule.nesterov ? "on" : "off"},
+          {"state_count", std::to_string(settings.states)},
+          {"learning_rate", text_of(settings.learning_rate)},
+          {"momentum", text_of(rule.momentum)},
+          {"beta1", text_of(rule.beta1)},
+          {"beta2", text_of(rule.beta2)},
+          {"epsilon", text_of(rule.epsilon)},
+          {"weight_decay", text_of(rule.weight_decay)},
+          {"max_norm", text_of(settings.max_norm)}};
+}
+
+}  // namespace trireme::optimizers

@@ -1,0 +1,35 @@
+// The settings of an optimizer: checked, with their defaults, and as facts that ranks compare.
+#pragma once
+
+#include <trireme/optimizer_shard.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/update.hpp"
+#include "platform/status.hpp"
+
+namespace trireme::optimizers {
+
+struct Settings {
+  kernels::UpdateRule rule;
+  double learning_rate = 0;
+  double max_norm = 0;
+  std::uint32_t states = 0;  // vectors of the rule
+  trireme_update_callback update = nullptr;
+  void* user_data = nullptr;
+};
+
+const char* kind_name(trireme_optimizer_kind kind) noexcept;  // or "unknown"
+
+// `options` as read by the boundary.
+Status read_settings(const trireme_optimizer_options& options, Settings* out);
+
+Status check_learning_rate(double learning_rate);
+
+// Names and values of everything that must be the same on all ranks.
+std::vector<std::pair<std::string, std::string>> describe(const Settings& settings);
+
+}  // namespace trireme::optimizers

@@ -1,0 +1,38 @@
+#include "optimizers/shard_update.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "kernels/reduce.hpp"
+
+namespace trireme::optimizers {
+
+std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uint64_t step,
+                          double gradient_scale) {
+  if (settings.update == nullptr) {
+    kernels::update(settings.rule, piece.dtype, piece.parameters, piece.gradients, piece.states,
+                    piece.count, step, settings.learning_rate, gradient_scale);
+    return 0;
+  }
+  if (gradient_scale != 1) {
+    kernels::scale(piece.dtype, piece.gradients, gradient_scale, piece.count);
+  }
+  trireme_update update = {};
+  update.struct_size = sizeof update;
+  update.dtype = piece.dtype;
+  update.parameter = piece.parameter;
+  update.first = piece.first;
+  update.count = piece.count;
+  update.step = step;
+  update.learning_rate = settings.learning_rate;
+  update.parameters = piece.parameters;
+  update.gradients = piece.gradients;
+  std::copy(std::begin(piece.states), std::end(piece.states), std::begin(update.states));
+  try {
+    return settings.update(&update, settings.user_data);
+  } catch (...) {  // of a caller in C++: the peers must hear that this rank has no update
+    return INT32_MIN;
+  }
+}
+
+}  // namespace trireme::optimizers

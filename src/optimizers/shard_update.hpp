@@ -1,0 +1,25 @@
+// One step of the update rule over one piece of a shard.
+#pragma once
+
+#include <cstdint>
+
+#include "optimizers/settings.hpp"
+
+namespace trireme::optimizers {
+
+// A stretch of one parameter that a rank updates.
+struct Piece {
+  trireme_dtype dtype = 0;
+  std::uint64_t parameter = 0;
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+  void* parameters = nullptr;
+  void* gradients = nullptr;
+  void* states[TRIREME_MAX_STATES] = {};
+};
+
+// Returns 0, or what the caller's rule answered; that rule finds the gradients scaled in place.
+std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uint64_t step,
+                          double gradient_scale);
+
+}  // namespace trireme::optimizers

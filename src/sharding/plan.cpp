@@ -1,0 +1,84 @@
+#include "sharding/plan.hpp"
+
+#include <algorithm>
+
+#include "platform/names.hpp"
+#include "sharding/leaf_tree.hpp"
+
+namespace trireme::sharding {
+MemoryPlan plan_memory(const Layout& layout) {
+  const Spread& spread = layout.spread;
+  MemoryPlan plan;
+  plan.parameters =
+      spread.whole_parameters() ? layout.whole_parameter_bytes : layout.shard_parameter_bytes;
+  plan.gradients =
+      spread.whole_gradients() ? layout.whole_gradient_bytes : layout.shard_gradient_bytes;
+  plan.exchange = piece(1024 + 32 * std::uint64_t{spread.world_size});
+  if (!spread.whole_gradients()) {
+    // A rank that never has a leaf joins reductions at the step only, so nobody may wait for it before.
+    plan.slot_per_bucket = spread.leaves > 0 && spread.world_size > spread.leaves;
+    if (plan.slot_per_bucket) {
+      plan.slot_count = layout.buckets.size();
+      plan.slots = piece(layout.whole_gradient_bytes);
+    } else {
+      plan.slot_count = std::min<std::uint64_t>(2, layout.buckets.size());
+      plan.slot_stride = piece(layout.largest_bucket_bytes);
+      plan.slots = plan.slot_count * plan.slot_stride;
+    }
+  }
+  if (spread.leaves > 0) {
+    plan.level_count = tree_levels(spread.leaves) - (spread.whole_gradients() ? 0 : 1);
+    plan.levels = piece(plan.level_count * layout.shard_gradient_bytes);
+  }
+  plan.held = piece(layout.held_bytes);
+  if (!spread.whole_parameters()) {
+    std::uint64_t all = 0;
+    for (std::size_t i = 0; i < layout.units.size(); ++i) all += piece(layout.unit_bytes[i]);
+    const std::uint64_t largest = piece(layout.largest_unit_bytes);
+    plan.ahead = spread.prefetch_bytes > 0 ? spread.prefetch_bytes : largest;
+    plan.pool = largest + std::min(all - largest, plan.ahead / kPiece * kPiece);
+  }
+  return plan;
+}
+
+std::uint64_t plan_state_bytes(const Layout& layout, std::uint32_t states) {
+  return states * (layout.spread.whole_state() ? layout.whole_gradient_bytes
+                                               : layout.shard_gradient_bytes);
+}
+
+std::uint64_t gather_bytes(const std::vector<std::uint64_t>& counts, std::uint32_t rank,
+                           std::uint64_t element_size) {
+  return counts[rank] * (counts.size() - 1) * element_size;
+}
+
+std::uint64_t reduce_bytes(const std::vector<std::uint64_t>& counts, std::uint32_t rank,
+                           std::uint64_t element_size) {
+  std::uint64_t elements = 0;
+  for (std::size_t other = 0; other < counts.size(); ++other) {
+    if (other != rank) elements += counts[other];
+  }
+  return elements * element_size;
+}
+
+std::uint64_t plan_step_bytes(const Registry& registry, const Layout& layout) {
+  const Spread& spread = layout.spread;
+  std::uint64_t bytes = 0;
+  for (const Bucket& bucket : layout.buckets) {
+    const std::uint64_t size = dtype_size(bucket.dtype);
+    bytes += reduce_bytes(bucket.counts, spread.rank, size);
+    if (spread.whole_state()) bytes += gather_bytes(bucket.counts, spread.rank, size);
+  }
+  for (std::size_t i = 0; i < layout.units.size(); ++i) {
+    const UnitPlace& place = layout.units[i];
+    const std::uint64_t once =
+        gather_bytes(place.counts, spread.rank, dtype_size(registry.units()[i].dtype));
+    if (!spread.whole_parameters()) {
+      bytes += 2 * once;
+    } else if (!spread.whole_state() && place.bucket != kNone) {
+      bytes += once;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace trireme::sharding

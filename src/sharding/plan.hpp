@@ -1,0 +1,47 @@
+// How many bytes a rank of a model holds and gives, before anything is allocated or sent.
+#pragma once
+
+#include <cstdint>
+
+#include "sharding/layout.hpp"
+#include "sharding/registry.hpp"
+
+namespace trireme::sharding {
+
+// Working memory is one arena of pieces, each rounded up to 64 bytes so that all are aligned.
+constexpr std::uint64_t kPiece = 64;
+inline std::uint64_t piece(std::uint64_t bytes) { return (bytes + kPiece - 1) / kPiece * kPiece; }
+
+struct MemoryPlan {
+  std::uint64_t parameters = 0;
+  std::uint64_t gradients = 0;
+  // Parts of the working memory, in the order of its arena.
+  std::uint64_t exchange = 0;  // 1,024 bytes and 32 for each rank: flags, digits of the norm
+  std::uint64_t slots = 0;     // buckets in flight (zero2, zero3)
+  std::uint64_t levels = 0;    // partial sums of the tree
+  std::uint64_t held = 0;      // gradients of aliases that came too early
+  std::uint64_t pool = 0;      // units in flight (zero3)
+  std::uint64_t working() const { return exchange + slots + levels + held + pool; }
+
+  std::uint64_t slot_count = 0;
+  std::uint64_t slot_stride = 0;   // bytes from slot to slot
+  bool slot_per_bucket = false;    // slot b is bucket b's, at its whole_offset
+  std::uint32_t level_count = 0;   // of those in `levels`; zero2 and zero3 keep the top one with the gradients
+  std::uint64_t ahead = 0;         // zero3: bytes of units gathered before they are asked for
+};
+
+MemoryPlan plan_memory(const Layout& layout);
+
+// Optimizer state of `states` vectors.
+std::uint64_t plan_state_bytes(const Layout& layout, std::uint32_t states);
+
+// Bytes that one rank gives its peers to read in one operation over blocks of `counts` elements.
+std::uint64_t gather_bytes(const std::vector<std::uint64_t>& counts, std::uint32_t rank,
+                           std::uint64_t element_size);
+std::uint64_t reduce_bytes(const std::vector<std::uint64_t>& counts, std::uint32_t rank,
+                           std::uint64_t element_size);
+// A step of one micro-batch: the gradients reduced; zero1 and zero2 give out the updated parameters, zero3
+// gathers each unit twice, for forward and backward. Without the few bytes by which ranks agree.
+std::uint64_t plan_step_bytes(const Registry& registry, const Layout& layout);
+
+}  // namespace trireme::sharding

@@ -1,0 +1,210 @@
+#include "sharding/registry.hpp"
+
+#include <cstdio>
+#include <cstring>
+
+#include "platform/names.hpp"
+
+namespace trireme::sharding {
+namespace {
+
+constexpr std::uint32_t kMaxDimensions = 16;
+constexpr std::size_t kMaxName = 255;
+// Keeps sums of byte counts over all parameters and ranks far from overflow.
+constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;
+
+Status check_name(const char* text, const char* what, std::string* out) {
+  const std::size_t length = strnlen(text, kMaxName + 1);
+  if (length == 0) return invalid_argument(std::string(what) + " is empty");
+  if (length > kMaxName) {
+    return invalid_argument(std::string(what) + " " + quoted(std::string(text, 32)) +
+                            "... is longer than 255 bytes");
+  }
+  out->assign(text, length);
+  return Status::success();
+}
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+Status count_elements(const std::string& name, const std::vector<std::uint64_t>& shape,
+                      std::uint64_t* out) {
+  std::uint64_t elements = 1;
+  for (const std::uint64_t extent : shape) {
+    if (extent == 0) {
+      *out = 0;
+      return Status::success();
+    }
+  }
+  for (const std::uint64_t extent : shape) {
+    if (extent > kMaxElements / elements) {
+      return invalid_argument("shape " + shape_text(shape) + " of parameter " + quoted(name) +
+                              " has more than 2^48 elements");
+    }
+    elements *= extent;
+  }
+  *out = elements;
+  return Status::success();
+}
+
+}  // namespace
+
+std::string quoted(const std::string& name) {
+  std::string text = "\"";
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      text += '\\';
+      text += c;
+    } else if (byte < 0x20 || byte == 0x7f) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\x%02x", byte);
+      text += escape;
+    } else {
+      text += c;
+    }
+  }
+  return text + "\"";
+}
+
+Status Registry::add(const trireme_parameter_options& options, std::uint64_t* out_parameter) {
+  if (options.name == nullptr) return invalid_argument("options.name is NULL");
+  Parameter parameter;
+  TRIREME_RETURN_IF_ERROR(check_name(options.name, "options.name", &parameter.name));
+  const std::string shown = quoted(parameter.name);
+  if (by_name_.count(parameter.name) != 0) {
+    return invalid_argument("options.name " + shown + " is taken by parameter " +
+                            std::to_string(by_name_[parameter.name]));
+  }
+  if ((options.flags & ~static_cast<std::uint32_t>(TRIREME_PARAMETER_FROZEN)) != 0) {
+    return invalid_argument("options.flags " + std::to_string(options.flags) + " of parameter " +
+                            shown + " has a bit that means nothing");
+  }
+  if (dtype_size(options.dtype) == 0) {
+    return invalid_argument("options.dtype " + std::to_string(options.dtype) + " of parameter " +
+                            shown + " is no dtype");
+  }
+  if (options.dtype != TRIREME_DTYPE_F32 && options.dtype != TRIREME_DTYPE_F64) {
+    return unsupported("options.dtype " + std::string(dtype_name(options.dtype)) +
+                       " of parameter " + shown + "; a parameter is f32 or f64");
+  }
+  if (options.dimensions > kMaxDimensions) {
+    return invalid_argument("options.dimensions " + std::to_string(options.dimensions) +
+                            " of parameter " + shown + " is above 16");
+  }
+  if (options.dimensions > 0 && options.shape == nullptr) {
+    return invalid_argument("options.shape is NULL, but options.dimensions is " +
+                            std::to_string(options.dimensions));
+  }
+  parameter.dtype = options.dtype;
+  parameter.frozen = (options.flags & TRIREME_PARAMETER_FROZEN) != 0;
+  if (options.dimensions > 0) {
+    parameter.shape.assign(options.shape, options.shape + options.dimensions);
+  }
+  TRIREME_RETURN_IF_ERROR(count_elements(parameter.name, parameter.shape, &parameter.elements));
+  const std::uint64_t number = parameters_.size();
+
+  std::string unit_name;
+  if (options.unit != nullptr) {
+    TRIREME_RETURN_IF_ERROR(check_name(options.unit, "options.unit", &unit_name));
+  }
+  if (options.tied_to != nullptr) {
+    std::string other;
+    TRIREME_RETURN_IF_ERROR(check_name(options.tied_to, "options.tied_to", &other));
+    const auto found = by_name_.find(other);
+    if (found == by_name_.end()) {
+      return invalid_argument("options.tied_to " + quoted(other) + " of parameter " + shown +
+                              " names no earlier parameter");
+    }
+    const std::uint64_t target = parameters_[found->second].target;
+    const Parameter& original = parameters_[target];
+    if (original.dtype != parameter.dtype || original.shape != parameter.shape ||
+        original.frozen != parameter.frozen) {
+      return invalid_argument(
+          "parameter " + shown + " is " + dtype_name(parameter.dtype) + " " +
+          shape_text(parameter.shape) + (parameter.frozen ? " frozen" : "") + ", but " +
+          quoted(original.name) + " that it is tied to is " + dtype_name(original.dtype) + " " +
+          shape_text(original.shape) + (original.frozen ? " frozen" : ""));
+    }
+    if (options.unit != nullptr && unit_name != units_[original.unit].name) {
+      return invalid_argument("options.unit of parameter " + shown + " is " + quoted(unit_name) +
+                              ", but it is tied to " + quoted(original.name) + " of unit " +
+                              quoted(units_[original.unit].name));
+    }
+    parameter.unit = original.unit;
+    parameter.first = original.first;
+    parameter.target = target;
+    by_name_.emplace(parameter.name, number);
+    parameters_[target].aliases.push_back(number);
+    parameters_.push_back(std::move(parameter));
+    *out_parameter = number;
+    return Status::success();
+  }
+
+  if (unit_name.empty()) unit_name = parameter.name;
+  if (parameter.elements > kMaxElements - elements_) {
+    return invalid_argument("parameter " + shown + " brings the model above 2^48 elements");
+  }
+  const auto known = unit_by_name_.find(unit_name);
+  const bool is_new = known == unit_by_name_.end();
+  if (!is_new) {
+    if (known->second + 1 != units_.size()) {
+      return invalid_argument("unit " + quoted(unit_name) + " of parameter " + shown +
+                              " was left before; parameters of one unit are added one after the "
+                              "other");
+    }
+    if (units_.back().dtype != parameter.dtype) {
+      return invalid_argument("parameter " + shown + " is " + dtype_name(parameter.dtype) +
+                              ", but unit " + quoted(unit_name) + " is " +
+                              dtype_name(units_.back().dtype));
+    }
+  } else {
+    unit_by_name_.emplace(unit_name, units_.size());
+    Unit unit;
+    unit.name = unit_name;
+    unit.dtype = parameter.dtype;
+    unit.flat_first = elements_;
+    units_.push_back(std::move(unit));
+  }
+  Unit& unit = units_.back();
+  parameter.unit = units_.size() - 1;
+  parameter.first = unit.elements;
+  parameter.target = number;
+  unit.elements += parameter.elements;
+  unit.parameters.push_back(number);
+  elements_ += parameter.elements;
+  by_name_.emplace(parameter.name, number);
+  parameters_.push_back(std::move(parameter));
+  *out_parameter = number;
+  return Status::success();
+}
+
+trireme_dtype Registry::common_dtype() const {
+  for (const Unit& unit : units_) {
+    if (unit.dtype != units_.front().dtype) return 0;
+  }
+  return units_.empty() ? 0 : units_.front().dtype;
+}
+
+std::vector<Fact> Registry::facts() const {
+  std::vector<Fact> facts;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& parameter = parameters_[i];
+    std::string value = quoted(parameter.name) + " " + dtype_name(parameter.dtype) + " " +
+                        shape_text(parameter.shape);
+    if (parameter.frozen) value += " frozen";
+    if (parameter.target != i) value += " tied to " + quoted(parameters_[parameter.target].name);
+    const std::string& unit = units_[parameter.unit].name;
+    if (unit != parameter.name && parameter.target == i) value += " in unit " + quoted(unit);
+    facts.push_back({"parameter " + std::to_string(i), std::move(value)});
+  }
+  return facts;
+}
+
+}  // namespace trireme::sharding

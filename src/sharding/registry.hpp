@@ -1,0 +1,66 @@
+// The parameters and units of a model as they are registered, checked one by one.
+#pragma once
+
+#include <trireme/model_shard.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "platform/status.hpp"
+
+namespace trireme::sharding {
+
+struct Parameter {
+  std::string name;
+  trireme_dtype dtype = 0;
+  std::vector<std::uint64_t> shape;
+  std::uint64_t elements = 0;
+  bool frozen = false;
+  std::uint64_t unit = 0;
+  std::uint64_t first = 0;             // within the unit
+  std::uint64_t target = 0;            // whose memory this is: its own number unless it is tied
+  std::vector<std::uint64_t> aliases;  // of a target, in the order added
+};
+
+// A flat vector of parameters, aliases left out.
+struct Unit {
+  std::string name;
+  trireme_dtype dtype = 0;
+  std::uint64_t elements = 0;
+  std::uint64_t flat_first = 0;
+  std::vector<std::uint64_t> parameters;
+};
+
+// One thing that all ranks must agree on, for messages: "SUBJECT is VALUE on rank 0 and ...".
+struct Fact {
+  std::string subject;
+  std::string value;
+};
+
+class Registry {
+ public:
+  // `options` as read by the boundary. Nothing changes on failure.
+  Status add(const trireme_parameter_options& options, std::uint64_t* out_parameter);
+
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  const std::vector<Unit>& units() const { return units_; }
+  std::uint64_t elements() const { return elements_; }
+  // The type of every unit, or 0 if they differ.
+  trireme_dtype common_dtype() const;
+
+  std::vector<Fact> facts() const;  // one a parameter, plain printable text
+
+ private:
+  std::vector<Parameter> parameters_;
+  std::vector<Unit> units_;
+  std::map<std::string, std::uint64_t> by_name_;
+  std::map<std::string, std::uint64_t> unit_by_name_;
+  std::uint64_t elements_ = 0;
+};
+
+// In quotes, with everything escaped that could break a one-line message.
+std::string quoted(const std::string& name);
+
+}  // namespace trireme::sharding

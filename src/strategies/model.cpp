@@ -1,0 +1,408 @@
+#include "strategies/model.hpp"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "kernels/reduce.hpp"
+#include "platform/names.hpp"
+#include "sharding/leaf_tree.hpp"
+#include "strategies/agreement.hpp"
+#include "strategies/strategy.hpp"
+
+namespace trireme::strategies {
+
+using sharding::Fact;
+using sharding::Parameter;
+using sharding::Unit;
+using sharding::UnitPlace;
+
+namespace {
+
+constexpr std::uint32_t kMaxLeaves = 65'536;
+constexpr std::uint64_t kDefaultBucketBytes = std::uint64_t{25} << 20;
+
+}  // namespace
+
+Model::Model(std::shared_ptr<Communicator> communicator, const trireme_model_options& options)
+    : options_(options) {
+  link_.communicator = std::move(communicator);
+  link_.gathers = link_.communicator->take_channels();
+  link_.reductions = link_.gathers + 1;
+  link_.timeout_ns =
+      options.timeout_ns > 0 ? options.timeout_ns : link_.communicator->timeout_ns();
+}
+
+Status Model::create(std::shared_ptr<Communicator> communicator,
+                     const trireme_model_options& options, std::shared_ptr<Model>* out) {
+  if (options.strategy < 1 || options.strategy > TRIREME_STRATEGY_ZERO3) {
+    return invalid_argument("options.strategy " + std::to_string(options.strategy) +
+                            " is no strategy");
+  }
+  if (options.gradients != TRIREME_GRADIENTS_AVERAGE &&
+      options.gradients != TRIREME_GRADIENTS_SUM) {
+    return invalid_argument("options.gradients " + std::to_string(options.gradients) +
+                            " is neither TRIREME_GRADIENTS_AVERAGE nor TRIREME_GRADIENTS_SUM");
+  }
+  if (options.leaves > kMaxLeaves) {
+    return invalid_argument("options.leaves " + std::to_string(options.leaves) +
+                            " is above 65,536");
+  }
+  out->reset(new Model(std::move(communicator), options));
+  return Status::success();
+}
+
+// ---- registration ----
+
+Status Model::add_parameter(const trireme_parameter_options& options, std::uint64_t* out) {
+  if (layout_ != nullptr) return invalid_state("the model is sealed");
+  TRIREME_RETURN_IF_ERROR(Status(failed_));
+  return registry_.add(options, out);
+}
+
+std::vector<Fact> Model::facts() const {
+  std::vector<Fact> facts = {
+      {"strategy", strategy_name(options_.strategy)},
+      {"gradients", options_.gradients == TRIREME_GRADIENTS_SUM ? "sum" : "average"},
+      {"leaves", std::to_string(options_.leaves)},
+      {"bucket_bytes", std::to_string(options_.bucket_bytes)},
+      {"prefetch_bytes", std::to_string(options_.prefetch_bytes)}};
+  for (Fact& fact : registry_.facts()) facts.push_back(std::move(fact));
+  return facts;
+}
+
+Status Model::allocate() {
+  Communicator& communicator = *link_.communicator;
+  const auto& counter = storage_->allocated;
+  TRIREME_RETURN_IF_ERROR(storage_->parameters.allocate(communicator, counter,
+                                                        MemoryKind::parameters, plan_.parameters));
+  TRIREME_RETURN_IF_ERROR(storage_->gradients.allocate(communicator, counter,
+                                                       MemoryKind::gradients, plan_.gradients));
+  return storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.working());
+}
+
+Status Model::seal() {
+  if (layout_ != nullptr) return invalid_state("the model is sealed");
+  TRIREME_RETURN_IF_ERROR(Status(failed_));
+  if (registry_.parameters().empty()) return invalid_state("the model has no parameter");
+  sharding::Spread spread;
+  spread.strategy = options_.strategy;
+  spread.rank = link_.rank();
+  spread.world_size = link_.world_size();
+  spread.leaves = options_.leaves;
+  spread.bucket_bytes = options_.bucket_bytes > 0 ? options_.bucket_bytes : kDefaultBucketBytes;
+  spread.prefetch_bytes = options_.prefetch_bytes;
+  auto layout = std::make_unique<const sharding::Layout>(registry_, spread);
+  plan_ = plan_memory(*layout);
+  storage_ = std::make_shared<Storage>();
+  failed_ = agree(link_, facts(), allocate());
+  if (!failed_.ok()) {
+    storage_.reset();
+    return Status(failed_);
+  }
+  char* const exchange = storage_->working.data();
+  char* const slots = exchange + plan_.exchange;
+  char* const levels = slots + plan_.slots;
+  char* const held = levels + plan_.levels;
+  if (!spread.whole_parameters()) {
+    pool_ = std::make_unique<UnitPool>(registry_, *layout, plan_, link_, storage_,
+                                       held + plan_.held);
+  }
+  reducer_ = std::make_unique<Reducer>(registry_, *layout, plan_,
+                                       options_.gradients == TRIREME_GRADIENTS_AVERAGE, link_,
+                                       storage_, slots, levels, held);
+  uses_.assign(registry_.units().size(), 0);
+  layout_ = std::move(layout);
+  return Status::success();
+}
+
+// ---- checks ----
+
+Status Model::check_sealed() const {
+  if (!failed_.ok()) return Status(failed_);
+  if (layout_ == nullptr) return invalid_state("the model is not sealed");
+  return Status::success();
+}
+
+Status Model::check_unit(std::uint64_t unit) const {
+  if (unit < uses_.size()) return Status::success();
+  return invalid_argument("unit " + std::to_string(unit) + " of a model with " +
+                          std::to_string(uses_.size()));
+}
+
+Status Model::check_parameter(std::uint64_t parameter) const {
+  const std::size_t count = registry_.parameters().size();
+  if (parameter < count) return Status::success();
+  return invalid_argument("parameter " + std::to_string(parameter) + " of a model with " +
+                          std::to_string(count));
+}
+
+Status Model::check_flat(const void* values, const char* what, std::uint64_t count,
+                         trireme_dtype dtype) const {
+  if (count != registry_.elements()) {
+    return invalid_argument("count " + std::to_string(count) + ", but the model has " +
+                            std::to_string(registry_.elements()) + " elements");
+  }
+  const trireme_dtype common = registry_.common_dtype();
+  if (common == 0) {
+    return invalid_argument(
+        "units of this model have different dtypes, so no flat vector can hold it");
+  }
+  if (dtype != common) {
+    return invalid_argument(std::string("dtype ") + dtype_name(dtype) + " (" +
+                            std::to_string(dtype) + "), but the model is " + dtype_name(common));
+  }
+  if (what != nullptr && values == nullptr && count > 0) {
+    return invalid_argument(std::string(what) + " is NULL");
+  }
+  return Status::success();
+}
+
+Status Model::check_released(const char* before) const {
+  if (pool_ == nullptr) return Status::success();
+  for (std::size_t unit = 0; unit < uses_.size(); ++unit) {
+    if (uses_[unit] == 0) continue;
+    return invalid_state("unit " + std::to_string(unit) + " (" +
+                         sharding::quoted(registry_.units()[unit].name) +
+                         ") is gathered; release it before " + before);
+  }
+  return Status::success();
+}
+
+Status Model::keep(Status status) {
+  switch (status.code()) {
+    case TRIREME_OK:
+    case TRIREME_ERROR_INVALID_ARGUMENT:
+    case TRIREME_ERROR_INVALID_STATE:
+    case TRIREME_ERROR_UNSUPPORTED:
+    case TRIREME_ERROR_OUT_OF_MEMORY: break;
+    default: failed_ = status;
+  }
+  return status;
+}
+
+// ---- what it looks like ----
+
+Status Model::info(trireme_model_info* out) const {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  out->strategy = options_.strategy;
+  out->rank = link_.communicator->rank();
+  out->world_size = link_.communicator->world_size();
+  out->leaves = options_.leaves;
+  out->micro_batches = sharding::rounds(options_.leaves, link_.world_size());
+  out->parameters = registry_.parameters().size();
+  out->units = registry_.units().size();
+  out->elements = registry_.elements();
+  out->buckets = layout_->buckets.size();
+  return Status::success();
+}
+
+Status Model::unit_info(std::uint64_t unit, trireme_unit_info* out) const {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  TRIREME_RETURN_IF_ERROR(check_unit(unit));
+  const Unit& described = registry_.units()[unit];
+  const UnitPlace& place = layout_->units[unit];
+  out->dtype = described.dtype;
+  out->elements = described.elements;
+  out->shard_first = place.shard.first;
+  out->shard_count = place.shard.count;
+  out->flat_first = described.flat_first;
+  return Status::success();
+}
+
+Status Model::memory(trireme_model_memory* out) const {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  out->planned_parameters = plan_.parameters;
+  out->planned_gradients = plan_.gradients;
+  out->planned_optimizer_state = planned_state_;
+  out->planned_working = plan_.working() + reducer_->extra_bytes() +
+                         (pool_ != nullptr ? pool_->extra_bytes() : 0);
+  AllocatedBytes& allocated = *storage_->allocated;
+  out->allocated_parameters = allocated.of(MemoryKind::parameters);
+  out->allocated_gradients = allocated.of(MemoryKind::gradients);
+  out->allocated_optimizer_state = allocated.of(MemoryKind::optimizer_state);
+  out->allocated_working = allocated.of(MemoryKind::working);
+  out->planned_step_bytes = plan_step_bytes(registry_, *layout_);
+  out->sent_step_bytes = last_step_bytes_;
+  return Status::success();
+}
+
+// ---- parameters ----
+
+char* Model::unit_memory(std::uint64_t unit) const {
+  if (pool_ != nullptr) return pool_->data(unit);
+  return storage_->parameters.data() + layout_->units[unit].whole_offset;
+}
+
+Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dtype dtype,
+                             std::int32_t root) {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  if (root < 0 || root >= link_.communicator->world_size()) {
+    return invalid_argument("root " + std::to_string(root) + " of a world of " +
+                            std::to_string(link_.communicator->world_size()));
+  }
+  const bool is_root = root == link_.communicator->rank();
+  TRIREME_RETURN_IF_ERROR(check_flat(values, is_root ? "values" : nullptr, count, dtype));
+  if (reducer_->step_under_way()) return invalid_state("a step is under way");
+  TRIREME_RETURN_IF_ERROR(check_released("the parameters change"));
+  const std::uint64_t size = dtype_size(dtype);
+
+  // `elements` of the flat vector from `first` on, to `memory` of every rank.
+  const auto broadcast = [&](char* memory, std::uint64_t first, std::uint64_t elements) {
+    if (is_root && elements > 0) {
+      kernels::copy(memory, static_cast<const char*>(values) + first * size, elements * size);
+    }
+    Operation operation;
+    operation.channel = link_.gathers;
+    operation.kind = OperationKind::broadcast;
+    operation.dtype = dtype;
+    operation.root = root;
+    operation.receive = memory;
+    operation.count = elements;
+    operation.owner = storage_->hold();
+    return link_.communicator->run(std::move(operation), link_.deadline());
+  };
+  // With one dtype the arena has the order of the flat vector.
+  if (pool_ == nullptr) return keep(broadcast(storage_->parameters.data(), 0, count));
+  TRIREME_RETURN_IF_ERROR(keep(pool_->drop_prefetched()));
+  for (std::size_t unit = 0; unit < uses_.size(); ++unit) {
+    const Unit& described = registry_.units()[unit];
+    const UnitPlace& place = layout_->units[unit];
+    TRIREME_RETURN_IF_ERROR(
+        keep(broadcast(pool_->scratch(), described.flat_first, described.elements)));
+    if (place.shard.count == 0) continue;
+    kernels::copy(storage_->parameters.data() + place.shard_offset,
+                  pool_->scratch() + place.shard.first * size, place.shard.count * size);
+  }
+  return Status::success();
+}
+
+Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dtype) {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  TRIREME_RETURN_IF_ERROR(check_flat(values, "values", count, dtype));
+  const std::uint64_t size = dtype_size(dtype);
+  if (pool_ == nullptr) {
+    if (count > 0) kernels::copy(values, storage_->parameters.data(), count * size);
+    return Status::success();
+  }
+  for (std::size_t unit = 0; unit < uses_.size(); ++unit) {
+    const Unit& described = registry_.units()[unit];
+    if (described.elements == 0) continue;
+    TRIREME_RETURN_IF_ERROR(gather(unit));
+    Status status = unit + 1 < uses_.size() ? keep(pool_->prefetch(unit + 1)) : Status::success();
+    kernels::copy(static_cast<char*>(values) + described.flat_first * size, pool_->data(unit),
+                  described.elements * size);
+    if (--uses_[unit] == 0) pool_->release(unit);
+    TRIREME_RETURN_IF_ERROR(std::move(status));
+  }
+  return Status::success();
+}
+
+Status Model::gather(std::uint64_t unit) {
+  if (uses_[unit] == 0 && pool_ != nullptr) {
+    TRIREME_RETURN_IF_ERROR(keep(pool_->gather(unit)));
+  }
+  ++uses_[unit];
+  return Status::success();
+}
+
+Status Model::gather_unit(std::uint64_t unit) {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  TRIREME_RETURN_IF_ERROR(check_unit(unit));
+  return gather(unit);
+}
+
+Status Model::release_unit(std::uint64_t unit) {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  TRIREME_RETURN_IF_ERROR(check_unit(unit));
+  if (uses_[unit] == 0) {
+    return invalid_state("unit " + std::to_string(unit) + " (" +
+                         sharding::quoted(registry_.units()[unit].name) + ") is not gathered");
+  }
+  if (--uses_[unit] == 0 && pool_ != nullptr) pool_->release(unit);
+  return Status::success();
+}
+
+Status Model::parameter_data(std::uint64_t parameter, void** out_data,
+                             std::uint64_t* out_count) const {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  TRIREME_RETURN_IF_ERROR(check_parameter(parameter));
+  const Parameter& described = registry_.parameters()[parameter];
+  if (pool_ != nullptr && uses_[described.unit] == 0) {
+    return invalid_state("unit " + std::to_string(described.unit) + " (" +
+                         sharding::quoted(registry_.units()[described.unit].name) +
+                         ") is not gathered");
+  }
+  *out_data = unit_memory(described.unit) + described.first * dtype_size(described.dtype);
+  if (out_count != nullptr) *out_count = described.elements;
+  return Status::success();
+}
+
+// ---- gradients ----
+
+Status Model::leaf(std::uint32_t micro_batch, std::uint32_t* out) const {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  if (options_.leaves == 0) return invalid_state("the model is not reproducible");
+  const std::uint32_t rounds = sharding::rounds(options_.leaves, link_.world_size());
+  if (micro_batch >= rounds) {
+    return invalid_argument("micro_batch " + std::to_string(micro_batch) + " of " +
+                            std::to_string(rounds));
+  }
+  const std::uint64_t number = std::uint64_t{micro_batch} * link_.world_size() + link_.rank();
+  *out = number < options_.leaves ? static_cast<std::uint32_t>(number) : UINT32_MAX;
+  return Status::success();
+}
+
+Status Model::begin_backward(std::uint32_t flags) {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  if ((flags & ~static_cast<std::uint32_t>(TRIREME_BACKWARD_NO_SYNC)) != 0) {
+    return invalid_argument("flags " + std::to_string(flags) + " has a bit that means nothing");
+  }
+  return reducer_->begin((flags & TRIREME_BACKWARD_NO_SYNC) != 0);
+}
+
+Status Model::gradient_ready(std::uint64_t parameter, const void* gradient, std::uint64_t count,
+                             trireme_dtype dtype) {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  TRIREME_RETURN_IF_ERROR(check_parameter(parameter));
+  const Parameter& described = registry_.parameters()[parameter];
+  if (count != described.elements || dtype != described.dtype) {
+    return invalid_argument("gradient of " + std::to_string(count) + " elements of " +
+                            dtype_name(dtype) + ", but parameter " + std::to_string(parameter) +
+                            " (" + sharding::quoted(described.name) + ") has " +
+                            std::to_string(described.elements) + " of " +
+                            dtype_name(described.dtype));
+  }
+  if (gradient == nullptr && count > 0) return invalid_argument("gradient is NULL");
+  return keep(reducer_->ready(parameter, gradient, false));
+}
+
+Status Model::end_backward() {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  return keep(reducer_->end());
+}
+
+Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trireme_dtype dtype,
+                              std::uint32_t flags) {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  TRIREME_RETURN_IF_ERROR(check_flat(gradients, "gradients", count, dtype));
+  TRIREME_RETURN_IF_ERROR(begin_backward(flags));
+  const std::uint64_t size = dtype_size(dtype);
+  // In the order in which buckets are launched.
+  for (std::uint64_t number = registry_.parameters().size(); number-- > 0;) {
+    const Parameter& parameter = registry_.parameters()[number];
+    if (parameter.frozen || parameter.target != number) continue;
+    const std::uint64_t first = registry_.units()[parameter.unit].flat_first + parameter.first;
+    const char* const gradient =
+        gradients == nullptr ? nullptr : static_cast<const char*>(gradients) + first * size;
+    TRIREME_RETURN_IF_ERROR(keep(reducer_->ready(number, gradient, true)));
+  }
+  return keep(reducer_->end());
+}
+
+Status Model::discard_gradients() {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  return keep(reducer_->discard());
+}
+
+}  // namespace trireme::strategies

@@ -1,0 +1,90 @@
+// Model: parameters that are registered, sealed, and then trained in steps. The order of calls is checked here; gradients
+// are the reducer's, units in flight the pool's.
+#pragma once
+
+#include <trireme/model_shard.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "platform/status.hpp"
+#include "sharding/layout.hpp"
+#include "sharding/plan.hpp"
+#include "sharding/registry.hpp"
+#include "strategies/reducer.hpp"
+#include "strategies/storage.hpp"
+#include "strategies/unit_pool.hpp"
+
+namespace trireme::strategies {
+
+class Optimizer;
+
+class Model {
+ public:
+  // `options` as read by the boundary.
+  static Status create(std::shared_ptr<Communicator> communicator,
+                       const trireme_model_options& options, std::shared_ptr<Model>* out);
+
+  Status add_parameter(const trireme_parameter_options& options, std::uint64_t* out);
+  Status seal();
+
+  Status info(trireme_model_info* out) const;
+  Status unit_info(std::uint64_t unit, trireme_unit_info* out) const;
+  Status memory(trireme_model_memory* out) const;
+
+  Status set_parameters(const void* values, std::uint64_t count, trireme_dtype dtype,
+                        std::int32_t root);
+  Status get_parameters(void* values, std::uint64_t count, trireme_dtype dtype);
+  Status gather_unit(std::uint64_t unit);
+  Status release_unit(std::uint64_t unit);
+  Status parameter_data(std::uint64_t parameter, void** out_data, std::uint64_t* out_count) const;
+
+  Status leaf(std::uint32_t micro_batch, std::uint32_t* out) const;
+  Status begin_backward(std::uint32_t flags);
+  Status gradient_ready(std::uint64_t parameter, const void* gradient, std::uint64_t count,
+                        trireme_dtype dtype);
+  Status end_backward();
+  Status accumulate_flat(const void* gradients, std::uint64_t count, trireme_dtype dtype,
+                         std::uint32_t flags);
+  Status discard_gradients();
+
+ private:
+  friend class Optimizer;
+
+  Model(std::shared_ptr<Communicator> communicator, const trireme_model_options& options);
+
+  Status allocate();
+  std::vector<sharding::Fact> facts() const;
+  // Whether the model is sealed and has not failed.
+  Status check_sealed() const;
+  Status check_flat(const void* values, const char* what, std::uint64_t count,
+                    trireme_dtype dtype) const;
+  Status check_unit(std::uint64_t unit) const;
+  Status check_parameter(std::uint64_t parameter) const;
+  Status check_released(const char* before) const;
+  // Remembers a failure that leaves this rank's part of the model undefined. Others are the caller's mistakes, or memory
+  // that a later call may find.
+  Status keep(Status status);
+  char* unit_memory(std::uint64_t unit) const;
+  Status gather(std::uint64_t unit);
+
+  const trireme_model_options options_;
+  Link link_;
+  sharding::Registry registry_;
+  Status failed_ = Status::success();
+
+  // Since seal().
+  std::unique_ptr<const sharding::Layout> layout_;
+  sharding::MemoryPlan plan_;
+  std::shared_ptr<Storage> storage_;
+  std::unique_ptr<UnitPool> pool_;  // zero3
+  std::unique_ptr<Reducer> reducer_;
+  std::vector<std::uint64_t> uses_;  // by unit: gathers without their release
+
+  bool has_optimizer_ = false;
+  std::uint64_t planned_state_ = 0;
+  std::uint64_t last_step_bytes_ = 0;
+};
+
+}  // namespace trireme::strategies

@@ -1,0 +1,440 @@
+#include "strategies/reducer.hpp"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "kernels/reduce.hpp"
+#include "platform/names.hpp"
+#include "sharding/leaf_tree.hpp"
+
+namespace trireme::strategies {
+
+using sharding::Bucket;
+using sharding::kNone;
+using sharding::Parameter;
+using sharding::Segment;
+
+namespace {
+
+constexpr std::uint32_t kMaxLevels = 17;  // leaves are at most 65,536
+using Levels = std::array<char*, kMaxLevels>;
+
+// Adds the leaves that the ranks bring in one round to the partial sums, in the order of leaves.
+struct LeafFold {
+  trireme_dtype dtype;
+  std::uint64_t size;
+  std::uint32_t first_leaf;
+  Levels levels;
+
+  void operator()(std::uint64_t first, std::uint64_t count, const void* const* sources,
+                  std::uint32_t source_count) const {
+    std::uint32_t rank = 0;
+    while (rank < source_count && sources[rank] != nullptr) {
+      std::uint32_t leaf = first_leaf + rank;
+      std::array<const void*, kMaxLevels + 1> parts;
+      std::uint32_t part_count = 0;
+      std::uint32_t lowest = 0;
+      parts[part_count++] = sources[rank++];
+      // Two leaves side by side need no level between them.
+      if (leaf % 2 == 0 && rank < source_count && sources[rank] != nullptr) {
+        parts[part_count++] = sources[rank++];
+        ++leaf;
+        lowest = 1;
+      }
+      const std::uint32_t target = sharding::level_completed_by(leaf);
+      for (std::uint32_t at = lowest; at < target; ++at) {
+        parts[part_count++] = levels[at] + first * size;
+      }
+      kernels::reduce(dtype, TRIREME_SUM, levels[target] + first * size, parts.data(), part_count,
+                      count, 1, 0);
+    }
+  }
+};
+
+// Reduces in the order of ranks; `block` is this rank's and lies in what it sent, so nobody else reads it.
+struct RankFold {
+  trireme_dtype dtype;
+  std::uint64_t size;
+  trireme_reduction reduction;
+  char* block;
+  char* sum;  // null, or where the reduced elements go
+  bool add;   // to what is in sum
+
+  void operator()(std::uint64_t first, std::uint64_t count, const void* const* sources,
+                  std::uint32_t source_count) const {
+    char* const destination = (sum == nullptr || add ? block : sum) + first * size;
+    kernels::reduce(dtype, reduction, destination, sources, source_count, count, source_count, 0);
+    if (add) kernels::add(dtype, sum + first * size, destination, count);
+  }
+};
+
+}  // namespace
+
+Reducer::Reducer(const sharding::Registry& registry, const sharding::Layout& layout,
+                 const sharding::MemoryPlan& plan, bool average, Link& link,
+                 const std::shared_ptr<Storage>& storage, char* slots, char* levels, char* held)
+    : registry_(registry),
+      layout_(layout),
+      plan_(plan),
+      average_(average),
+      link_(link),
+      storage_(storage),
+      levels_(levels),
+      held_(held),
+      rounds_(sharding::rounds(layout.spread.leaves, layout.spread.world_size)),
+      own_leaves_(sharding::leaves_of_rank(layout.spread.leaves, layout.spread.world_size,
+                                           layout.spread.rank)),
+      handed_(registry.parameters().size()),
+      merged_(registry.parameters().size()),
+      missing_(layout.buckets.size()),
+      contributions_(layout.buckets.size()) {
+  for (std::uint64_t i = 0; i < plan.slot_count; ++i) {
+    const std::uint64_t offset =
+        plan.slot_per_bucket ? layout.buckets[i].whole_offset : i * plan.slot_stride;
+    slots_.push_back({slots + offset, false});
+  }
+}
+
+// ---- one backward pass ----
+
+Status Reducer::begin(bool no_sync) {
+  if (in_backward_) return invalid_state("a backward pass is under way");
+  if (reproducible()) {
+    if (no_sync) {
+      return unsupported("TRIREME_BACKWARD_NO_SYNC on a reproducible model, which reduces every "
+                         "leaf on its own");
+    }
+    if (passes_ == own_leaves_) {
+      return invalid_state("this rank has had all its " + std::to_string(own_leaves_) +
+                           " leaves of this step");
+    }
+  } else if (passes_ > 0 && !no_sync_) {
+    return invalid_state("the last pass of this step was made; those before it are NO_SYNC");
+  }
+  in_backward_ = true;
+  no_sync_ = no_sync;
+  next_launch_ = 0;
+  handed_.assign(handed_.size(), false);
+  merged_.assign(merged_.size(), 0);
+  for (std::size_t i = 0; i < missing_.size(); ++i) missing_[i] = layout_.buckets[i].names;
+  return Status::success();
+}
+
+Status Reducer::ready(std::uint64_t parameter, const void* gradient, bool with_aliases) {
+  if (!in_backward_) return invalid_state("no backward pass is under way");
+  const Parameter& named = registry_.parameters()[parameter];
+  if (named.frozen) {
+    return invalid_argument("parameter " + std::to_string(parameter) + " (" +
+                            sharding::quoted(named.name) + ") is frozen");
+  }
+  if (handed_[parameter]) {
+    return invalid_state("the gradient of parameter " + std::to_string(parameter) + " (" +
+                         sharding::quoted(named.name) + ") was handed in before");
+  }
+  const Parameter& target = registry_.parameters()[named.target];
+  const std::uint64_t bucket = layout_.units[target.unit].bucket;
+  if (bucket != kNone) {
+    char* data = nullptr;
+    TRIREME_RETURN_IF_ERROR(contribution(bucket, &data));
+    std::uint64_t place = 0;
+    while (place < target.aliases.size() && named.target != parameter &&
+           target.aliases[place] != parameter) {
+      ++place;
+    }
+    if (named.target != parameter) ++place;
+    TRIREME_RETURN_IF_ERROR(merge(named.target, place, gradient, data));
+  }
+  handed_[parameter] = true;
+  std::uint64_t names = 1;
+  if (with_aliases) {
+    for (const std::uint64_t alias : target.aliases) handed_[alias] = true;
+    names += target.aliases.size();
+  }
+  if (bucket == kNone) return Status::success();
+  missing_[bucket] -= names;
+  while (exchanges() && next_launch_ < missing_.size() && missing_[next_launch_] == 0) {
+    TRIREME_RETURN_IF_ERROR(launch(next_launch_, contributions_[next_launch_].data, passes_));
+    ++next_launch_;
+  }
+  return Status::success();
+}
+
+// Gradients of tied parameters are added in the order of registration, however they come: one that comes too early is
+// held until those before it are in. `place` is 0 for the target, i + 1 for its alias i.
+Status Reducer::merge(std::uint64_t target, std::uint64_t place, const void* gradient,
+                      char* bucket) {
+  const Parameter& parameter = registry_.parameters()[target];
+  const std::uint64_t bytes = parameter.elements * dtype_size(parameter.dtype);
+  if (place > merged_[target]) {
+    if (bytes > 0) {
+      kernels::copy(held_ + layout_.held_offset[parameter.aliases[place - 1]], gradient, bytes);
+    }
+    return Status::success();
+  }
+  const bool accumulates = passes_ > 0 && layout_.spread.whole_gradients() && !reproducible();
+  put(target, bucket, gradient, place > 0 || accumulates);
+  ++merged_[target];
+  while (merged_[target] <= parameter.aliases.size()) {
+    const std::uint64_t alias = parameter.aliases[merged_[target] - 1];
+    if (!handed_[alias]) break;
+    put(target, bucket, held_ + layout_.held_offset[alias], true);
+    ++merged_[target];
+  }
+  return Status::success();
+}
+
+void Reducer::put(std::uint64_t parameter, char* bucket, const void* gradient, bool add) {
+  const trireme_dtype dtype = registry_.parameters()[parameter].dtype;
+  const std::uint64_t size = dtype_size(dtype);
+  for (const Segment& segment : layout_.segments[parameter]) {
+    char* const to = bucket + segment.position * size;
+    const char* const from = static_cast<const char*>(gradient) + segment.first * size;
+    if (add) {
+      kernels::add(dtype, to, from, segment.count);
+    } else {
+      kernels::copy(to, from, segment.count * size);
+    }
+  }
+}
+
+Status Reducer::end() {
+  if (!in_backward_) return invalid_state("no backward pass is under way");
+  std::uint64_t missing = 0, first = 0;
+  for (std::uint64_t i = handed_.size(); i-- > 0;) {
+    if (handed_[i] || registry_.parameters()[i].frozen) continue;
+    ++missing;
+    first = i;
+  }
+  if (missing > 0) {
+    return invalid_state("gradients of " + std::to_string(missing) +
+                         " parameters are missing, the first is parameter " +
+                         std::to_string(first) + " (" +
+                         sharding::quoted(registry_.parameters()[first].name) + ")");
+  }
+  in_backward_ = false;
+  ++passes_;
+  if (!reproducible()) return Status::success();
+  ++launched_rounds_;
+  return passes_ == own_leaves_ ? launch_absent() : Status::success();
+}
+
+// ---- memory of contributions ----
+
+Status Reducer::contribution(std::uint64_t bucket, char** out) {
+  Contribution& mine = contributions_[bucket];
+  if (layout_.spread.whole_gradients()) {
+    // Peers may still read what this rank brought for the leaf before.
+    while (mine.flying > 0) TRIREME_RETURN_IF_ERROR(wait_oldest());
+    mine.data = storage_->gradients.data() + layout_.buckets[bucket].whole_offset;
+  } else if (mine.data == nullptr || mine.flying > 0) {
+    while (mine.flying > 0) TRIREME_RETURN_IF_ERROR(wait_oldest());
+    TRIREME_RETURN_IF_ERROR(find_slot(bucket));
+  }
+  *out = mine.data;
+  return Status::success();
+}
+
+Status Reducer::find_slot(std::uint64_t bucket) {
+  Contribution& mine = contributions_[bucket];
+  for (;;) {
+    for (std::uint64_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].taken || (plan_.slot_per_bucket && i != bucket)) continue;
+      slots_[i].taken = true;
+      mine.slot = i;
+      mine.data = slots_[i].data;
+      return Status::success();
+    }
+    if (in_flight_.empty()) break;
+    TRIREME_RETURN_IF_ERROR(wait_oldest());
+  }
+  // Gradients come in another order than buckets are launched, so nothing that could be waited for frees a slot.
+  const Bucket& layout = layout_.buckets[bucket];
+  TRIREME_RETURN_IF_ERROR(mine.extra.allocate(*link_.communicator, storage_->allocated,
+                                              MemoryKind::working,
+                                              layout.elements * dtype_size(layout.dtype)));
+  mine.data = mine.extra.data();
+  extra_bytes_ += mine.extra.bytes();
+  return Status::success();
+}
+
+// ---- reductions ----
+
+char* Reducer::level(const Bucket& bucket, std::uint32_t number) const {
+  if (number == plan_.level_count) return reduced_block(bucket);  // the top one of zero2 and zero3
+  const std::uint64_t bytes = bucket.counts[layout_.spread.rank] * dtype_size(bucket.dtype);
+  return levels_ + plan_.level_count * bucket.shard_offset + number * bytes;
+}
+
+Fold Reducer::fold(const Bucket& bucket, char* own, std::uint32_t round) const {
+  const std::uint64_t size = dtype_size(bucket.dtype);
+  if (reproducible()) {
+    LeafFold fold{bucket.dtype, size, round * layout_.spread.world_size, {}};
+    const std::uint32_t count = sharding::tree_levels(layout_.spread.leaves);
+    for (std::uint32_t i = 0; i < count; ++i) fold.levels[i] = level(bucket, i);
+    return fold;
+  }
+  const bool whole = layout_.spread.whole_gradients();
+  return RankFold{bucket.dtype,
+                  size,
+                  average_ ? TRIREME_AVERAGE : TRIREME_SUM,
+                  own + layout_.block_offset(bucket),
+                  whole ? nullptr : reduced_block(bucket),
+                  !whole && round > 0};
+}
+
+// `send` is null where this rank has no leaf.
+Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t round) {
+  const Bucket& bucket = layout_.buckets[number];
+  Contribution& mine = contributions_[number];
+  Operation operation;
+  operation.channel = link_.reductions;
+  operation.kind = OperationKind::fold;
+  operation.dtype = bucket.dtype;
+  operation.send = send;
+  operation.count = bucket.elements;
+  operation.counts = bucket.counts;
+  operation.fold = fold(bucket, mine.data, round);
+  operation.agreement = std::uint64_t{round} << 32 | number;
+  operation.agreement_name = "micro-batch and bucket";
+  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<Memory>>;
+  operation.owner = std::make_shared<Both>(storage_->hold(), mine.extra.memory());
+  if (send != nullptr) {
+    link_.given_bytes +=
+        sharding::reduce_bytes(bucket.counts, link_.rank(), dtype_size(bucket.dtype));
+  }
+  InFlight entry;
+  entry.bucket = number;
+  TRIREME_RETURN_IF_ERROR(
+      link_.communicator->start(std::move(operation), link_.deadline(), &entry.request));
+  if (layout_.spread.whole_state() && !reproducible()) {
+    TRIREME_RETURN_IF_ERROR(launch_gather(bucket, &entry.request));
+  }
+  in_flight_.push_back(std::move(entry));
+  ++mine.flying;
+  return Status::success();
+}
+
+// data_parallel: every rank gets every block.
+Status Reducer::launch_gather(const Bucket& bucket, std::shared_ptr<Request>* out) {
+  Operation operation;
+  operation.channel = link_.reductions;
+  operation.kind = OperationKind::all_gather_v;
+  operation.dtype = bucket.dtype;
+  operation.send = reduced_block(bucket);
+  operation.receive = reduced(bucket);
+  operation.count = bucket.elements;
+  operation.counts = bucket.counts;
+  operation.owner = storage_->hold();
+  link_.given_bytes +=
+      sharding::gather_bytes(bucket.counts, link_.rank(), dtype_size(bucket.dtype));
+  return link_.communicator->start(std::move(operation), link_.deadline(), out);
+}
+
+// What is left of the step, without a contribution of this rank. A rank whose leaves are done starts it at once, so that
+// nobody waits for it.
+Status Reducer::launch_absent() {
+  for (; launched_rounds_ < rounds_; ++launched_rounds_) {
+    for (std::uint64_t bucket = 0; bucket < layout_.buckets.size(); ++bucket) {
+      TRIREME_RETURN_IF_ERROR(launch(bucket, nullptr, launched_rounds_));
+    }
+  }
+  return Status::success();
+}
+
+Status Reducer::wait_oldest() {
+  const InFlight oldest = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  Contribution& mine = contributions_[oldest.bucket];
+  --mine.flying;
+  const Status status = link_.wait(*oldest.request);
+  if (mine.flying == 0 && !layout_.spread.whole_gradients()) {
+    if (mine.slot != kNone) slots_[mine.slot].taken = false;
+    extra_bytes_ -= mine.extra.bytes();
+    mine = Contribution();
+  }
+  return status;
+}
+
+Status Reducer::wait_all() {
+  Status first = Status::success();
+  while (!in_flight_.empty()) {
+    Status status = wait_oldest();
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+// ---- the end of the step ----
+
+Status Reducer::check_complete() const {
+  if (in_backward_) return invalid_state("a backward pass is under way");
+  if (reproducible()) {
+    if (passes_ < own_leaves_) {
+      return invalid_state("this rank has made " + std::to_string(passes_) + " of its " +
+                           std::to_string(own_leaves_) + " backward passes of this step");
+    }
+    return Status::success();
+  }
+  if (passes_ == 0) return invalid_state("no backward pass was made since the last step");
+  if (no_sync_) return invalid_state("the last backward pass was TRIREME_BACKWARD_NO_SYNC");
+  return Status::success();
+}
+
+Status Reducer::finish() {
+  if (reproducible()) TRIREME_RETURN_IF_ERROR(launch_absent());
+  TRIREME_RETURN_IF_ERROR(wait_all());
+  if (!reproducible()) return Status::success();
+  combine_levels();
+  if (!layout_.spread.whole_state()) return Status::success();
+  for (std::uint64_t number = 0; number < layout_.buckets.size(); ++number) {
+    InFlight entry;
+    entry.bucket = number;
+    TRIREME_RETURN_IF_ERROR(launch_gather(layout_.buckets[number], &entry.request));
+    in_flight_.push_back(std::move(entry));
+    ++contributions_[number].flying;
+  }
+  return wait_all();
+}
+
+void Reducer::combine_levels() {
+  const std::uint32_t leaves = layout_.spread.leaves;
+  for (const Bucket& bucket : layout_.buckets) {
+    const std::uint64_t count = bucket.counts[layout_.spread.rank];
+    if (count == 0) continue;
+    std::array<const void*, kMaxLevels> parts;
+    std::uint32_t part_count = 0;
+    for (std::uint32_t i = 0; i < sharding::tree_levels(leaves); ++i) {
+      if (sharding::level_remains(leaves, i)) parts[part_count++] = level(bucket, i);
+    }
+    kernels::reduce(bucket.dtype, average_ ? TRIREME_AVERAGE : TRIREME_SUM, reduced_block(bucket),
+                    parts.data(), part_count, count, leaves, 0);
+  }
+}
+
+Status Reducer::discard() {
+  if (in_backward_) return invalid_state("a backward pass is under way");
+  Status status = Status::success();
+  if (reproducible()) status = launch_absent();
+  if (status.ok()) status = wait_all();
+  clear();
+  return status;
+}
+
+void Reducer::clear() {
+  passes_ = 0;
+  launched_rounds_ = 0;
+  no_sync_ = false;
+}
+
+char* Reducer::reduced(const Bucket& bucket) const {
+  const bool whole = layout_.spread.whole_gradients();
+  return storage_->gradients.data() + (whole ? bucket.whole_offset : bucket.shard_offset);
+}
+
+char* Reducer::reduced_block(const Bucket& bucket) const {
+  const bool whole = layout_.spread.whole_gradients();
+  return reduced(bucket) + (whole ? layout_.block_offset(bucket) : 0);
+}
+
+}  // namespace trireme::strategies

@@ -1,0 +1,78 @@
+// The memory of a model, counted by kind where it is allocated, and the model's way to its peers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "collectives/communicator.hpp"
+#include "platform/clock.hpp"
+#include "platform/status.hpp"
+
+namespace trireme::strategies {
+
+enum class MemoryKind { parameters, gradients, optimizer_state, working };
+
+struct AllocatedBytes {
+  std::uint64_t by_kind[4] = {};
+  std::uint64_t& of(MemoryKind kind) { return by_kind[static_cast<int>(kind)]; }
+};
+
+// One piece of memory that peers read in place. It counts until it is let go of here; operations that still run keep
+// the bytes themselves.
+class Arena {
+ public:
+  Arena() = default;
+  ~Arena() { reset(); }
+  Arena(Arena&& other) noexcept { swap(other); }
+  Arena& operator=(Arena&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
+  Status allocate(Communicator& communicator, const std::shared_ptr<AllocatedBytes>& counter,
+                  MemoryKind kind, std::uint64_t bytes);
+  void reset();
+
+  char* data() const { return memory_ ? static_cast<char*>(memory_->data()) : nullptr; }
+  std::uint64_t bytes() const { return memory_ ? memory_->bytes() : 0; }
+  const std::shared_ptr<Memory>& memory() const { return memory_; }
+  explicit operator bool() const { return memory_ != nullptr; }
+
+ private:
+  void swap(Arena& other) noexcept;
+
+  std::shared_ptr<Memory> memory_;
+  std::shared_ptr<AllocatedBytes> counter_;
+  MemoryKind kind_ = MemoryKind::working;
+};
+
+// What a sealed model holds for good. Operations under way share it, so that a model may be destroyed any time.
+struct Storage {
+  std::shared_ptr<AllocatedBytes> allocated = std::make_shared<AllocatedBytes>();
+  Arena parameters;
+  Arena gradients;
+  Arena working;
+
+  // Keeps the memory, not the count.
+  std::shared_ptr<const void> hold() const;
+};
+
+// Started operations of one model. Channel `gathers` carries parameters and what the ranks agree about, `reductions`
+// gradients and the step; so a gather in the middle of backward does not wait for reductions.
+struct Link {
+  std::shared_ptr<Communicator> communicator;
+  std::uint32_t gathers = 0;
+  std::uint32_t reductions = 0;
+  std::uint64_t timeout_ns = 0;
+  std::uint64_t given_bytes = 0;  // to peers, for parameters and gradients, since the last step
+
+  std::uint32_t rank() const { return static_cast<std::uint32_t>(communicator->rank()); }
+  std::uint32_t world_size() const {
+    return static_cast<std::uint32_t>(communicator->world_size());
+  }
+  Deadline deadline() const { return Deadline::after(timeout_ns); }
+  // A started operation has a deadline of its own that names who is missing; it passes before this wait ends.
+  Status wait(const Request& request) const;
+};
+
+}  // namespace trireme::strategies

@@ -1,0 +1,49 @@
+#include "strategies/strategy.hpp"
+
+#include <string.h>
+#include <strings.h>
+
+#include <iterator>
+#include <string>
+
+namespace trireme::strategies {
+namespace {
+
+constexpr const char* kNames[] = {"unknown", "data_parallel", "zero1", "zero2", "zero3"};
+static_assert(std::size(kNames) == TRIREME_STRATEGY_ZERO3 + 1);
+
+struct Synonym {
+  const char* text;
+  trireme_strategy strategy;
+};
+constexpr Synonym kSynonyms[] = {{"ddp", TRIREME_STRATEGY_DATA_PARALLEL},
+                                 {"no_shard", TRIREME_STRATEGY_DATA_PARALLEL},
+                                 {"shard_grad_op", TRIREME_STRATEGY_ZERO2},
+                                 {"fsdp", TRIREME_STRATEGY_ZERO3},
+                                 {"full_shard", TRIREME_STRATEGY_ZERO3}};
+
+}  // namespace
+
+const char* strategy_name(trireme_strategy strategy) noexcept {
+  const bool known = strategy >= 1 && strategy <= TRIREME_STRATEGY_ZERO3;
+  return kNames[known ? strategy : 0];
+}
+
+Status parse_strategy(const char* text, trireme_strategy* out) {
+  for (trireme_strategy strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
+    if (strcasecmp(text, kNames[strategy]) == 0) {
+      *out = strategy;
+      return Status::success();
+    }
+  }
+  for (const Synonym& synonym : kSynonyms) {
+    if (strcasecmp(text, synonym.text) == 0) {
+      *out = synonym.strategy;
+      return Status::success();
+    }
+  }
+  return invalid_argument("no strategy is called \"" + std::string(text, strnlen(text, 64)) +
+                          "\"; data_parallel, zero1, zero2 and zero3 are strategies");
+}
+
+}  // namespace trireme::strategies
