@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""digits: several workers train one classifier of handwritten digits, each on its leaves of every batch.
+"""digits: several workers train one classifier of handwritten digits.
 
     $ trireme run --nproc-per-node 4 -- python3 examples/digits/digits.py --strategy zero3
     language=python strategy=zero3 ranks=4 mode=processes accuracy=97.21 seconds=4.012 ...
-    $ python3 examples/digits/digits.py --strategy zero3 --threads 4     the same with ranks as threads
+    $ python3 examples/digits/digits.py --strategy zero3 --threads 4     the same as threads
 
 The trained parameters are the same bits for every strategy and every number of ranks. So that they
 also are those of the C, C# and Rust programs, sums over many terms are loops over whole arrays

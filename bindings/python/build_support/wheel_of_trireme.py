@@ -22,7 +22,9 @@ REPOSITORY = HERE.parent.parent
 
 def _project() -> dict[str, str]:
     """The plain text values of [project]; Python 3.9 has no reader for TOML."""
-    section = re.search(r"^\[project\]$(.*?)^\[", (HERE / "pyproject.toml").read_text(), re.M | re.S)
+    section = re.search(
+        r"^\[project\]$(.*?)^\[", (HERE / "pyproject.toml").read_text(), re.M | re.S
+    )
     assert section is not None
     return dict(re.findall(r'^([a-z-]+) = "(.*)"$', section[1], re.M))
 

@@ -32,7 +32,11 @@ class BufferTest(TestCase):
     def test_views_by_dtype(self):
         buffer = trireme.Buffer(self.alone(), 16)
         for name, letter, count in (
-            ("u8", "B", 16), ("f64", "d", 2), ("i32", "i", 4), ("bf16", "H", 8), ("f8e4m3", "B", 16)
+            ("u8", "B", 16),
+            ("f64", "d", 2),
+            ("i32", "i", 4),
+            ("bf16", "H", 8),
+            ("f8e4m3", "B", 16),
         ):
             view = buffer.view(name)
             self.assertEqual((view.format, len(view)), (letter, count))

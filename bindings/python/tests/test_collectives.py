@@ -223,7 +223,9 @@ class BufferKindTest(TestCase):
         return record["dtype"], record["count"]
 
     def test_array_array(self):
-        for code, name in zip("bBhHiIlLqQfd", "i8 u8 i16 u16 i32 u32 i64 u64 i64 u64 f32 f64".split()):
+        for code, name in zip(
+            "bBhHiIlLqQfd", "i8 u8 i16 u16 i32 u32 i64 u64 i64 u64 f32 f64".split()
+        ):
             self.assertEqual(self.dtype_seen(array.array(code, [1, 2, 3])), (name, 3), code)
 
     def test_bytes_like_memory(self):
@@ -250,9 +252,7 @@ class BufferKindTest(TestCase):
         for name in "i8 u8 i16 u16 i32 u32 i64 u64 f16 f32 f64".split():
             kind = {"i": "int", "u": "uint", "f": "float"}[name[0]] + name[1:]
             self.assertEqual(self.dtype_seen(numpy.ones((2, 3), kind)), (name, 6))
-        self.assertEqual(
-            self.dtype_seen(numpy.ones(4, bool), reduction="max"), ("bool", 4)
-        )
+        self.assertEqual(self.dtype_seen(numpy.ones(4, bool), reduction="max"), ("bool", 4))
         self.assertEqual(self.dtype_seen(numpy.ones((), "float32")), ("f32", 1))
         self.assertEqual(self.dtype_seen(numpy.ones((0, 3), "float32")), ("f32", 0))
 

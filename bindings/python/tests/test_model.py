@@ -8,7 +8,12 @@ import unittest
 from support import WORLD_SIZES, TestCase, needs_numpy, numpy, run_ranks, trireme
 
 STRATEGIES = ("data_parallel", "zero1", "zero2", "zero3")
-SHAPES = {"layer1.weight": (3, 5), "layer1.bias": (5,), "layer2.weight": (5, 2), "layer2.bias": (2,)}
+SHAPES = {
+    "layer1.weight": (3, 5),
+    "layer1.bias": (5,),
+    "layer2.weight": (5, 2),
+    "layer2.bias": (2,),
+}
 ELEMENTS = sum(math.prod(shape) for shape in SHAPES.values())
 
 
@@ -56,8 +61,7 @@ class ModelTest(TestCase):
                     return model.get_parameters().tolist()
 
                 sums = [
-                    sum(gradient_of(rank, i) for rank in range(world_size))
-                    for i in range(ELEMENTS)
+                    sum(gradient_of(rank, i) for rank in range(world_size)) for i in range(ELEMENTS)
                 ]
                 for result in self.ranks(world_size, body):
                     for have, start, total in zip(result, start_values(), sums):
@@ -182,9 +186,7 @@ class ModelTest(TestCase):
             for memory, after in self.ranks(2, body):
                 part = 4 * ELEMENTS // 2
                 whole = 4 * ELEMENTS
-                self.assertEqual(
-                    memory.planned_parameters, part if strategy == "zero3" else whole
-                )
+                self.assertEqual(memory.planned_parameters, part if strategy == "zero3" else whole)
                 self.assertEqual(
                     memory.planned_optimizer_state,
                     2 * (whole if strategy == "data_parallel" else part),
@@ -317,10 +319,14 @@ class ModelTest(TestCase):
     def test_wrong_calls_are_refused(self):
         group = self.alone()
         invalid, state = trireme.InvalidArgumentError, trireme.InvalidStateError
-        for options in ({"strategy": 9}, {"strategy": "zero9"}, {"strategy": "zero3", "leaves": -1},
-                        {"strategy": "zero3", "gradients": "median"},
-                        {"strategy": "zero3", "gradients": 7},
-                        {"strategy": "zero3", "leaves": 65537}):
+        for options in (
+            {"strategy": 9},
+            {"strategy": "zero9"},
+            {"strategy": "zero3", "leaves": -1},
+            {"strategy": "zero3", "gradients": "median"},
+            {"strategy": "zero3", "gradients": 7},
+            {"strategy": "zero3", "leaves": 65537},
+        ):
             with self.assertRaises(invalid):
                 trireme.Model(group, **options)
         model = trireme.Model(group, "zero3")
@@ -548,7 +554,8 @@ class UserRuleTest(TestCase):
                     total = sum(gradient_of(rank, i) for rank in range(3))
                     self.assertEqual(have, start - 0.5 * total - 0.5 * (2 * total) * 2)
             wanted = {
-                (number, i) for number, shape in enumerate(SHAPES.values())
+                (number, i)
+                for number, shape in enumerate(SHAPES.values())
                 for i in range(math.prod(shape))
             }
             owners = {

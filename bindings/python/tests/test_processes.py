@@ -25,7 +25,15 @@ def run(*arguments, **options):
 
 def launch(ranks, text, *arguments):
     return run(
-        command(), "run", "--no-prefix", "--nproc-per-node", ranks, "--", sys.executable, "-c", text,
+        command(),
+        "run",
+        "--no-prefix",
+        "--nproc-per-node",
+        ranks,
+        "--",
+        sys.executable,
+        "-c",
+        text,
         *arguments,
     )
 
@@ -88,8 +96,14 @@ class DigitsTest(TestCase):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder, "out")
             done = run(
-                *launcher, sys.executable, REPOSITORY / "examples/digits/digits.py",
-                "--data", REPOSITORY / "examples/data/digits.csv.gz", "--out", out, *arguments,
+                *launcher,
+                sys.executable,
+                REPOSITORY / "examples/digits/digits.py",
+                "--data",
+                REPOSITORY / "examples/data/digits.csv.gz",
+                "--out",
+                out,
+                *arguments,
             )
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             (line,) = done.stdout.splitlines()
@@ -113,8 +127,12 @@ class DigitsTest(TestCase):
 
     def test_a_wrong_option_is_one_line_and_an_exit_code(self):
         done = run(
-            sys.executable, REPOSITORY / "examples/digits/digits.py", "--strategy", "zero9",
-            "--data", REPOSITORY / "examples/data/digits.csv.gz",
+            sys.executable,
+            REPOSITORY / "examples/digits/digits.py",
+            "--strategy",
+            "zero9",
+            "--data",
+            REPOSITORY / "examples/data/digits.csv.gz",
         )
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         (line,) = done.stderr.splitlines()
@@ -163,7 +181,9 @@ class DocumentationTest(TestCase):
             self.assertTrue(thing.__doc__, name)
             if isinstance(thing, type):
                 for attribute, value in vars(thing).items():
-                    if not attribute.startswith("_") and (callable(value) or isinstance(value, property)):
+                    if not attribute.startswith("_") and (
+                        callable(value) or isinstance(value, property)
+                    ):
                         self.assertTrue(value.__doc__, f"{name}.{attribute}")
 
 

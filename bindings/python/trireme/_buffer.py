@@ -80,13 +80,11 @@ class Buffer:
     def memory(self) -> memoryview:
         """Its bytes, writable."""
         if self._memory is None:
-            raise InvalidHandleError(
-                "the buffer is closed", _native.TRIREME_ERROR_INVALID_HANDLE
-            )
+            raise InvalidHandleError("the buffer is closed", _native.TRIREME_ERROR_INVALID_HANDLE)
         return self._memory[:]
 
     def view(self, dtype: Name = "u8") -> memoryview[Any]:
-        """Its elements. f16 and bf16 show as 16-bit integers, f8 as bytes: Python has no such type."""
+        """Its elements. f16 and bf16 show as 16-bit integers, f8 as bytes."""
         letter = LETTERS.get(number_of(dtype, DTYPES, "dtype"))
         if letter is None:
             raise TypeError(f"{dtype!r} is no dtype")

@@ -130,13 +130,13 @@ class Communicator:
         name: str | None = None,
         timeout: float | None = None,
     ) -> Communicator:
-        """Joins the group that `trireme run` has named in the environment (RANK, WORLD_SIZE, ...)."""
+        """Joins the group that `trireme run` has named in the environment."""
         return cls(0, 0, "env://", backend=backend, name=name, timeout=timeout)
 
     # ---- the group -------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Leaves the group. Never waits for a peer; operations that still run fail on every rank."""
+        """Leaves the group, without waiting. Operations that still run fail on every rank."""
         self._close()
 
     @property
@@ -310,7 +310,7 @@ class Communicator:
         return Request(self, library.trireme_reduce_scatter_start, arguments, keep)
 
     def _counts(self, counts: Sequence[int], whole: int, mine: int) -> Any:
-        """The caller's counts, checked against its buffers: the library cannot see their lengths."""
+        """The counts, checked against the buffers: the library cannot see their lengths."""
         if len(counts) != self._world_size:
             raise ValueError(f"{len(counts)} counts for world size {self._world_size}")
         for count in counts:
@@ -329,7 +329,14 @@ class Communicator:
         return (c_uint64 * len(counts))(*counts)
 
     def _reduce_scatter_v(
-        self, data: Any, out: Any, counts: Any, reduction: Name, dtype: Any, scale: Any, timeout: Any
+        self,
+        data: Any,
+        out: Any,
+        counts: Any,
+        reduction: Name,
+        dtype: Any,
+        scale: Any,
+        timeout: Any,
     ) -> tuple[tuple[Any, ...], Any]:
         view, address, count, code = readable(data, dtype, "the send buffer")
         out_view, target, out_count, out_code = writable(out, dtype, "the receive buffer")

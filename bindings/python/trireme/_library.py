@@ -103,9 +103,7 @@ def supports(
 ) -> bool:
     """Whether a combination works; what is left out stands for "any"."""
     try:
-        check_support(
-            operation, dtype=dtype, reduction=reduction, device=device, backend=backend
-        )
+        check_support(operation, dtype=dtype, reduction=reduction, device=device, backend=backend)
     except UnsupportedError:
         return False
     return True

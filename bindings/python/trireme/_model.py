@@ -242,7 +242,7 @@ class Model:
         return ModelMemory(*(getattr(found, field) for field in ModelMemory._fields))
 
     def leaf(self, micro_batch: int) -> int | None:
-        """The leaf of the global batch that this rank computes as its micro-batch; None if it has none."""
+        """The leaf that this rank computes as its micro-batch; None if it has none there."""
         number = c_uint32()
         check(
             library.trireme_model_leaf(
@@ -258,7 +258,7 @@ class Model:
         return self.info().elements, DTYPES[self.unit_info(0).dtype]
 
     def set_parameters(self, values: Any = None, root: int = 0) -> None:
-        """Gives every rank the parameters of the rank `root`; the others may pass None. Collective."""
+        """Gives every rank the parameters of rank `root`; others may pass None. Collective."""
         if values is None:
             address = None
             count, code = self._flat()
@@ -305,14 +305,10 @@ class Model:
         address = c_void_p()
         count = c_uint64()
         check(
-            library.trireme_model_parameter_data(
-                self._handle, number, byref(address), byref(count)
-            )
+            library.trireme_model_parameter_data(self._handle, number, byref(address), byref(count))
         )
         code, shape = self._described[number]
-        return view_of(
-            address.value, count.value, size_of(code), LETTERS[code], self._owner, shape
-        )
+        return view_of(address.value, count.value, size_of(code), LETTERS[code], self._owner, shape)
 
     # ---- gradients -------------------------------------------------------------------------
 
@@ -327,9 +323,7 @@ class Model:
     def gradient_ready(self, which: Which, gradient: Any) -> None:
         """Hands in the gradient of one parameter; it is copied."""
         _view, address, count, code = readable(gradient, None, "the gradient")
-        check(
-            _gradient_ready(self._handle, self._parameter(which), address, count, code)
-        )
+        check(_gradient_ready(self._handle, self._parameter(which), address, count, code))
 
     def end_backward(self) -> None:
         """Ends the backward pass of one micro-batch; reductions that were started go on."""
@@ -349,9 +343,7 @@ class Model:
         """Hands in the gradients of all parameters as one vector: a whole backward pass."""
         _view, address, count, code = readable(gradients, None, "gradients")
         flags = _native.TRIREME_BACKWARD_NO_SYNC if no_sync else 0
-        check(
-            library.trireme_model_accumulate_flat(self._handle, address, count, code, flags)
-        )
+        check(library.trireme_model_accumulate_flat(self._handle, address, count, code, flags))
 
     def discard_gradients(self) -> None:
         """Forgets the gradients of this step, so that it begins anew. Collective."""

@@ -376,12 +376,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         "trireme_reduce_scatter_v",
         [_handle, _memory, _memory, _counts, c_int32, c_int32, _options],
     ),
-    **_with_start(
-        "trireme_all_gather", [_handle, _memory, _memory, c_uint64, c_int32, _options]
-    ),
-    **_with_start(
-        "trireme_all_gather_v", [_handle, _memory, _memory, _counts, c_int32, _options]
-    ),
+    **_with_start("trireme_all_gather", [_handle, _memory, _memory, c_uint64, c_int32, _options]),
+    **_with_start("trireme_all_gather_v", [_handle, _memory, _memory, _counts, c_int32, _options]),
     **_with_start("trireme_broadcast", [_handle, _memory, c_uint64, c_int32, c_int32, _options]),
     **_with_start("trireme_barrier", [_handle, _options]),
     **_with_start(
@@ -474,7 +470,7 @@ _release_buffer.argtypes = [POINTER(Py_buffer)]
 
 
 def address_of(view: memoryview) -> int | None:
-    """Address of a contiguous view's memory, good as long as the view lives; None if it is empty."""
+    """Address of a contiguous view's memory, good while the view lives; None if it is empty."""
     if not view.nbytes:
         return None
     if not view.readonly:

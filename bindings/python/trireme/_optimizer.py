@@ -167,7 +167,7 @@ class Optimizer:
             self.learning_rate = 0.0
 
     def close(self) -> None:
-        """Gives the state back. The model may then get another optimizer. Never waits for a peer."""
+        """Gives the state back. The model may then get another optimizer."""
         self._owner = None
 
     @property

@@ -72,13 +72,15 @@ LOG_LEVELS = {
     "debug": _native.TRIREME_LOG_DEBUG,
 }
 
-_SIZES = {
-    code: int(_native.library.trireme_dtype_size(code)) for code in DTYPES.values()
-}
+_SIZES = {code: int(_native.library.trireme_dtype_size(code)) for code in DTYPES.values()}
 _NAMES = {code: name for name, code in DTYPES.items()}
 
 # Letters of the struct module by what they hold; the size decides the rest.
-_KINDS = {**dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQN", "u"), **dict.fromkeys("efd", "f")}
+_KINDS = {
+    **dict.fromkeys("bhilqn", "i"),
+    **dict.fromkeys("BHILQN", "u"),
+    **dict.fromkeys("efd", "f"),
+}
 _NATIVE_ORDER = "@=<" if sys.byteorder == "little" else "@=>!"
 # Native letters, for the common case. array.array, numpy and bytes give these.
 _FORMATS = {
