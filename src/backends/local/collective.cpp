@@ -220,6 +220,7 @@ Run::Way Run::choose_way() const {
   std::uint64_t largest = 0;
   for (int rank = 0; rank < n_; ++rank) largest = std::max(largest, contribution(rank));
   if (largest <= kInlineBytes / size_) return Way::inline_payload;
+  if (n_ == 1) return Way::direct;  // a rank reads its own memory wherever that is
   for (const Seen& seen : slots_) {
     if (seen.send.place == Place::staged || seen.receive.place == Place::staged) return Way::staged;
   }

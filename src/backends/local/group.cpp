@@ -124,9 +124,11 @@ void Group::fail(const Status& status) noexcept {
 void Group::fail(const FailureRecord& record) noexcept {
   try {
     const Segment* shared = nullptr;
+    std::function<void()> listener;
     {
       const std::lock_guard lock(mutex_);
       if (recorded_) return;
+      listener = listener_;
       own_record_ = record;
       recorded_ = true;
       shared = segment();
@@ -139,7 +141,7 @@ void Group::fail(const FailureRecord& record) noexcept {
     }
     failed_here_.store(true, std::memory_order_seq_cst);
     wake_everybody();
-    if (listener_) listener_();
+    if (listener) listener();
   } catch (...) {  // a mutex or memory: the flag alone still ends every wait of this rank
     failed_here_.store(true, std::memory_order_seq_cst);
     wake_everybody();
@@ -188,6 +190,11 @@ Status Group::failure(const char* operation, std::uint64_t sequence) const {
   const bool known = record.code < 0 && record.code >= TRIREME_ERROR_INTERNAL;
   return Status::failure(known ? record.code : TRIREME_ERROR_CORRUPT, std::move(text))
       .with_details(std::move(details));
+}
+
+void Group::on_failure(std::function<void()> listener) {
+  const std::lock_guard lock(mutex_);
+  listener_ = std::move(listener);
 }
 
 FailureRecord Group::own_record() const {

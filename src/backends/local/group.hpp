@@ -54,8 +54,8 @@ class Group {
   // The failure, with its details, or success. The first operation that meets a failure of no operation (a lost peer) gives it
   // its name; without arguments nothing is added.
   Status failure(const char* operation = nullptr, std::uint64_t sequence = 0) const;
-  // Called once, after a failure of this rank was recorded: takes the news to peers that share no segment yet.
-  void on_failure(std::function<void()> listener) { listener_ = std::move(listener); }
+  // Called once, after the failure was recorded here: takes the news to peers that share no segment yet.
+  void on_failure(std::function<void()> listener);
   FailureRecord own_record() const;  // valid in the listener and after it
   void fail(const FailureRecord& record) noexcept;  // as a peer told it
 
@@ -99,15 +99,15 @@ class Group {
   std::unique_ptr<Segment> attached_;
   std::shared_ptr<void> owner_;
 
-  mutable std::mutex mutex_;  // guards the four below; never held across a wait
+  mutable std::mutex mutex_;  // guards the five below; never held across a wait
   bool recorded_ = false;     // own_record_ is written
   FailureRecord own_record_{};
   mutable std::string met_by_;  // first operation that met the failure
   mutable std::uint64_t met_at_ = 0;
+  std::function<void()> listener_;
 
   std::atomic<bool> failed_here_{false};
   std::array<std::atomic<bool>, kMaxRanks> left_here_{};
-  std::function<void()> listener_;
 
   mutable Bell private_bell_{};
   std::atomic<std::uint64_t> bytes_sent_{0};

@@ -1,10 +1,46 @@
+// Groups of processes: membership by liaison.
+#include "backends/local/liaison.hpp"
 #include "backends/local/membership.hpp"
+#include "platform/failpoint.hpp"
 
 namespace trireme::local {
+namespace {
 
-Status join_processes(const std::string&, Group&, const std::shared_ptr<Buffers>&,
-                      std::unique_ptr<Membership>*) {
-  return unsupported("host:// is not in this build");
+class ProcessMembership final : public Membership {
+ public:
+  ProcessMembership(const std::string& group_name, Group& group, std::shared_ptr<Buffers> buffers)
+      : group_(group), liaison_(group_name, group, std::move(buffers)) {}
+
+  ~ProcessMembership() override {
+    // Nobody is there to hear of a failure to leave; kill, stop and sleep are what these points are for.
+    static_cast<void>(failpoint("leave", "before_mark").ok());
+    group_.mark_left(group_.rank());
+    static_cast<void>(failpoint("leave", "after_mark").ok());
+  }
+
+  Status join() {
+    TRIREME_RETURN_IF_ERROR(failpoint("join", "before_claim"));
+    TRIREME_RETURN_IF_ERROR(liaison_.claim());
+    TRIREME_RETURN_IF_ERROR(failpoint("join", "after_claim"));
+    return liaison_.start();
+  }
+
+  bool joined(int rank) const override { return liaison_.joined(rank); }
+  Bell& bell() override { return group_.private_bell(); }
+
+ private:
+  Group& group_;
+  Liaison liaison_;  // its end tells the peers what the mark says
+};
+
+}  // namespace
+
+Status join_processes(const std::string& group_name, Group& group,
+                      const std::shared_ptr<Buffers>& buffers, std::unique_ptr<Membership>* out) {
+  auto membership = std::make_unique<ProcessMembership>(group_name, group, buffers);
+  TRIREME_RETURN_IF_ERROR(membership->join());
+  *out = std::move(membership);
+  return Status::success();
 }
 
 }  // namespace trireme::local
