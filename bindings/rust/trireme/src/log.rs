@@ -93,3 +93,85 @@ unsafe extern "C" fn hear(
         panic_text(payload);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::sync::{Arc, MutexGuard};
+
+    /// The log is one for the process, so tests take turns.
+    fn turn() -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says a line as the library would, from a thread of its own.
+    fn say(level: LogLevel, text: &str) {
+        let current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+        let listener = std::ptr::from_ref(current.as_deref().expect("a listener is set"));
+        let (address, line) = (listener.expose_provenance(), CString::new(text).unwrap());
+        drop(current);
+        let library = std::thread::spawn(move || {
+            let user_data = std::ptr::with_exposed_provenance_mut(address);
+            // SAFETY: the listener stays set, for the caller has the turn.
+            unsafe { hear(level as i32, line.as_ptr(), user_data) }
+        });
+        library.join().expect("nothing may unwind into the library");
+    }
+
+    #[test]
+    fn a_listener_hears_lines_and_is_freed_when_it_is_cleared() {
+        let _turn = turn();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let lines = heard.clone();
+        set_log(LogLevel::Debug, move |level, text| {
+            lines.lock().unwrap().push((level, text.to_owned()));
+        })
+        .unwrap();
+        say(LogLevel::Warning, "rank 1 is slow");
+        say(LogLevel::Debug, "é");
+        clear_log().unwrap();
+        assert_eq!(Arc::strong_count(&heard), 1);
+        let wanted =
+            [(LogLevel::Warning, "rank 1 is slow".into()), (LogLevel::Debug, "é".to_owned())];
+        assert_eq!(*heard.lock().unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_listener_that_panics_harms_nobody() {
+        let _turn = turn();
+        set_log(LogLevel::Info, |_, _| panic!("in a log listener")).unwrap();
+        say(LogLevel::Error, "one");
+        say(LogLevel::Error, "two");
+        clear_log().unwrap();
+    }
+
+    #[test]
+    fn a_listener_must_not_change_the_listener() {
+        let _turn = turn();
+        let answers = Arc::new(Mutex::new(Vec::new()));
+        let told = answers.clone();
+        set_log(LogLevel::Error, move |_, _| {
+            told.lock().unwrap().push(clear_log().map_err(|error| error.status()));
+        })
+        .unwrap();
+        say(LogLevel::Error, "one");
+        say(LogLevel::Error, "two");
+        clear_log().unwrap();
+        assert_eq!(*answers.lock().unwrap(), [Err(Status::InvalidState); 2]);
+    }
+
+    #[test]
+    fn replacing_a_listener_frees_the_one_before() {
+        let _turn = turn();
+        let first = Arc::new(());
+        let kept = first.clone();
+        set_log(LogLevel::Error, move |_, _| drop(kept.clone())).unwrap();
+        assert_eq!(Arc::strong_count(&first), 2);
+        set_log(LogLevel::Warning, |_, _| {}).unwrap();
+        assert_eq!(Arc::strong_count(&first), 1);
+        clear_log().unwrap();
+        clear_log().unwrap();
+    }
+}

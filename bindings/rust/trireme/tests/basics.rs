@@ -87,7 +87,7 @@ fn options_that_break_a_rule_are_refused() {
     refused(&CommunicatorOptions::new(rendezvous(), 2, 2), Status::InvalidArgument);
     refused(&CommunicatorOptions::new(rendezvous(), -1, 2), Status::InvalidArgument);
     refused(&CommunicatorOptions::new(rendezvous(), 0, 0), Status::InvalidArgument);
-    refused(&CommunicatorOptions::new("", 0, 1), Status::InvalidArgument);
+    refused(&CommunicatorOptions::new("pigeon://home", 0, 1), Status::Unsupported);
     let error = refused(&CommunicatorOptions::new("local://a\0b", 0, 1), Status::InvalidArgument);
     assert!(error.message().contains("NUL"));
     let nameless = CommunicatorOptions { name: Some("a\0".into()), ..good.clone() };

@@ -242,7 +242,7 @@ fn a_dropped_request_runs_to_its_end_on_its_own_memory() {
             hear.recv_timeout(LONG).unwrap().unwrap();
         } else {
             dropped.wait(); // nothing can be done before the requests are gone
-            for (mine, length, wanted) in [(1, 100_000, 6), (1, 100_000, 8), (1, 10, 10)] {
+            for (mine, length, wanted) in [(1_u32, 100_000, 6), (1, 100_000, 8), (1, 10, 10)] {
                 let mut values = vec![mine; length];
                 communicator.all_reduce(&mut values, Reduction::Sum).unwrap();
                 assert_eq!(values, vec![wanted; length]);
