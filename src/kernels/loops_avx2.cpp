@@ -3,9 +3,9 @@
 
 #if defined(__x86_64__)
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else
-#pragma GCC target("avx2")
+#pragma GCC target("avx2,f16c")
 #endif
 #define TRIREME_LEVEL avx2
 #define TRIREME_LEVEL_BYTES 32

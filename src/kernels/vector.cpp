@@ -1,5 +1,9 @@
 #include "kernels/vector.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -8,15 +12,25 @@ namespace trireme::kernels {
 
 namespace {
 
+#if defined(__x86_64__)
+// Not every compiler's __builtin_cpu_supports() knows it.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 VectorLevel machine_level() {
 #if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx2") || !has_f16c()) return VectorLevel::scalar;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     return VectorLevel::avx512;
   }
-  if (__builtin_cpu_supports("avx2")) return VectorLevel::avx2;
-#endif
+  return VectorLevel::avx2;
+#else
   return VectorLevel::scalar;
+#endif
 }
 
 VectorLevel find_level() {
