@@ -85,6 +85,7 @@ struct Message {
   trireme_dtype dtype = TRIREME_DTYPE_BYTES;
   std::int32_t peer = 0;
   std::uint64_t tag = 0;
+  std::uint64_t sequence = 0;  // for messages of failures
   Deadline deadline = Deadline::at(0);
   // Set by the backend inside progress(), withdraw() or post().
   Status status = Status::success();
@@ -116,7 +117,8 @@ class Backend {
 
   // Messages: post() registers one (and may finish it), progress() moves what can be moved now. One thread at a time is
   // inside post, progress and withdraw; the caller locks. activity() changes whenever a peer has done something that progress()
-  // may see; wait_activity() sleeps until it is not `seen` any more, the group has failed, or the deadline passes.
+  // may see; wait_activity() sleeps until it is not `seen` any more, the group has failed, or the deadline passes. Once the
+  // group has failed, progress() ends all messages and does not throw.
   virtual void post(Message& message) = 0;
   virtual void progress() = 0;
   virtual bool withdraw(Message& message) = 0;  // false: it is matched or done

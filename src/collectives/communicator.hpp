@@ -16,11 +16,12 @@ class Request {
  public:
   virtual ~Request() = default;
   virtual bool done() const = 0;
-  virtual Status result() const = 0;             // success while it is not done
+  virtual Status result() const = 0;                 // success while it is not done
   virtual Status wait(Deadline deadline) const = 0;  // its result, or TIMEOUT while it is not done
   virtual Status cancel() = 0;                       // INVALID_STATE once it has begun
   virtual Status on_complete(void (*callback)(std::int32_t, void*), void* user_data) = 0;
   virtual Status descriptor(int* out) = 0;
+  virtual const void* owner() const = 0;  // its communicator, by address only
 };
 
 // Waits until one of the requests is done; *out_index is the lowest one. TIMEOUT if none is.
@@ -58,8 +59,9 @@ class Communicator {
 
   virtual Status wait_ready(Deadline deadline) const = 0;
 
-  // Collectives of a channel run in the order of these calls, across both forms; run() executes on the calling thread
-  // when the channel's queue is empty, start() on the channel's progress thread, which the first start() makes.
+  // Collectives of a channel run in the order of these calls, across both forms; run() executes on
+  // the calling thread when the channel's queue is empty, start() on the channel's progress thread,
+  // which the first start() makes.
   virtual Status run(Operation operation, Deadline deadline) = 0;
   virtual Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) = 0;
 
@@ -67,12 +69,14 @@ class Communicator {
   virtual Status start_message(const MessageArguments& message, Deadline deadline,
                                std::shared_ptr<Request>* out) = 0;
 
-  // The first of two channels for a new model. Every rank asks in the same order, so all get the same ones.
+  // The first of two channels for a new model. Every rank asks in the same order, so all get the
+  // same ones.
   virtual std::uint32_t take_channels() = 0;
 
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
   virtual void abort(const std::string& reason) noexcept = 0;
-  // Leaves now, also while children keep the object alive: running operations fail, later ones answer INVALID_STATE.
+  // Leaves now, also while children keep the object alive: running operations fail, later ones
+  // answer INVALID_STATE.
   virtual void leave() noexcept = 0;
 
   virtual CommunicatorStatistics statistics() const = 0;

@@ -1,10 +1,14 @@
 #include "ranks.h"
 
 #include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 struct thread {
     pthread_t handle;
@@ -68,4 +72,29 @@ void run_ranks(int world_size, rank_function *function, void *context) {
     struct group group = {.world_size = world_size, .function = function, .context = context};
     unique_rendezvous(group.rendezvous, sizeof group.rendezvous);
     run_threads(world_size, rank_main, &group);
+}
+
+int expect_failed(struct verdict *verdict, const char *file, int line, const char *condition) {
+    if (verdict->text[0] == 0) {
+        snprintf(verdict->text, sizeof verdict->text, "%s:%d: not so: %s (last error: %s)", file, line,
+                 condition, trireme_last_error());
+    }
+    return 0;
+}
+
+int expect_status(struct verdict *verdict, const char *file, int line, const char *call,
+                  trireme_status expected, trireme_status status) {
+    if (status == expected) return 1;
+    if (verdict->text[0] == 0) {
+        snprintf(verdict->text, sizeof verdict->text, "%s:%d: %s is %s, not %s (last error: %s)",
+                 file, line, call, trireme_status_name(status), trireme_status_name(expected),
+                 trireme_last_error());
+    }
+    return 0;
+}
+
+void assert_verdicts(const struct verdict *verdicts, int count) {
+    for (int i = 0; i < count; ++i) {
+        if (verdicts[i].text[0] != 0) fail_msg("rank %d: %s", i, verdicts[i].text);
+    }
 }

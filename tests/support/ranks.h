@@ -29,4 +29,25 @@ void unique_rendezvous(char *text, size_t capacity);
 /* Joins one rank; ends the program if that fails. The default deadline is LONG_NS. */
 trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous);
 
+/*
+ * What one rank found wrong first; "" if nothing. Rank threads fill it with EXPECT(), the main thread
+ * asserts that it is empty.
+ */
+struct verdict {
+    char text[600];
+};
+
+#define EXPECT(verdict, condition) \
+    ((condition) ? 1 : expect_failed((verdict), __FILE__, __LINE__, #condition))
+#define EXPECT_STATUS(verdict, status, call) \
+    expect_status((verdict), __FILE__, __LINE__, #call, (status), (call))
+
+/* Both answer whether the expectation was met. */
+int expect_failed(struct verdict *verdict, const char *file, int line, const char *condition);
+int expect_status(struct verdict *verdict, const char *file, int line, const char *call,
+                  trireme_status expected, trireme_status status);
+
+/* Ends the program's current test if a verdict is not empty; on the main thread only. */
+void assert_verdicts(const struct verdict *verdicts, int count);
+
 #endif

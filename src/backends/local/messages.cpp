@@ -1,17 +1,428 @@
 #include "backends/local/messages.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <list>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "platform/failpoint.hpp"
+#include "platform/names.hpp"
+
 namespace trireme::local {
+namespace {
 
-struct Messages::State {};
+// Positions only grow; each side keeps its own and tells it here. What the other side tells is
+// checked before use.
+struct Ring {
+  alignas(kLine) std::atomic<std::uint64_t> written;
+  alignas(kLine) std::atomic<std::uint64_t> read;
+  alignas(kLine) std::byte data[1];  // and the rest of the ring
+};
+constexpr std::uint64_t kRingHead = 2 * kLine;
+static_assert(offsetof(Ring, data) == kRingHead);
 
-Messages::Messages(Group&) {}
+struct WireHeader {
+  std::uint64_t tag;
+  std::uint64_t count;
+  std::int32_t dtype;
+  std::uint32_t check;  // kCheck: a stream that is out of step is not read as a message
+};
+constexpr std::uint32_t kCheck = 0x74726d73;
+
+void copy_in(std::byte* ring, std::uint64_t capacity, std::uint64_t position, const void* from,
+             std::uint64_t bytes) {
+  const std::uint64_t at = position % capacity;
+  const std::uint64_t first = std::min(bytes, capacity - at);
+  std::memcpy(ring + at, from, first);
+  std::memcpy(ring, static_cast<const std::byte*>(from) + first, bytes - first);
+}
+
+void copy_out(void* to, const std::byte* ring, std::uint64_t capacity, std::uint64_t position,
+              std::uint64_t bytes) {
+  const std::uint64_t at = position % capacity;
+  const std::uint64_t first = std::min(bytes, capacity - at);
+  std::memcpy(to, ring + at, first);
+  std::memcpy(static_cast<std::byte*>(to) + first, ring, bytes - first);
+}
+
+std::string elements(std::uint64_t count, trireme_dtype dtype) {
+  return std::to_string(count) + " " + dtype_name(dtype);
+}
+
+// A message that came before anybody asked for it.
+struct SetAside {
+  WireHeader header;
+  std::uint64_t bytes = 0;
+  std::unique_ptr<std::byte[]> data;
+  bool whole = false;
+  Message* wanted = nullptr;  // the receive it will go to once it is whole
+};
+
+// What this rank has to do with one other.
+struct Peer {
+  std::list<Message*> sends;     // in order; the first one may be in the ring in part
+  std::list<Message*> receives;  // in order, matched or not
+  std::uint64_t written = 0;     // of the ring to the peer
+  std::uint64_t read = 0;        // of the ring from the peer
+  // The message that is coming in, if `incoming`.
+  bool incoming = false;
+  WireHeader header{};
+  std::uint64_t bytes = 0;
+  std::uint64_t got = 0;
+  std::byte* target = nullptr;
+  Message* receive = nullptr;  // or, if null, the last one of `aside`
+  std::list<SetAside> aside;
+  std::uint64_t aside_bytes = 0;
+};
+
+}  // namespace
+
+struct Messages::State {
+  explicit State(Group& group_in)
+      : group(group_in), peers(static_cast<std::size_t>(group_in.world_size())) {}
+
+  Peer& peer(std::int32_t rank) { return peers[static_cast<std::size_t>(rank)]; }
+  Ring& ring(int from, int to) const {
+    return *reinterpret_cast<Ring*>(group.segment()->ring(from, to));
+  }
+  std::uint64_t capacity() const { return group.segment()->layout().ring_bytes - kRingHead; }
+
+  void fail(const Message& message, trireme_status code, std::string text,
+            std::vector<std::int32_t> blamed);
+  void end_all() noexcept;
+  bool fits(const Message& receive, const WireHeader& header, int from);
+  void end(std::list<Message*>* all, Message* message);
+  Status push(int to);
+  Status push_piece(int to, Message& message, bool* moved);
+  Status pull(int from);
+  Status begin_incoming(int from, bool* begun);
+  Status end_incoming(int from);
+  Status give(Peer& from, std::list<SetAside>::iterator aside);
+  Status match_aside(int from);
+  void match_self();
+  Status step(int rank);
+
+  Group& group;
+  std::vector<Peer> peers;
+};
+
+Messages::Messages(Group& group) : state_(std::make_unique<State>(group)) {}
 Messages::~Messages() = default;
 
-void Messages::post(Message& message) {
-  message.status = unsupported("messages are not in this build");
-  message.done.store(true, std::memory_order_release);
+// --- ends ------------------------------------------------------------------------------------
+
+void Messages::State::fail(const Message& message, trireme_status code, std::string text,
+                           std::vector<std::int32_t> blamed) {
+  FailureDetails details;
+  details.operation = operation_name(message.kind);
+  details.sequence = message.sequence;
+  details.communicator = group.name();
+  std::sort(blamed.begin(), blamed.end());
+  blamed.erase(std::unique(blamed.begin(), blamed.end()), blamed.end());
+  details.blamed = std::move(blamed);
+  group.fail(Status::failure(code, std::move(text)).with_details(std::move(details)));
 }
-void Messages::progress() {}
-bool Messages::withdraw(Message&) { return false; }
+
+// The group has failed: so has every message. Must not throw, or their owners would free what is
+// still listed here.
+void Messages::State::end_all() noexcept {
+  for (Peer& peer : peers) {
+    for (std::list<Message*>* const all : {&peer.sends, &peer.receives}) {
+      while (!all->empty()) {
+        Message& message = *all->front();
+        try {
+          message.status = group.failure(operation_name(message.kind), message.sequence);
+        } catch (...) {
+          message.status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
+        }
+        all->pop_front();
+        message.done.store(true, std::memory_order_release);
+      }
+    }
+    peer.incoming = false;
+    peer.aside.clear();
+    peer.aside_bytes = 0;
+  }
+}
+
+// Whoever hears `done` may free the message, so it is let go of first.
+void Messages::State::end(std::list<Message*>* all, Message* message) {
+  all->remove(message);
+  message->done.store(true, std::memory_order_release);
+}
+
+bool Messages::State::fits(const Message& receive, const WireHeader& header, int from) {
+  if (receive.count == header.count && receive.dtype == header.dtype) return true;
+  fail(receive, TRIREME_ERROR_MISMATCH,
+       "rank " + std::to_string(from) + " sent " + elements(header.count, header.dtype) +
+           " with tag " + std::to_string(header.tag) + ", but rank " +
+           std::to_string(group.rank()) + " asked for " + elements(receive.count, receive.dtype),
+       {from, group.rank()});
+  return false;
+}
+
+// --- sending ---------------------------------------------------------------------------------
+
+Status Messages::State::push(int to) {
+  Peer& peer = this->peer(to);
+  while (!peer.sends.empty()) {
+    Message& message = *peer.sends.front();
+    bool moved = false;
+    TRIREME_RETURN_IF_ERROR(push_piece(to, message, &moved));
+    if (moved) group.ring_member(to);
+    const std::uint64_t bytes = message.count * dtype_size(message.dtype);
+    if (message.matched && message.moved_bytes == bytes) {
+      TRIREME_RETURN_IF_ERROR(failpoint("send", "before_done"));
+      end(&peer.sends, &message);
+      continue;
+    }
+    if (!moved) break;
+  }
+  return Status::success();
+}
+
+// Puts the next part of a message into the ring: its header first, then as much as there is room
+// for.
+Status Messages::State::push_piece(int to, Message& message, bool* moved) {
+  Peer& peer = this->peer(to);
+  Ring& ring = this->ring(group.rank(), to);
+  const std::uint64_t used = peer.written - ring.read.load(std::memory_order_acquire);
+  if (used > capacity()) {
+    fail(message, TRIREME_ERROR_CORRUPT,
+         "rank " + std::to_string(to) + " claims to have read what was not written", {to});
+    return Status::success();
+  }
+  std::uint64_t room = capacity() - used;
+  if (!message.matched) {
+    if (room < sizeof(WireHeader)) return Status::success();
+    TRIREME_RETURN_IF_ERROR(failpoint("send", "before_first"));
+    const WireHeader header{message.tag, message.count, message.dtype, kCheck};
+    copy_in(ring.data, capacity(), peer.written, &header, sizeof header);
+    peer.written += sizeof header;
+    room -= sizeof header;
+    message.matched = true;
+    *moved = true;
+  }
+  const std::uint64_t bytes = message.count * dtype_size(message.dtype);
+  // A quarter of the ring at a time: the receiver empties one part while the next one is filled.
+  const std::uint64_t part = std::min({room, bytes - message.moved_bytes, capacity() / 4});
+  if (part > 0) {
+    TRIREME_RETURN_IF_ERROR(failpoint("send", "mid_message"));
+    copy_in(ring.data, capacity(), peer.written,
+            static_cast<const std::byte*>(message.data) + message.moved_bytes, part);
+    peer.written += part;
+    message.moved_bytes += part;
+    group.count_traffic(part, 0);
+    *moved = true;
+  }
+  ring.written.store(peer.written, std::memory_order_release);
+  return Status::success();
+}
+
+// --- receiving -------------------------------------------------------------------------------
+
+// Reads the ring only while something of that rank is asked for.
+Status Messages::State::pull(int from) {
+  Peer& peer = this->peer(from);
+  Ring& ring = this->ring(from, group.rank());
+  while (!peer.receives.empty()) {
+    if (!peer.incoming) {
+      bool begun = false;
+      TRIREME_RETURN_IF_ERROR(begin_incoming(from, &begun));
+      if (!begun) return Status::success();
+    }
+    const std::uint64_t before = ring.read.load(std::memory_order_relaxed);
+    const std::uint64_t available = ring.written.load(std::memory_order_acquire) - peer.read;
+    if (available > capacity()) {
+      fail(*peer.receives.front(), TRIREME_ERROR_CORRUPT,
+           "rank " + std::to_string(from) + " claims to have written more than the ring holds",
+           {from});
+      return Status::success();
+    }
+    const std::uint64_t part = std::min({available, peer.bytes - peer.got, capacity() / 4});
+    if (part > 0) {
+      if (peer.receive != nullptr) TRIREME_RETURN_IF_ERROR(failpoint("receive", "mid_message"));
+      copy_out(peer.target + peer.got, ring.data, capacity(), peer.read, part);
+      peer.read += part;
+      peer.got += part;
+      group.count_traffic(0, part);
+    }
+    if (peer.read != before) {  // a peer that is rung for nothing would ring back
+      ring.read.store(peer.read, std::memory_order_release);
+      group.ring_member(from);
+    }
+    if (peer.got == peer.bytes) {
+      TRIREME_RETURN_IF_ERROR(end_incoming(from));
+    } else if (part == 0) {
+      return Status::success();
+    }
+  }
+  return Status::success();
+}
+
+// Looks at the next header and finds a place for what follows it.
+Status Messages::State::begin_incoming(int from, bool* begun) {
+  Peer& peer = this->peer(from);
+  Ring& ring = this->ring(from, group.rank());
+  const std::uint64_t available = ring.written.load(std::memory_order_acquire) - peer.read;
+  if (available < sizeof(WireHeader)) return Status::success();
+  WireHeader header;
+  copy_out(&header, ring.data, capacity(), peer.read, sizeof header);
+  std::uint64_t bytes = 0;
+  if (available > capacity() || header.check != kCheck || dtype_size(header.dtype) == 0 ||
+      __builtin_mul_overflow(header.count, dtype_size(header.dtype), &bytes)) {
+    fail(*peer.receives.front(), TRIREME_ERROR_CORRUPT,
+         "rank " + std::to_string(from) + " sent something that is no message", {from});
+    return Status::success();
+  }
+  const auto receive =
+      std::find_if(peer.receives.begin(), peer.receives.end(),
+                   [&](const Message* each) { return !each->matched && each->tag == header.tag; });
+  if (receive != peer.receives.end()) {
+    if (!fits(**receive, header, from)) return Status::success();
+    TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_first"));
+    (*receive)->matched = true;
+    peer.receive = *receive;
+    peer.target = static_cast<std::byte*>((*receive)->data);
+  } else {
+    const bool waits = std::any_of(peer.receives.begin(), peer.receives.end(),
+                                   [](const Message* each) { return !each->matched; });
+    if (!waits || bytes > kSetAsideBytes || peer.aside_bytes > kSetAsideBytes - bytes) {
+      return Status::success();
+    }
+    peer.aside.emplace_back();
+    SetAside& aside = peer.aside.back();
+    aside.header = header;
+    aside.bytes = bytes;
+    aside.data.reset(new (std::nothrow) std::byte[bytes]);
+    if (aside.data == nullptr) {
+      peer.aside.pop_back();
+      return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY,
+                             "host memory has run out for a message of rank " +
+                                 std::to_string(from) + " that nobody has asked for yet");
+    }
+    peer.aside_bytes += bytes;
+    peer.receive = nullptr;
+    peer.target = aside.data.get();
+  }
+  peer.read += sizeof header;
+  peer.header = header;
+  peer.bytes = bytes;
+  peer.got = 0;
+  peer.incoming = true;
+  *begun = true;
+  return Status::success();
+}
+
+Status Messages::State::end_incoming(int from) {
+  Peer& peer = this->peer(from);
+  peer.incoming = false;
+  if (peer.receive != nullptr) {
+    TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_done"));
+    end(&peer.receives, peer.receive);
+    return Status::success();
+  }
+  const auto aside = std::prev(peer.aside.end());
+  aside->whole = true;
+  return aside->wanted == nullptr ? Status::success() : give(peer, aside);
+}
+
+// Hands a whole message that was set aside to the receive that wants it.
+Status Messages::State::give(Peer& from, std::list<SetAside>::iterator aside) {
+  TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_done"));
+  Message* const receive = aside->wanted;
+  if (aside->bytes > 0) std::memcpy(receive->data, aside->data.get(), aside->bytes);
+  from.aside_bytes -= aside->bytes;
+  from.aside.erase(aside);
+  end(&from.receives, receive);
+  return Status::success();
+}
+
+// Looks for what was asked for since among what was set aside before.
+Status Messages::State::match_aside(int from) {
+  Peer& peer = this->peer(from);
+  if (peer.aside.empty()) return Status::success();
+  for (auto next = peer.receives.begin(); next != peer.receives.end();) {
+    Message& receive = **next++;
+    if (receive.matched) continue;
+    const auto aside =
+        std::find_if(peer.aside.begin(), peer.aside.end(), [&](const SetAside& each) {
+          return each.wanted == nullptr && each.header.tag == receive.tag;
+        });
+    if (aside == peer.aside.end()) continue;
+    if (!fits(receive, aside->header, from)) return Status::success();
+    TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_first"));
+    receive.matched = true;
+    aside->wanted = &receive;
+    if (aside->whole) TRIREME_RETURN_IF_ERROR(give(peer, aside));
+  }
+  return Status::success();
+}
+
+// A message to oneself needs no ring: the memory of both sides is here.
+void Messages::State::match_self() {
+  Peer& self = peer(group.rank());
+  for (auto next = self.sends.begin(); next != self.sends.end();) {
+    Message* const send = *next++;
+    const auto found = std::find_if(self.receives.begin(), self.receives.end(),
+                                    [&](const Message* each) { return each->tag == send->tag; });
+    if (found == self.receives.end()) continue;
+    Message* const receive = *found;
+    const WireHeader header{send->tag, send->count, send->dtype, kCheck};
+    if (!fits(*receive, header, group.rank())) return;
+    const std::uint64_t bytes = send->count * dtype_size(send->dtype);
+    if (bytes > 0) std::memmove(receive->data, send->data, bytes);
+    end(&self.sends, send);
+    end(&self.receives, receive);
+    next = self.sends.begin();
+  }
+}
+
+// --- the three of Backend --------------------------------------------------------------------
+
+// Only listed here: what can throw later must not leave a message behind whose owner thinks it was
+// refused.
+void Messages::post(Message& message) {
+  Peer& peer = state_->peer(message.peer);
+  (message.kind == OperationKind::send ? peer.sends : peer.receives).push_back(&message);
+}
+
+Status Messages::State::step(int rank) {
+  // Read before the ring: what a rank sent before it left is in there.
+  const bool left = group.left(rank);
+  Peer& peer = this->peer(rank);
+  TRIREME_RETURN_IF_ERROR(match_aside(rank));
+  TRIREME_RETURN_IF_ERROR(push(rank));
+  TRIREME_RETURN_IF_ERROR(pull(rank));
+  if (!left || (peer.sends.empty() && peer.receives.empty())) return Status::success();
+  const Message& message = peer.sends.empty() ? *peer.receives.front() : *peer.sends.front();
+  fail(message, TRIREME_ERROR_PEER_LOST, "rank " + std::to_string(rank) + " has left", {rank});
+  return Status::success();
+}
+
+void Messages::progress() {
+  State& state = *state_;
+  Group& group = state.group;
+  if (!group.failed()) state.match_self();
+  for (int rank = 0; rank < group.world_size() && !group.failed(); ++rank) {
+    const Peer& peer = state.peer(rank);
+    if (rank == group.rank() || (peer.sends.empty() && peer.receives.empty())) continue;
+    if (group.segment() == nullptr) return;
+    const Status status = state.step(rank);
+    if (!status.ok()) group.fail(status);
+  }
+  if (group.failed()) state.end_all();
+}
+
+bool Messages::withdraw(Message& message) {
+  if (message.done.load(std::memory_order_acquire) || message.matched) return false;
+  Peer& peer = state_->peer(message.peer);
+  (message.kind == OperationKind::send ? peer.sends : peer.receives).remove(&message);
+  return true;
+}
 
 }  // namespace trireme::local

@@ -8,8 +8,15 @@
 namespace trireme::local {
 
 // The message half of Backend; see there. The caller locks: one thread at a time is inside.
+//
+// A ring is a stream of headers, each followed by its payload; a message that is larger than the
+// ring flows through it while both sides make progress. A message whose tag nobody asks for while
+// another of that rank is asked for is set aside in memory of the receiver, up to kSetAsideBytes
+// for each sender; beyond that the sender waits.
 class Messages {
  public:
+  static constexpr std::uint64_t kSetAsideBytes = 64u << 20;
+
   explicit Messages(Group& group);
   ~Messages();
   Messages(const Messages&) = delete;

@@ -1,0 +1,50 @@
+// buffer.h.
+#include <trireme/buffer.h>
+
+#include "api/boundary.hpp"
+#include "api/handles.hpp"
+#include "collectives/communicator.hpp"
+
+using namespace trireme;
+
+trireme_status trireme_buffer_alloc(trireme_communicator* communicator, uint64_t bytes,
+                                    trireme_buffer** out_buffer) {
+  return api::guard(__func__, [&]() -> Status {
+    std::shared_ptr<Communicator> object;
+    TRIREME_RETURN_IF_ERROR(api::find(communicator, &object));
+    TRIREME_RETURN_IF_ERROR(api::require(out_buffer, "out_buffer"));
+    std::shared_ptr<Memory> memory;
+    TRIREME_RETURN_IF_ERROR(object->allocate(bytes, &memory));
+    // What the handle holds keeps the communicator alive, too.
+    struct Held {
+      std::shared_ptr<Communicator> communicator;
+      std::shared_ptr<Memory> memory;
+    };
+    auto held = std::make_shared<Held>(Held{std::move(object), std::move(memory)});
+    Memory* const bare = held->memory.get();
+    *out_buffer = api::insert<trireme_buffer>(std::shared_ptr<Memory>(std::move(held), bare));
+    return Status::success();
+  });
+}
+
+void trireme_buffer_destroy(trireme_buffer* buffer) { api::remove(buffer); }
+
+trireme_status trireme_buffer_data(const trireme_buffer* buffer, void** out_data) {
+  return api::guard(__func__, [&]() -> Status {
+    std::shared_ptr<Memory> memory;
+    TRIREME_RETURN_IF_ERROR(api::find(buffer, &memory));
+    TRIREME_RETURN_IF_ERROR(api::require(out_data, "out_data"));
+    *out_data = memory->data();
+    return Status::success();
+  });
+}
+
+trireme_status trireme_buffer_size(const trireme_buffer* buffer, uint64_t* out_bytes) {
+  return api::guard(__func__, [&]() -> Status {
+    std::shared_ptr<Memory> memory;
+    TRIREME_RETURN_IF_ERROR(api::find(buffer, &memory));
+    TRIREME_RETURN_IF_ERROR(api::require(out_bytes, "out_bytes"));
+    *out_bytes = memory->bytes();
+    return Status::success();
+  });
+}

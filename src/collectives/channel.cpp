@@ -1,0 +1,286 @@
+#include "collectives/channel.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/request.hpp"
+#include "platform/thread.hpp"
+
+namespace trireme {
+
+// --- Timekeeper ------------------------------------------------------------------------------
+
+Status Timekeeper::expect(std::uint64_t moment_ns, const std::shared_ptr<void>& keep) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_) return Status::success();
+  if (!running_) {
+    TRIREME_RETURN_IF_ERROR(start_thread([this, keep] { work(); }));
+    running_ = true;
+  }
+  if (moment_ns < next_ns_) {
+    next_ns_ = moment_ns;
+    changed_.notify_one();
+  }
+  return Status::success();
+}
+
+void Timekeeper::stop() noexcept {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  changed_.notify_one();
+}
+
+void Timekeeper::work() noexcept {
+  std::unique_lock lock(mutex_);
+  while (!stopped_) {
+    const std::uint64_t next = next_ns_;
+    if (wait_until(changed_, lock, Deadline::at(next),
+                   [&] { return stopped_ || next_ns_ != next; })) {
+      continue;
+    }
+    next_ns_ = UINT64_MAX;
+    lock.unlock();
+    const std::uint64_t earliest = expire_();
+    lock.lock();
+    next_ns_ = std::min(next_ns_, earliest);
+  }
+}
+
+// --- Collective: one started operation -------------------------------------------------------
+
+class Collective final : public Completion {
+ public:
+  Collective(Channel& channel_in, std::shared_ptr<void> keep, const void* owner,
+             Operation operation_in, Deadline deadline_in)
+      : Completion(owner),
+        channel(channel_in),
+        kind(operation_in.kind),
+        operation(std::move(operation_in)),
+        deadline(deadline_in),
+        keep_(std::move(keep)) {}
+
+  Status cancel() override { return channel.cancel(*this); }
+
+  Channel& channel;
+  const OperationKind kind;
+  Operation operation;
+  const Deadline deadline;
+  std::uint64_t sequence = 0;
+  std::uint64_t flight = 0;
+  std::shared_ptr<Backend> backend;  // until it is done
+
+ private:
+  std::string label() const override {
+    return std::string(operation_name(kind)) + ", sequence " + std::to_string(sequence) + ",";
+  }
+
+  const std::shared_ptr<void> keep_;
+};
+
+// --- Channel ---------------------------------------------------------------------------------
+
+void Channel::open(std::shared_ptr<Backend> backend) {
+  const std::lock_guard lock(mutex_);
+  backend_ = std::move(backend);
+}
+
+std::uint64_t Channel::begin_record(const Operation& operation, std::uint64_t sequence) noexcept {
+  const std::int32_t root = operation.kind == OperationKind::broadcast ? operation.root : -1;
+  return records_.flight.begin(
+      {operation.kind, operation.dtype, root, number_, sequence, operation.count});
+}
+
+Status Channel::execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
+                        Deadline deadline) noexcept {
+  bool returned = false;
+  Status status = caught(records_, operation.kind, sequence, [&] {
+    Status answer = backend.run(operation, sequence, deadline);
+    returned = true;
+    return answer;
+  });
+  if (!returned) backend.fail(status);
+  return status;
+}
+
+Status Channel::run(const Operation& operation, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const std::shared_ptr<Backend> backend = backend_;
+  if (backend == nullptr) return records_.left();
+  Queue turn;
+  const bool waits = running_ || !queue_.empty();
+  if (waits) turn.emplace_back();
+  const std::uint64_t sequence = ++last_sequence_;
+  const std::uint64_t flight = begin_record(operation, sequence);
+  Status status = Status::success();
+  if (waits) status = wait_turn(lock, &turn, operation.kind, sequence, deadline);
+  if (status.ok()) {
+    running_ = true;
+    lock.unlock();
+    status = execute(*backend, operation, sequence, deadline);
+    lock.lock();
+    running_ = false;
+  }
+  if (!queue_.empty()) changed_.notify_all();
+  lock.unlock();
+  records_.flight.end(flight, status.code());
+  return status;
+}
+
+Status Channel::wait_turn(std::unique_lock<std::mutex>& lock, Queue* turn, OperationKind kind,
+                          std::uint64_t sequence, Deadline deadline) {
+  turn->front().sequence = sequence;
+  const Queue::iterator place = turn->begin();
+  queue_.splice(queue_.end(), *turn);
+  const bool mine =
+      wait_until(changed_, lock, deadline, [&] { return !running_ && queue_.begin() == place; });
+  queue_.erase(place);
+  if (mine) return Status::success();
+  // The peers will wait for an operation that never comes: the group is out of step.
+  const Status failure = make_failure(records_, kind, sequence, TRIREME_ERROR_TIMEOUT,
+                                      ("rank " + std::to_string(records_.rank) +
+                                       " had it queued behind others when its deadline passed")
+                                          .c_str(),
+                                      {records_.rank});
+  const std::shared_ptr<Backend> backend = backend_;
+  if (backend != nullptr) backend->fail(failure);
+  return with_operation(records_, kind, sequence, failure);
+}
+
+Status Channel::start(const std::shared_ptr<void>& keep, const void* owner, Operation operation,
+                      Deadline deadline, std::shared_ptr<Request>* out) {
+  auto collective =
+      std::make_shared<Collective>(*this, keep, owner, std::move(operation), deadline);
+  Queue turn;
+  turn.push_back({0, collective});
+
+  const std::lock_guard lock(mutex_);
+  if (backend_ == nullptr) return records_.left();
+  TRIREME_RETURN_IF_ERROR(backend_->failure());
+  if (!has_thread_) {
+    TRIREME_RETURN_IF_ERROR(start_thread([this, keep] { work(); }));
+    has_thread_ = true;
+  }
+  if (running_ || !queue_.empty()) {
+    TRIREME_RETURN_IF_ERROR(timekeeper_.expect(deadline.moment_ns(), keep));
+  }
+  collective->sequence = turn.front().sequence = ++last_sequence_;
+  collective->flight = begin_record(collective->operation, collective->sequence);
+  collective->backend = backend_;
+  queue_.splice(queue_.end(), turn);
+  changed_.notify_all();
+  *out = std::move(collective);
+  return Status::success();
+}
+
+Status Channel::cancel(const Collective& collective) {
+  const std::string name = operation_name(collective.kind);
+  const Status failure = make_failure(
+      records_, collective.kind, collective.sequence, TRIREME_ERROR_CANCELLED,
+      ("rank " + std::to_string(records_.rank) + " withdrew it").c_str(), {records_.rank});
+  std::shared_ptr<Backend> backend;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const Turn& turn) {
+      return turn.started.get() == &collective;
+    });
+    if (found == queue_.end()) {
+      return invalid_state(name + ", sequence " + std::to_string(collective.sequence) +
+                           ", has begun or is done");
+    }
+    backend = collective.backend;
+    withdraw(found, failure);
+  }
+  backend->fail(failure);
+  return Status::success();
+}
+
+std::uint64_t Channel::expire() {
+  std::uint64_t earliest = UINT64_MAX;
+  Status first = Status::success();
+  std::shared_ptr<Backend> backend;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto next = queue_.begin(); next != queue_.end();) {
+      const auto turn = next++;
+      if (turn->started == nullptr) continue;
+      const Collective& late = *turn->started;
+      if (!late.deadline.passed()) {
+        earliest = std::min(earliest, late.deadline.moment_ns());
+        continue;
+      }
+      const Status failure = make_failure(
+          records_, late.kind, late.sequence, TRIREME_ERROR_TIMEOUT,
+          "this rank had it queued behind others when its deadline passed", {records_.rank});
+      if (first.ok()) first = failure;
+      backend = late.backend;
+      withdraw(turn, failure);
+    }
+  }
+  if (backend != nullptr) backend->fail(first);
+  return earliest;
+}
+
+// The caller locks, and fails the group afterwards.
+void Channel::withdraw(Queue::iterator turn, const Status& status) noexcept {
+  withdrawn_.splice(withdrawn_.end(), queue_, turn);
+  Collective& collective = *turn->started;
+  collective.backend.reset();  // the caller holds it, too
+  records_.flight.end(collective.flight, status.code());
+  collective.complete(with_operation(records_, collective.kind, collective.sequence, status));
+  changed_.notify_all();
+}
+
+bool Channel::stop() noexcept {
+  std::shared_ptr<Backend> backend;
+  const std::lock_guard lock(mutex_);
+  backend = std::move(backend_);  // let go of outside the lock
+  backend_ = nullptr;
+  changed_.notify_all();
+  return running_ || !queue_.empty();
+}
+
+void Channel::work() noexcept {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] {
+      return !withdrawn_.empty() || may_run() || (backend_ == nullptr && queue_.empty());
+    });
+    if (!withdrawn_.empty()) {
+      Queue turn;
+      turn.splice(turn.end(), withdrawn_, withdrawn_.begin());
+      lock.unlock();
+      turn.front().started->deliver();
+      turn.clear();
+      lock.lock();
+    } else if (may_run()) {
+      run_started(lock);
+    } else {
+      return;
+    }
+  }
+}
+
+void Channel::run_started(std::unique_lock<std::mutex>& lock) noexcept {
+  Queue turn;
+  turn.splice(turn.end(), queue_, queue_.begin());
+  Collective& collective = *turn.front().started;
+  running_ = true;
+  lock.unlock();
+  Status status =
+      execute(*collective.backend, collective.operation, collective.sequence, collective.deadline);
+  lock.lock();
+  running_ = false;
+  if (!queue_.empty()) changed_.notify_all();
+  lock.unlock();
+  // All that could make it look unfinished goes first: who hears that it is done may leave the
+  // group at once.
+  records_.flight.end(collective.flight, status.code());
+  collective.backend.reset();
+  collective.operation = {};  // what it keeps alive
+  collective.complete(std::move(status));
+  collective.deliver();
+  turn.clear();
+  lock.lock();
+}
+
+}  // namespace trireme

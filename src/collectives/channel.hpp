@@ -1,0 +1,89 @@
+// Channel: the queue in which one rank's collectives run, one after the other in the order of the
+// calls.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "collectives/communicator.hpp"
+#include "collectives/records.hpp"
+
+namespace trireme {
+
+// Ends queued operations whose deadline passes while others run before them. One thread, made when
+// it is first needed.
+class Timekeeper {
+ public:
+  // `expire` ends what is late and returns the earliest moment that is left, or UINT64_MAX.
+  explicit Timekeeper(std::function<std::uint64_t()> expire) : expire_(std::move(expire)) {}
+
+  // `keep` keeps this object alive.
+  Status expect(std::uint64_t moment_ns, const std::shared_ptr<void>& keep);
+  void stop() noexcept;
+
+ private:
+  void work() noexcept;
+
+  const std::function<std::uint64_t()> expire_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t next_ns_ = UINT64_MAX;
+  bool running_ = false;
+  bool stopped_ = false;
+};
+
+class Collective;
+
+class Channel {
+ public:
+  Channel(std::uint32_t number, Records& records, Timekeeper& timekeeper)
+      : number_(number), records_(records), timekeeper_(timekeeper) {}
+
+  void open(std::shared_ptr<Backend> backend);
+  Status run(const Operation& operation, Deadline deadline);
+  // `keep` keeps the communicator, and with it this channel, alive; `owner` is its address.
+  Status start(const std::shared_ptr<void>& keep, const void* owner, Operation operation,
+               Deadline deadline, std::shared_ptr<Request>* out);
+  Status cancel(const Collective& collective);
+  // Ends started operations that wait behind others and are late; returns the next moment to look.
+  std::uint64_t expire();
+  // No operation begins after this. True if one runs or waits; it ends once the group has failed.
+  bool stop() noexcept;
+
+ private:
+  // One place in the queue, of a caller that waits for it or of a started operation.
+  struct Turn {
+    std::uint64_t sequence = 0;
+    std::shared_ptr<Collective> started;
+  };
+  using Queue = std::list<Turn>;
+
+  Status wait_turn(std::unique_lock<std::mutex>& lock, Queue* turn, OperationKind kind,
+                   std::uint64_t sequence, Deadline deadline);
+  Status execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
+                 Deadline deadline) noexcept;
+  void withdraw(Queue::iterator turn, const Status& status) noexcept;
+  std::uint64_t begin_record(const Operation& operation, std::uint64_t sequence) noexcept;
+  bool may_run() const { return !running_ && !queue_.empty() && queue_.front().started != nullptr; }
+  void work() noexcept;
+  void run_started(std::unique_lock<std::mutex>& lock) noexcept;
+
+  const std::uint32_t number_;
+  Records& records_;
+  Timekeeper& timekeeper_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<Backend> backend_;  // null: not open, or stopped
+  std::uint64_t last_sequence_ = 0;
+  bool running_ = false;  // a collective is in the backend
+  Queue queue_;
+  Queue withdrawn_;  // done; the progress thread has yet to call their callbacks
+  bool has_thread_ = false;
+};
+
+}  // namespace trireme

@@ -1,0 +1,174 @@
+#include "collectives/communicator.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "collectives/channel.hpp"
+#include "collectives/message_queue.hpp"
+#include "collectives/records.hpp"
+#include "collectives/rendezvous.hpp"
+#include "collectives/request.hpp"
+
+namespace trireme {
+namespace {
+
+class Core final : public Communicator, public std::enable_shared_from_this<Core> {
+ public:
+  Core(std::unique_ptr<Backend> backend, std::string name, std::uint64_t timeout_ns)
+      : backend_(std::move(backend)),
+        description_(backend_->description()),
+        timeout_ns_(timeout_ns),
+        timekeeper_([this] { return expire(); }),
+        messages_(records_) {
+    records_.name = std::move(name);
+    records_.rank = backend_->rank();
+    records_.world_size = backend_->world_size();
+    for (std::uint32_t number = 0; number < kChannels; ++number) {
+      channels_.emplace_back(number, records_, timekeeper_);
+      channels_.back().open(backend_);
+    }
+    messages_.open(backend_);
+  }
+
+  int rank() const override { return records_.rank; }
+  int world_size() const override { return records_.world_size; }
+  const std::string& name() const override { return records_.name; }
+  std::string description() const override { return description_; }
+  std::uint64_t timeout_ns() const override { return timeout_ns_; }
+
+  Status wait_ready(Deadline deadline) const override {
+    if (inside_callback_of(this) && !deadline.passed()) return refuse_blocking_in_callback();
+    const std::shared_ptr<Backend> backend = this->backend();
+    return backend == nullptr ? records_.left() : backend->wait_ready(deadline);
+  }
+
+  Status run(Operation operation, Deadline deadline) override {
+    if (inside_callback_of(this)) return refuse_blocking_in_callback();
+    return channels_[operation.channel].run(operation, deadline);
+  }
+
+  Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) override {
+    Channel& channel = channels_[operation.channel];
+    return channel.start(shared_from_this(), this, std::move(operation), deadline, out);
+  }
+
+  Status run_message(const MessageArguments& message, Deadline deadline) override {
+    if (inside_callback_of(this)) return refuse_blocking_in_callback();
+    return messages_.run(message, deadline);
+  }
+
+  Status start_message(const MessageArguments& message, Deadline deadline,
+                       std::shared_ptr<Request>* out) override {
+    return messages_.start(shared_from_this(), this, message, deadline, out);
+  }
+
+  std::uint32_t take_channels() override {
+    return 1 + 2 * (models_.fetch_add(1, std::memory_order_relaxed) % 3);
+  }
+
+  Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    return backend == nullptr ? records_.left() : backend->allocate(bytes, out);
+  }
+
+  void abort(const std::string& reason) noexcept override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    if (backend == nullptr) return;  // a rank that has left has no say
+    tell(*backend, TRIREME_ERROR_ABORTED, [&](std::string rank) {
+      return rank + " aborted" + (reason.empty() ? "" : ": " + reason);
+    });
+  }
+
+  void leave() noexcept override {
+    std::shared_ptr<Backend> backend;
+    {
+      const std::lock_guard lock(mutex_);
+      backend = std::move(backend_);
+      backend_ = nullptr;
+      if (backend == nullptr) return;
+      last_traffic_ = backend->traffic();
+    }
+    timekeeper_.stop();
+    bool busy = messages_.stop();
+    for (Channel& channel : channels_) busy = channel.stop() || busy;
+    if (!busy) return;
+    tell(*backend, TRIREME_ERROR_PEER_LOST,
+         [](std::string rank) { return rank + " left with operations under way"; });
+  }
+
+  CommunicatorStatistics statistics() const override {
+    CommunicatorStatistics statistics;
+    statistics.operations = records_.flight.operations();
+    statistics.failures = records_.flight.failures();
+    const std::lock_guard lock(mutex_);
+    statistics.traffic = backend_ == nullptr ? last_traffic_ : backend_->traffic();
+    return statistics;
+  }
+
+  std::string flight_record() const override { return records_.flight.text(); }
+
+ private:
+  std::shared_ptr<Backend> backend() const {
+    const std::lock_guard lock(mutex_);
+    return backend_;
+  }
+
+  std::uint64_t expire() {
+    std::uint64_t earliest = UINT64_MAX;
+    for (Channel& channel : channels_) earliest = std::min(earliest, channel.expire());
+    return earliest;
+  }
+
+  // Fails the group with a text that begins with "rank R", and that rank to blame.
+  template <class Text>
+  void tell(Backend& backend, trireme_status code, Text text) noexcept {
+    try {
+      FailureDetails details;
+      details.communicator = records_.name;
+      details.blamed = {records_.rank};
+      backend.fail(Status::failure(code, text("rank " + std::to_string(records_.rank)))
+                       .with_details(std::move(details)));
+    } catch (...) {
+      backend.fail(Status::failure(code, "out of memory"));  // short enough to need none
+    }
+  }
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<Backend> backend_;  // null once left
+  TrafficCounters last_traffic_;
+  const std::string description_;
+  const std::uint64_t timeout_ns_;
+  Records records_;
+  std::atomic<std::uint32_t> models_{0};
+  Timekeeper timekeeper_;
+  std::deque<Channel> channels_;
+  MessageQueue messages_;
+};
+
+}  // namespace
+
+Status Communicator::create(const GroupOptions& options, std::uint64_t timeout_ns,
+                            std::shared_ptr<Communicator>* out) {
+  GroupOptions resolved = options;
+  TRIREME_RETURN_IF_ERROR(resolve_rendezvous(&resolved));
+  if (resolved.world_size < 1) {
+    return invalid_argument("options.world_size is " + std::to_string(resolved.world_size) +
+                            ", but a group has at least 1 rank");
+  }
+  if (resolved.rank < 0 || resolved.rank >= resolved.world_size) {
+    return invalid_argument("options.rank is " + std::to_string(resolved.rank) +
+                            ", but the ranks are 0 to " + std::to_string(resolved.world_size - 1));
+  }
+  if (resolved.name.empty()) resolved.name = resolved.rendezvous;
+  std::unique_ptr<Backend> backend;
+  TRIREME_RETURN_IF_ERROR(join_group(resolved, &backend));
+  auto core = std::make_shared<Core>(std::move(backend), resolved.name, timeout_ns);
+  // Threads and requests hold the core itself; whoever holds this pointer holds the membership.
+  *out = std::shared_ptr<Communicator>(core.get(), [core](Communicator* which) { which->leave(); });
+  return Status::success();
+}
+
+}  // namespace trireme

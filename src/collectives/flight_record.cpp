@@ -1,0 +1,76 @@
+#include "collectives/flight_record.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "platform/clock.hpp"
+#include "platform/names.hpp"
+
+namespace trireme {
+
+// Not zeroed: entries past the last one are never read, and their pages are never touched.
+FlightRecord::FlightRecord() : entries_(new Entry[kEntries]) {}
+
+std::uint64_t FlightRecord::begin(const What& what) noexcept {
+  const std::uint64_t now = now_ns();
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t number = begun_++;
+  entries_[number % kEntries] = {what, number, now, 0, TRIREME_OK, false};
+  return number;
+}
+
+void FlightRecord::end(std::uint64_t number, trireme_status status) noexcept {
+  const std::uint64_t now = now_ns();
+  const std::lock_guard lock(mutex_);
+  ++ended_;
+  if (status != TRIREME_OK) ++failed_;
+  Entry& entry = entries_[number % kEntries];
+  if (entry.number != number) return;  // it ran longer than 2,048 others
+  entry.end_ns = now;
+  entry.status = status;
+  entry.ended = true;
+}
+
+std::uint64_t FlightRecord::operations() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return ended_;
+}
+
+std::uint64_t FlightRecord::failures() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return failed_;
+}
+
+std::string FlightRecord::text() const {
+  std::vector<Entry> copy;
+  copy.reserve(kEntries);
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::uint64_t i = begun_ - std::min(begun_, kEntries); i < begun_; ++i) {
+      copy.push_back(entries_[i % kEntries]);
+    }
+  }
+  std::string text;
+  for (const Entry& entry : copy) {
+    const What& what = entry.what;
+    const bool message = what.kind == OperationKind::send || what.kind == OperationKind::receive;
+    text += "{\"sequence\":" + std::to_string(what.sequence);
+    text += ",\"operation\":\"" + std::string(operation_name(what.kind)) + "\"";
+    if (what.channel != 0) text += ",\"channel\":" + std::to_string(what.channel);
+    text += ",\"dtype\":\"" + std::string(dtype_name(what.dtype)) + "\"";
+    text += ",\"count\":" + std::to_string(what.count);
+    if (what.peer >= 0) {
+      text += (message ? ",\"peer\":" : ",\"root\":") + std::to_string(what.peer);
+    }
+    text += ",\"start_ns\":" + std::to_string(entry.start_ns);
+    if (entry.ended) {
+      text += ",\"end_ns\":" + std::to_string(entry.end_ns);
+      text += ",\"status\":\"" + std::string(status_name(entry.status)) + "\"}\n";
+    } else {
+      text += ",\"end_ns\":null,\"status\":null}\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace trireme

@@ -1,0 +1,54 @@
+// Flight record: the last operations of one rank, kept in memory that was there from the start, so
+// that it can be read after any failure and while operations run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "backends/backend.hpp"
+
+namespace trireme {
+
+class FlightRecord {
+ public:
+  static constexpr std::uint64_t kEntries = 2048;
+
+  struct What {
+    OperationKind kind;
+    trireme_dtype dtype;
+    std::int32_t peer;  // root of a broadcast, peer of a message, else -1
+    std::uint32_t channel;
+    std::uint64_t sequence;
+    std::uint64_t count;
+  };
+
+  FlightRecord();
+
+  // Returns the number by which end() finds the operation again.
+  std::uint64_t begin(const What& what) noexcept;
+  void end(std::uint64_t number, trireme_status status) noexcept;
+
+  std::uint64_t operations() const noexcept;  // ended, well or not
+  std::uint64_t failures() const noexcept;
+  std::string text() const;  // one line of JSON an operation, oldest first
+
+ private:
+  struct Entry {
+    What what;
+    std::uint64_t number;
+    std::uint64_t start_ns;
+    std::uint64_t end_ns;
+    trireme_status status;
+    bool ended;
+  };
+
+  mutable std::mutex mutex_;  // held for one entry, or for copying all of them
+  const std::unique_ptr<Entry[]> entries_;
+  std::uint64_t begun_ = 0;
+  std::uint64_t ended_ = 0;
+  std::uint64_t failed_ = 0;
+};
+
+}  // namespace trireme

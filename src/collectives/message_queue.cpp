@@ -1,0 +1,288 @@
+#include "collectives/message_queue.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/request.hpp"
+#include "platform/thread.hpp"
+
+namespace trireme {
+namespace {
+
+void fill(Message* message, const MessageArguments& arguments, Deadline deadline) {
+  message->kind = arguments.kind;
+  message->data = arguments.data;
+  message->count = arguments.count;
+  message->dtype = arguments.dtype;
+  message->peer = arguments.peer;
+  message->tag = arguments.tag;
+  message->deadline = deadline;
+}
+
+bool is_done(const Message& message) { return message.done.load(std::memory_order_acquire); }
+
+}  // namespace
+
+class StartedMessage final : public Completion {
+ public:
+  StartedMessage(MessageQueue& queue, std::shared_ptr<void> keep, const void* owner)
+      : Completion(owner), queue_(queue), keep_(std::move(keep)) {}
+
+  Status cancel() override { return queue_.cancel(*this); }
+  std::string label() const override {
+    return std::string(operation_name(message.kind)) + ", sequence " +
+           std::to_string(message.sequence) + ",";
+  }
+
+  Message message;
+  std::uint64_t flight = 0;
+  bool told = false;                 // the thread was woken because it is done
+  std::shared_ptr<Backend> backend;  // until it is done
+
+ private:
+  MessageQueue& queue_;
+  const std::shared_ptr<void> keep_;
+};
+
+struct MessageQueue::Waiter {
+  Message message;
+  bool told = false;  // woken because it is done
+};
+
+void MessageQueue::open(std::shared_ptr<Backend> backend) {
+  const std::lock_guard lock(mutex_);
+  backend_ = std::move(backend);
+}
+
+std::uint64_t MessageQueue::begin_record(const Message& message) noexcept {
+  return records_.flight.begin(
+      {message.kind, message.dtype, message.peer, 0, message.sequence, message.count});
+}
+
+// Moves what can be moved, and wakes those whose message is done now.
+void MessageQueue::drive(Backend& backend) noexcept {
+  const Status status = caught(records_, OperationKind::receive, 0, [&] {
+    backend.progress();
+    return Status::success();
+  });
+  if (!status.ok()) {
+    backend.fail(status);
+    backend.progress();  // ends all of them, as the group has failed
+  }
+  wake_ended(backend);
+}
+
+void MessageQueue::wake_ended(Backend& backend) noexcept {
+  bool wake = false;
+  for (Waiter* const waiter : waiters_) {
+    if (!waiter->told && is_done(waiter->message)) wake = waiter->told = true;
+  }
+  for (const auto& started : started_) {
+    if (!started->told && is_done(started->message)) wake = started->told = true;
+  }
+  if (wake) backend.wake_waiters();
+}
+
+Status MessageQueue::give_up(Backend& backend, Message& message) noexcept {
+  const bool untouched = backend.withdraw(message);
+  if (!untouched && is_done(message)) return message.status;
+  const std::uint64_t sequence = message.sequence;
+  const Status failure = caught(records_, message.kind, sequence, [&] {
+    const std::string peer = "rank " + std::to_string(message.peer);
+    std::string text = peer +
+                       (message.kind == OperationKind::send ? " has not taken" : " has not sent") +
+                       " the message with tag " + std::to_string(message.tag);
+    const Status joined = backend.wait_ready(Deadline::at(0));
+    const FailureDetails* const missing = joined.details();
+    if (joined.code() == TRIREME_ERROR_TIMEOUT && missing != nullptr &&
+        std::find(missing->blamed.begin(), missing->blamed.end(), message.peer) !=
+            missing->blamed.end()) {
+      text = peer + " has not joined";
+    }
+    return make_failure(records_, message.kind, sequence, TRIREME_ERROR_TIMEOUT, text.c_str(),
+                        {message.peer});
+  });
+  if (!untouched) {  // a part of it has moved: the stream of this pair is broken
+    backend.fail(failure);
+    backend.progress();  // ends it, as the group has failed
+  }
+  return with_operation(records_, message.kind, sequence, failure);
+}
+
+// The message's own outcome, with the operation named in a failure of the group that names none.
+Status MessageQueue::finish(const Message& message, std::uint64_t flight) noexcept {
+  records_.flight.end(flight, message.status.code());
+  const FailureDetails* const details = message.status.details();
+  if (message.status.ok() || (details != nullptr && !details->operation.empty())) {
+    return message.status;
+  }
+  return with_operation(records_, message.kind, message.sequence, message.status);
+}
+
+Status MessageQueue::run(const MessageArguments& arguments, Deadline deadline) {
+  Waiter waiter;
+  Message& message = waiter.message;
+  fill(&message, arguments, deadline);
+  std::list<Waiter*> node{&waiter};
+
+  std::unique_lock lock(mutex_);
+  const std::shared_ptr<Backend> backend = backend_;
+  if (backend == nullptr) return records_.left();
+  message.sequence = ++last_sequence_;
+  const std::uint64_t flight = begin_record(message);
+  const auto place = node.begin();
+  waiters_.splice(waiters_.end(), node);
+  Status posted = caught(records_, message.kind, message.sequence, [&] {
+    backend->post(message);
+    return Status::success();
+  });
+  if (!posted.ok()) {
+    message.status = posted;
+    message.done = true;
+  }
+  waiter.told = is_done(message);
+  wake_ended(*backend);  // a message to oneself ends two
+  while (!is_done(message)) {
+    const std::uint32_t seen = backend->activity();
+    drive(*backend);
+    if (is_done(message)) break;
+    if (deadline.passed()) {
+      message.status = give_up(*backend, message);
+      message.done = true;
+      wake_ended(*backend);
+      break;
+    }
+    lock.unlock();
+    backend->wait_activity(seen, deadline);
+    lock.lock();
+  }
+  waiters_.erase(place);
+  lock.unlock();
+  return finish(message, flight);
+}
+
+Status MessageQueue::start(const std::shared_ptr<void>& keep, const void* owner,
+                           const MessageArguments& arguments, Deadline deadline,
+                           std::shared_ptr<Request>* out) {
+  auto started = std::make_shared<StartedMessage>(*this, keep, owner);
+  fill(&started->message, arguments, deadline);
+  std::list<std::shared_ptr<StartedMessage>> node{started};
+
+  const std::lock_guard lock(mutex_);
+  if (backend_ == nullptr) return records_.left();
+  TRIREME_RETURN_IF_ERROR(backend_->failure());
+  if (!has_thread_) {
+    TRIREME_RETURN_IF_ERROR(start_thread([this, keep] { work(); }));
+    has_thread_ = true;
+  }
+  started->message.sequence = ++last_sequence_;
+  started->flight = begin_record(started->message);
+  started->backend = backend_;
+  Status posted = caught(records_, arguments.kind, last_sequence_, [&] {
+    backend_->post(started->message);
+    return Status::success();
+  });
+  if (!posted.ok()) {
+    started->message.status = posted;
+    started->message.done = true;
+  }
+  started_.splice(started_.end(), node);
+  changed_.notify_one();
+  backend_->wake_waiters();  // the thread may sleep on an older deadline
+  *out = std::move(started);
+  return Status::success();
+}
+
+Status MessageQueue::cancel(StartedMessage& started) {
+  const std::string name = started.label();
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(started_.begin(), started_.end(),
+                                  [&](const auto& each) { return each.get() == &started; });
+  if (found == started_.end() || is_done(started.message) ||
+      !started.backend->withdraw(started.message)) {
+    return invalid_state(name + " is matched or done");
+  }
+  withdrawn_.splice(withdrawn_.end(), started_, found);
+  started.message.status = make_failure(records_, started.message.kind, started.message.sequence,
+                                        TRIREME_ERROR_CANCELLED, "withdrawn by its own rank");
+  const std::shared_ptr<Backend> backend = std::move(started.backend);
+  started.complete(with_operation(records_, started.message.kind, started.message.sequence,
+                                  started.message.status));
+  records_.flight.end(started.flight, TRIREME_ERROR_CANCELLED);
+  changed_.notify_one();
+  backend->wake_waiters();
+  return Status::success();
+}
+
+bool MessageQueue::stop() noexcept {
+  std::shared_ptr<Backend> backend;
+  const std::lock_guard lock(mutex_);
+  backend = std::move(backend_);  // let go of outside the lock
+  backend_ = nullptr;
+  changed_.notify_one();
+  const auto under_way = [](const auto& each) { return !is_done(each->message); };
+  return std::any_of(waiters_.begin(), waiters_.end(), under_way) ||
+         std::any_of(started_.begin(), started_.end(), under_way);
+}
+
+// Moves ended messages to `ended`; gives up those that are late.
+bool MessageQueue::collect(std::list<std::shared_ptr<StartedMessage>>* ended,
+                           std::uint64_t* earliest) noexcept {
+  *earliest = UINT64_MAX;
+  for (auto next = started_.begin(); next != started_.end();) {
+    const auto place = next++;
+    StartedMessage& started = **place;
+    if (!is_done(started.message) && started.message.deadline.passed()) {
+      started.message.status = give_up(*started.backend, started.message);
+      started.message.done = true;
+    }
+    if (is_done(started.message)) {
+      ended->splice(ended->end(), started_, place);
+    } else {
+      *earliest = std::min(*earliest, started.message.deadline.moment_ns());
+    }
+  }
+  return !ended->empty();
+}
+
+void MessageQueue::work() noexcept {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock,
+                  [&] { return !withdrawn_.empty() || !started_.empty() || backend_ == nullptr; });
+    std::list<std::shared_ptr<StartedMessage>> ended;
+    if (!withdrawn_.empty()) {
+      ended.splice(ended.end(), withdrawn_);
+      lock.unlock();
+      for (const auto& started : ended) started->deliver();
+      ended.clear();
+      lock.lock();
+      continue;
+    }
+    if (started_.empty()) return;
+    // Not held while nothing is under way, so that this rank can leave the group.
+    std::shared_ptr<Backend> backend = started_.front()->backend;
+    const std::uint32_t seen = backend->activity();
+    drive(*backend);
+    std::uint64_t earliest = UINT64_MAX;
+    if (!collect(&ended, &earliest)) {
+      lock.unlock();
+      backend->wait_activity(seen, Deadline::at(earliest));
+      backend.reset();
+      lock.lock();
+      continue;
+    }
+    lock.unlock();
+    backend.reset();
+    for (const auto& started : ended) {
+      Status status = finish(started->message, started->flight);
+      started->backend.reset();
+      started->complete(std::move(status));
+      started->deliver();
+    }
+    ended.clear();
+    lock.lock();
+  }
+}
+
+}  // namespace trireme

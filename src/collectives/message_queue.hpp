@@ -1,0 +1,55 @@
+// MessageQueue: one rank's messages that are under way. Who waits for one moves all of them; a
+// thread of the library moves the started ones.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "collectives/communicator.hpp"
+#include "collectives/records.hpp"
+
+namespace trireme {
+
+class StartedMessage;
+
+class MessageQueue {
+ public:
+  explicit MessageQueue(Records& records) : records_(records) {}
+
+  void open(std::shared_ptr<Backend> backend);
+  Status run(const MessageArguments& arguments, Deadline deadline);
+  // As Channel::start().
+  Status start(const std::shared_ptr<void>& keep, const void* owner,
+               const MessageArguments& arguments, Deadline deadline, std::shared_ptr<Request>* out);
+  Status cancel(StartedMessage& message);
+  // No message begins after this. True if one is under way; it ends once the group has failed.
+  bool stop() noexcept;
+
+ private:
+  struct Waiter;  // a caller that blocks in run()
+
+  void drive(Backend& backend) noexcept;
+  void wake_ended(Backend& backend) noexcept;
+  // Takes a late message back; afterwards it is done.
+  Status give_up(Backend& backend, Message& message) noexcept;
+  Status finish(const Message& message, std::uint64_t flight) noexcept;
+  std::uint64_t begin_record(const Message& message) noexcept;
+  void work() noexcept;
+  bool collect(std::list<std::shared_ptr<StartedMessage>>* ended, std::uint64_t* earliest) noexcept;
+
+  Records& records_;
+  std::mutex mutex_;  // also the lock that Backend asks for around post, progress and withdraw
+  std::condition_variable changed_;
+  std::shared_ptr<Backend> backend_;  // null: not open, or stopped
+  std::uint64_t last_sequence_ = 0;
+  std::list<Waiter*> waiters_;
+  std::list<std::shared_ptr<StartedMessage>> started_;
+  std::list<std::shared_ptr<StartedMessage>>
+      withdrawn_;  // done; their callbacks are yet to be called
+  bool has_thread_ = false;
+};
+
+}  // namespace trireme

@@ -1,0 +1,52 @@
+// What the parts of one communicator share: its name, its flight record, and how a failure of an
+// operation reads.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "collectives/flight_record.hpp"
+#include "platform/status.hpp"
+
+namespace trireme {
+
+struct Records {
+  std::string name;
+  int rank = 0;
+  int world_size = 1;
+  FlightRecord flight;
+
+  Status left() const { return invalid_state("this rank has left \"" + name + "\""); }
+};
+
+// A failure with its details, for Backend::fail(), which adds operation and name to the text. Never
+// throws: without memory the code still arrives.
+Status make_failure(const Records& records, OperationKind kind, std::uint64_t sequence,
+                    trireme_status code, const char* text,
+                    std::vector<std::int32_t> blamed = {}) noexcept;
+
+// The same as the caller of this rank shall read it: "TEXT during all_reduce, sequence 7 of
+// "NAME"".
+Status with_operation(const Records& records, OperationKind kind, std::uint64_t sequence,
+                      const Status& failure) noexcept;
+
+// Runs `body`, which returns a Status; what it throws becomes one, too.
+template <class Body>
+Status caught(const Records& records, OperationKind kind, std::uint64_t sequence,
+              Body&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return make_failure(records, kind, sequence, TRIREME_ERROR_OUT_OF_MEMORY,
+                        "host memory has run out");
+  } catch (const std::exception& error) {
+    return make_failure(records, kind, sequence, TRIREME_ERROR_INTERNAL, error.what());
+  } catch (...) {
+    return make_failure(records, kind, sequence, TRIREME_ERROR_INTERNAL, "unknown exception");
+  }
+}
+
+}  // namespace trireme

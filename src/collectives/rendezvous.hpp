@@ -1,0 +1,11 @@
+// env://: who this rank is and where its group meets, from the variables that launchers set.
+#pragma once
+
+#include "backends/backend.hpp"
+
+namespace trireme {
+
+// Puts what the environment says in place of "env://"; other rendezvous stay as they are.
+Status resolve_rendezvous(GroupOptions* options);
+
+}  // namespace trireme

@@ -1,0 +1,53 @@
+// Completion: what all started operations share: being done, telling it, and the callback.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+
+#include "collectives/communicator.hpp"
+
+namespace trireme {
+
+class Completion : public Request {
+ public:
+  ~Completion() override;
+
+  bool done() const override { return done_.load(std::memory_order_acquire); }
+  Status result() const override;
+  Status wait(Deadline deadline) const override;
+  Status on_complete(void (*callback)(std::int32_t, void*), void* user_data) override;
+  Status descriptor(int* out) override;
+  const void* owner() const override { return owner_; }
+
+  // complete() makes it done, once, and may be called under a lock; deliver() then calls the
+  // callback, if there is one, and must be called without. Apart, because who withdraws an
+  // operation is not who may call the caller back.
+  void complete(Status status) noexcept;
+  void deliver() noexcept;
+
+ protected:
+  explicit Completion(const void* owner) : owner_(owner) {}
+  virtual std::string label() const = 0;  // "all_reduce number 7"
+
+ private:
+  void call(void (*callback)(std::int32_t, void*), void* user_data) const noexcept;
+
+  const void* const owner_;  // the communicator, by address only
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::atomic<bool> done_{false};
+  Status result_ = Status::success();
+  bool has_callback_ = false;
+  void (*callback_)(std::int32_t, void*) = nullptr;  // set while one waits
+  void* user_data_ = nullptr;
+  int descriptor_ = -1;
+};
+
+// Whether this thread is inside a completion callback of that communicator, where blocking would
+// wait for oneself.
+bool inside_callback_of(const void* owner) noexcept;
+Status refuse_blocking_in_callback();
+
+}  // namespace trireme
