@@ -295,7 +295,8 @@ Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dt
     if (--uses_[unit] == 0) pool_->release(unit);
     TRIREME_RETURN_IF_ERROR(std::move(status));
   }
-  return Status::success();
+  // Often the last call of a job: a rank that leaves with a prefetch under way would fail its peers in this one.
+  return keep(pool_->drop_prefetched());
 }
 
 Status Model::gather(std::uint64_t unit) {

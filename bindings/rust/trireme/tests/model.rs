@@ -527,3 +527,29 @@ fn training_ends_when_the_group_does() {
         assert!(error.message().contains("enough"), "{error}");
     });
 }
+
+#[test]
+fn a_rank_may_leave_as_soon_as_it_has_the_parameters() {
+    for strategy in Strategy::ALL {
+        for _ in 0..20 {
+            let rendezvous = &support::rendezvous();
+            std::thread::scope(|scope| {
+                for rank in 0..3 {
+                    scope.spawn(move || {
+                        let communicator = support::join(rendezvous, rank, 3);
+                        let mut model = sealed(&communicator, strategy);
+                        let mut optimizer =
+                            Optimizer::new(&mut model, Kind::Sgd, &sgd(0.5)).unwrap();
+                        for unit in [0, 1, 2, 2, 1, 0, 0, 1, 2, 2, 1, 0] {
+                            model.gather_unit(unit).unwrap();
+                            model.release_unit(unit).unwrap();
+                        }
+                        model.accumulate_flat(&gradient(rank, 0)).unwrap();
+                        optimizer.step(&mut model).unwrap();
+                        assert_eq!(model.get_parameters::<f32>().unwrap(), oracle(3, 0..1));
+                    });
+                }
+            });
+        }
+    }
+}
