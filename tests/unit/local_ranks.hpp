@@ -3,10 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backends/backend.hpp"
@@ -28,6 +30,13 @@ inline Status join(const std::string& url, int rank, int world_size,
   options.rendezvous = url;
   options.name = "job";
   return join_group(options, out);
+}
+
+// A rank that failed and left before all came would be missed by those who come later. The failure of one that went on
+// already is the body's to see.
+inline Status wait_for_all(Backend& backend) {
+  const Status status = backend.wait_ready(Deadline::after(kLong));
+  return backend.failure().ok() ? status : Status::success();
 }
 
 // What rank r contributes as element i. Sums of floats depend on their order, so the order is tested, too.
@@ -269,6 +278,102 @@ inline void check_everything(Walk& walk, Source source, std::uint64_t longest) {
     check_broadcast(walk, count, allocated, 0);
     check_broadcast(walk, count, allocated, walk.world_size() - 1);
   }
+}
+
+// Whether a failure has this code, blames exactly these ranks and says this; "" or what is wrong.
+inline std::string failure_is(const Status& status, trireme_status code,
+                              const std::vector<std::int32_t>& blamed, const std::string& text) {
+  if (status.code() != code) {
+    return "status " + std::to_string(status.code()) + " \"" + status.message() + "\", not " +
+           std::to_string(code);
+  }
+  if (status.details() == nullptr) return "no details: " + status.message();
+  if (status.details()->blamed != blamed) return "blames others: " + status.message();
+  if (status.message().find(text) == std::string::npos) {
+    return "\"" + status.message() + "\" lacks \"" + text + "\"";
+  }
+  return "";
+}
+
+// cmocka has a macro of the member's name.
+inline void fail_group(Backend& backend, const Status& status) { backend.fail(status); }
+
+inline void pause_briefly() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+
+// One operation of each kind, with 5000 elements a rank: more than fits into a slot.
+inline Operation any_operation(OperationKind kind, int world_size, Elements& send,
+                               Elements& receive) {
+  constexpr std::uint64_t kBlock = 5000;
+  const auto n = static_cast<std::uint64_t>(world_size);
+  Operation made = operation(kind, kBlock);
+  made.send = send.data();
+  made.receive = receive.data();
+  if (kind == OperationKind::barrier) made.count = 0;
+  if (kind == OperationKind::reduce_scatter_v || kind == OperationKind::all_gather_v ||
+      kind == OperationKind::fold) {
+    made.counts.assign(n, kBlock);
+    made.count = kBlock * n;
+  }
+  if (kind == OperationKind::fold) {
+    made.fold = [](std::uint64_t, std::uint64_t, const void* const*, std::uint32_t) {};
+  }
+  return made;
+}
+
+constexpr OperationKind kKinds[] = {
+    OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::reduce_scatter_v,
+    OperationKind::all_gather, OperationKind::all_gather_v,   OperationKind::broadcast,
+    OperationKind::barrier,    OperationKind::fold};
+constexpr const char* kPoints[] = {"before_publish", "after_publish", "before_move",
+                                   "mid_move",       "after_move",    "before_leave"};
+
+// Runs the kind until it fails, which it must: one operation may still end well for a rank that was
+// done before the failure.
+inline Status run_until_failure(Backend& backend, OperationKind kind, bool allocated) {
+  const auto n = static_cast<std::uint64_t>(backend.world_size());
+  Elements send(backend, 5000 * n, allocated);
+  Elements receive(backend, 5000 * n, allocated);
+  Status status = Status::success();
+  for (std::uint64_t sequence = 1; status.ok() && sequence <= 3; ++sequence) {
+    status = backend.run(any_operation(kind, backend.world_size(), send, receive), sequence,
+                         Deadline::after(kLong));
+  }
+  return status;
+}
+
+// The ways in which rank 2 can disagree with the others about an all_reduce of 5 f32; and what shows it.
+struct Disagreement {
+  const char* name;
+  void (*change)(Operation& operation);
+  const char* text;
+};
+constexpr Disagreement kDisagreements[] = {
+    {"dtype", [](Operation& o) { o.dtype = TRIREME_DTYPE_I32; },
+     "rank 0 called all_reduce(sum, f32, count 5) and rank 2 called all_reduce(sum, i32, count 5)"},
+    {"count", [](Operation& o) { o.count = 4; },
+     "all_reduce(sum, f32, count 5) and rank 2 called all_reduce(sum, f32, count 4)"},
+    {"reduction", [](Operation& o) { o.reduction = TRIREME_MAX; },
+     "rank 2 called all_reduce(max, f32, count 5)"},
+    {"kind", [](Operation& o) { o.kind = OperationKind::barrier; o.count = 0; },
+     "rank 2 called barrier()"},
+    {"agreement", [](Operation& o) { o.agreement = 8; }, "with different layout"},
+};
+
+inline std::string check_disagreement(Backend& backend, const Disagreement& disagreement) {
+  Elements send(backend, 5, false);
+  Elements receive(backend, 5, false);
+  Operation mine = all_reduce_of(send.data(), receive.data(), 5);
+  mine.agreement = 7;
+  mine.agreement_name = "layout";
+  if (backend.rank() == 2) disagreement.change(mine);
+  for (std::uint64_t sequence = 1; sequence <= 2; ++sequence) {
+    const std::string error =
+        failure_is(backend.run(mine, sequence, Deadline::after(kLong)), TRIREME_ERROR_MISMATCH,
+                   {0, 2}, disagreement.text);
+    if (!error.empty()) return std::string(disagreement.name) + ": " + error;
+  }
+  if (!receive.is_untouched()) return std::string(disagreement.name) + ": data was moved";
+  return "";
 }
 
 }  // namespace local_ranks

@@ -82,7 +82,8 @@ using Body = std::function<std::string(Backend& backend)>;
 Worker rank_worker(const std::string& url, int rank, int world_size, const Body& body) {
   return [=]() -> std::string {
     std::unique_ptr<Backend> backend;
-    const Status status = join(url, rank, world_size, &backend);
+    Status status = join(url, rank, world_size, &backend);
+    if (status.ok()) status = wait_for_all(*backend);
     return status.ok() ? body(*backend) : status.message();
   };
 }

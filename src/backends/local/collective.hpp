@@ -22,8 +22,9 @@ class Collectives {
 
   // What this rank remembers of a channel from one operation to the next; the same on all ranks.
   struct Channel {
-    std::uint64_t position = 0;  // steps taken
-    std::uint64_t pieces = 0;    // staged pieces so far: their parity picks the staging chunk
+    std::uint64_t position = 0;    // steps taken
+    std::uint64_t operations = 0;  // begun
+    std::uint64_t pieces = 0;      // staged pieces so far: their parity picks the staging chunk
   };
 
   Group& group_;

@@ -21,6 +21,7 @@ class Run {
         channel_(all.channels_[operation.channel]),
         op_(operation),
         sequence_(sequence),
+        turn_(channel_.operations++ & 1),
         deadline_(deadline),
         name_(operation_name(operation.kind)),
         n_(group_.world_size()),
@@ -44,7 +45,7 @@ class Run {
   enum class Way { inline_payload, direct, staged };
 
   Lane& lane(int rank) const { return segment_.lane(op_.channel, rank); }
-  Slot& slot(int rank) const { return lane(rank).slots[sequence_ & 1]; }
+  Slot& slot(int rank) const { return lane(rank).slots[turn_]; }
 
   // Elements of rank r's block, and where it begins, in the kinds that have blocks.
   std::uint64_t block(int rank) const {
@@ -108,6 +109,7 @@ class Run {
   Collectives::Channel& channel_;
   const Operation& op_;
   const std::uint64_t sequence_;
+  const std::uint64_t turn_;  // which slot; not by sequence, on which ranks may disagree
   const Deadline deadline_;
   const char* const name_;
   const int n_;
