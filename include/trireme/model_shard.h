@@ -374,7 +374,7 @@ trireme_model_get_parameters(trireme_model *model, void *values, uint64_t count,
 
 /**
  * Makes a unit's parameters whole on this rank, and begins to gather the next unit in the order
- * of the last pass.
+ * of the last pass, as long as that goes on up or down through the units.
  *
  * Collective for zero3: blocks until it is done or the deadline passes; all ranks gather the
  * same units in the same order, also a rank that has no leaf for this micro-batch. The other

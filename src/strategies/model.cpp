@@ -288,29 +288,25 @@ Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dt
   for (std::size_t unit = 0; unit < uses_.size(); ++unit) {
     const Unit& described = registry_.units()[unit];
     if (described.elements == 0) continue;
-    TRIREME_RETURN_IF_ERROR(gather(unit));
+    if (uses_[unit] == 0) TRIREME_RETURN_IF_ERROR(keep(pool_->gather(unit)));
     Status status = unit + 1 < uses_.size() ? keep(pool_->prefetch(unit + 1)) : Status::success();
     kernels::copy(static_cast<char*>(values) + described.flat_first * size, pool_->data(unit),
                   described.elements * size);
-    if (--uses_[unit] == 0) pool_->release(unit);
+    if (uses_[unit] == 0) pool_->release(unit);
     TRIREME_RETURN_IF_ERROR(std::move(status));
   }
   // Often the last call of a job: a rank that leaves with a prefetch under way would fail its peers in this one.
   return keep(pool_->drop_prefetched());
 }
 
-Status Model::gather(std::uint64_t unit) {
-  if (uses_[unit] == 0 && pool_ != nullptr) {
-    TRIREME_RETURN_IF_ERROR(keep(pool_->gather(unit)));
-  }
-  ++uses_[unit];
-  return Status::success();
-}
-
 Status Model::gather_unit(std::uint64_t unit) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(check_unit(unit));
-  return gather(unit);
+  if (uses_[unit] == 0 && pool_ != nullptr) {
+    TRIREME_RETURN_IF_ERROR(keep(pool_->gather_and_follow(unit)));
+  }
+  ++uses_[unit];
+  return Status::success();
 }
 
 Status Model::release_unit(std::uint64_t unit) {

@@ -67,7 +67,6 @@ class Model {
   // that a later call may find.
   Status keep(Status status);
   char* unit_memory(std::uint64_t unit) const;
-  Status gather(std::uint64_t unit);
 
   const trireme_model_options options_;
   Link link_;

@@ -77,7 +77,8 @@ Status UnitPool::take_place(std::uint64_t unit) {
   return Status::success();
 }
 
-Status UnitPool::gather(std::uint64_t unit) {
+// Unless it was prefetched, the unit is whole afterwards.
+Status UnitPool::begin(std::uint64_t unit) {
   Place& place = places_[unit];
   if (!place.present) {
     TRIREME_RETURN_IF_ERROR(take_place(unit));
@@ -90,6 +91,18 @@ Status UnitPool::gather(std::uint64_t unit) {
     }
   }
   place.in_use = true;
+  return Status::success();
+}
+
+Status UnitPool::gather(std::uint64_t unit) {
+  TRIREME_RETURN_IF_ERROR(begin(unit));
+  Status status = settle(unit);
+  if (!status.ok()) forget(unit);
+  return status;
+}
+
+Status UnitPool::gather_and_follow(std::uint64_t unit) {
+  TRIREME_RETURN_IF_ERROR(begin(unit));
   if (current_ != kNone) next_[{previous_, current_}] = unit;
   previous_ = current_;
   current_ = unit;
@@ -99,12 +112,15 @@ Status UnitPool::gather(std::uint64_t unit) {
   return status;
 }
 
-// Along what followed the last time, as far as there is room.
+// Along what followed the last time, as far as there is room and as it goes on up or down: where a pass turns, it may be
+// over, and a rank that leaves then must have no operation under way.
 Status UnitPool::follow() {
+  if (previous_ == kNone || previous_ == current_) return Status::success();
+  const bool up = current_ > previous_;
   std::uint64_t before = previous_, at = current_;
   for (std::size_t steps = 0; steps < places_.size(); ++steps) {
     const auto found = next_.find({before, at});
-    if (found == next_.end()) break;
+    if (found == next_.end() || found->second == at || (found->second > at) != up) break;
     before = at;
     at = found->second;
     if (places_[at].present || registry_.units()[at].elements == 0) continue;

@@ -22,9 +22,10 @@ class UnitPool {
            const sharding::MemoryPlan& plan, Link& link, const std::shared_ptr<Storage>& storage,
            char* memory);
 
-  // Makes the unit whole and keeps it until release(); it must not be in use. Then begins to gather what followed it
-  // the last time.
+  // Makes the unit whole and keeps it until release(); it must not be in use.
   Status gather(std::uint64_t unit);
+  // The same as a step of the caller's pass: begins to gather what followed it the last time, too.
+  Status gather_and_follow(std::uint64_t unit);
   void release(std::uint64_t unit);
   // Begins to gather a unit, if there is room.
   Status prefetch(std::uint64_t unit);
@@ -50,6 +51,7 @@ class UnitPool {
   bool find_hole(std::uint64_t bytes, char** out) const;
   Status take_place(std::uint64_t unit);
   Operation operation(std::uint64_t unit);
+  Status begin(std::uint64_t unit);
   Status follow();
   Status settle(std::uint64_t unit);
   void forget(std::uint64_t unit);
