@@ -14,7 +14,8 @@
  * Statuses that every operation shares, so that each function below lists only its own:
  * TRIREME_ERROR_INVALID_HANDLE (no live communicator of this process),
  * TRIREME_ERROR_INVALID_ARGUMENT (a pointer is NULL, a number is unknown or out of range, buffers
- * overlap, or count times size overflows), TRIREME_ERROR_UNSUPPORTED (see trireme_capability()),
+ * overlap, or count times size overflows), TRIREME_ERROR_INVALID_STATE (a blocking call inside a
+ * completion callback of the same communicator, or after it was destroyed), TRIREME_ERROR_UNSUPPORTED (see trireme_capability()),
  * TRIREME_ERROR_TIMEOUT (the deadline passed; names the ranks that are missing),
  * TRIREME_ERROR_MISMATCH (ranks disagree; names both sides), TRIREME_ERROR_PEER_LOST (a rank died
  * or left; names it), TRIREME_ERROR_ABORTED, TRIREME_ERROR_CANCELLED (a rank withdrew),
@@ -40,7 +41,7 @@ typedef struct trireme_operation_options {
     uint32_t       struct_size; /**< sizeof this struct as the caller knows it. */
     uint32_t       flags;       /**< Must be 0. */
     uint64_t       timeout_ns;  /**< Deadline of this call from now. Default: the communicator's. */
-    double         scale;       /**< Factor of TRIREME_SCALED_SUM; must be 0 for other reductions. */
+    double         scale;       /**< Factor of TRIREME_SCALED_SUM, finite and not 0; must be 0 for other reductions. */
     trireme_stream stream;      /**< Must be all zero for the host. */
 } trireme_operation_options; /* since 1.0 */
 
@@ -438,7 +439,8 @@ trireme_send_start(trireme_communicator *communicator, const void *data, uint64_
  * Receives elements from one rank.
  *
  * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Takes the
- * earliest message of that rank with this tag. A message of another count or dtype is
+ * earliest message of that rank with this tag; earlier ones with other tags are set aside, up to
+ * 64 MiB, beyond which their sender waits. A message of another count or dtype is
  * TRIREME_ERROR_MISMATCH, with both in the message.
  *
  * @param communicator  The communicator.

@@ -10,7 +10,8 @@
  * same communicator. All ranks must call its collectives in the same order.
  *
  * Failure: the first failure of an operation makes the communicator fail on every rank; from then
- * on each operation answers that failure at once.
+ * on each operation answers that failure at once. A message that ends with TRIREME_ERROR_TIMEOUT or
+ * TRIREME_ERROR_CANCELLED before any of it has moved is the exception: it harms nobody else.
  */
 #ifndef TRIREME_COMMUNICATOR_H
 #define TRIREME_COMMUNICATOR_H

@@ -54,6 +54,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_test(const trireme_
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live request of this process.
  * @retval TRIREME_ERROR_TIMEOUT  Still running; or the operation itself ran out of time.
  *                  trireme_request_test() tells which.
+ * @retval TRIREME_ERROR_INVALID_STATE  Still running, and this is a completion callback of its own
+ * communicator, where waiting would wait for oneself.
  * @return Any other status is the operation's own, which is done: see the function that started it.
  *
  * Thread safety: any thread, also concurrently.
@@ -76,6 +78,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_wait(const trireme_
  * its index.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or count is 0.
  * @retval TRIREME_ERROR_TIMEOUT  All still run.
+ * @retval TRIREME_ERROR_INVALID_STATE  As for trireme_request_wait().
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  *
  * Thread safety: any thread, also concurrently.

@@ -249,7 +249,7 @@ Status make_message(const Communicator& communicator, OperationKind kind, void* 
   TRIREME_RETURN_IF_ERROR(check_memory(data, "data", count));
   TRIREME_RETURN_IF_ERROR(
       check_rank(communicator, kind == OperationKind::send ? "to" : "from", peer));
-  *out = {kind, data, count, dtype, peer, tag};
+  *out = {kind, data, count, dtype, peer, tag, nullptr};
   return Status::success();
 }
 

@@ -249,6 +249,7 @@ void Channel::work() noexcept {
       Queue turn;
       turn.splice(turn.end(), withdrawn_, withdrawn_.begin());
       lock.unlock();
+      turn.front().started->operation = {};  // what it keeps alive
       turn.front().started->deliver();
       turn.clear();
       lock.lock();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -14,6 +15,45 @@
 
 namespace trireme {
 namespace {
+
+// The memory of allocate(), so that an operation can keep alive what it works on: the caller may
+// destroy a buffer while it is in use.
+class Memories {
+ public:
+  void add(const std::shared_ptr<Memory>& memory) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(by_address_, [](const auto& entry) { return entry.second.memory.expired(); });
+    by_address_[address_of(memory->data())] = {memory->bytes(), memory};
+  }
+
+  // The memory that holds this address, or null.
+  std::shared_ptr<const void> find(const void* data) const {
+    const std::lock_guard lock(mutex_);
+    const auto after = by_address_.upper_bound(address_of(data));
+    if (after == by_address_.begin()) return nullptr;
+    const auto& [begin, entry] = *std::prev(after);
+    return address_of(data) - begin < entry.bytes ? entry.memory.lock() : nullptr;
+  }
+
+ private:
+  struct Entry {
+    std::uint64_t bytes = 0;
+    std::weak_ptr<const Memory> memory;
+  };
+  static std::uintptr_t address_of(const void* data) {
+    return reinterpret_cast<std::uintptr_t>(data);
+  }
+
+  mutable std::mutex mutex_;
+  std::map<std::uintptr_t, Entry> by_address_;
+};
+
+// What one operation must keep alive.
+struct Held {
+  std::shared_ptr<const void> send;
+  std::shared_ptr<const void> receive;
+  std::shared_ptr<const void> owner;
+};
 
 class Core final : public Communicator, public std::enable_shared_from_this<Core> {
  public:
@@ -47,22 +87,24 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
 
   Status run(Operation operation, Deadline deadline) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
+    hold(&operation);
     return channels_[operation.channel].run(operation, deadline);
   }
 
   Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) override {
+    hold(&operation);
     Channel& channel = channels_[operation.channel];
     return channel.start(shared_from_this(), this, std::move(operation), deadline, out);
   }
 
   Status run_message(const MessageArguments& message, Deadline deadline) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
-    return messages_.run(message, deadline);
+    return messages_.run(hold(message), deadline);
   }
 
   Status start_message(const MessageArguments& message, Deadline deadline,
                        std::shared_ptr<Request>* out) override {
-    return messages_.start(shared_from_this(), this, message, deadline, out);
+    return messages_.start(shared_from_this(), this, hold(message), deadline, out);
   }
 
   std::uint32_t take_channels() override {
@@ -71,7 +113,12 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
 
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
     const std::shared_ptr<Backend> backend = this->backend();
-    return backend == nullptr ? records_.left() : backend->allocate(bytes, out);
+    if (backend == nullptr) return records_.left();
+    std::shared_ptr<Memory> memory;
+    TRIREME_RETURN_IF_ERROR(backend->allocate(bytes, &memory));
+    memories_.add(memory);
+    *out = std::move(memory);
+    return Status::success();
   }
 
   void abort(const std::string& reason) noexcept override {
@@ -116,6 +163,18 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return backend_;
   }
 
+  void hold(Operation* operation) const {
+    Held held{memories_.find(operation->send), memories_.find(operation->receive), nullptr};
+    if (held.send == nullptr && held.receive == nullptr) return;
+    held.owner = std::move(operation->owner);
+    operation->owner = std::make_shared<const Held>(std::move(held));
+  }
+
+  MessageArguments hold(MessageArguments message) const {
+    message.owner = memories_.find(message.data);
+    return message;
+  }
+
   std::uint64_t expire() {
     std::uint64_t earliest = UINT64_MAX;
     for (Channel& channel : channels_) earliest = std::min(earliest, channel.expire());
@@ -143,6 +202,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   const std::uint64_t timeout_ns_;
   Records records_;
   std::atomic<std::uint32_t> models_{0};
+  Memories memories_;
   Timekeeper timekeeper_;
   std::deque<Channel> channels_;
   MessageQueue messages_;

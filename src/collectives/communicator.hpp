@@ -42,6 +42,7 @@ struct MessageArguments {
   trireme_dtype dtype = 0;
   std::int32_t peer = 0;
   std::uint64_t tag = 0;
+  std::shared_ptr<const void> owner;  // as Operation::owner
 };
 
 class Communicator {

@@ -36,6 +36,7 @@ class StartedMessage final : public Completion {
 
   Message message;
   std::uint64_t flight = 0;
+  std::shared_ptr<const void> held;  // memory it uses, until it is done
   bool told = false;                 // the thread was woken because it is done
   std::shared_ptr<Backend> backend;  // until it is done
 
@@ -166,6 +167,7 @@ Status MessageQueue::start(const std::shared_ptr<void>& keep, const void* owner,
                            std::shared_ptr<Request>* out) {
   auto started = std::make_shared<StartedMessage>(*this, keep, owner);
   fill(&started->message, arguments, deadline);
+  started->held = arguments.owner;
   std::list<std::shared_ptr<StartedMessage>> node{started};
 
   const std::lock_guard lock(mutex_);
@@ -254,7 +256,10 @@ void MessageQueue::work() noexcept {
     if (!withdrawn_.empty()) {
       ended.splice(ended.end(), withdrawn_);
       lock.unlock();
-      for (const auto& started : ended) started->deliver();
+      for (const auto& started : ended) {
+        started->held.reset();
+        started->deliver();
+      }
       ended.clear();
       lock.lock();
       continue;
@@ -277,6 +282,7 @@ void MessageQueue::work() noexcept {
     for (const auto& started : ended) {
       Status status = finish(started->message, started->flight);
       started->backend.reset();
+      started->held.reset();
       started->complete(std::move(status));
       started->deliver();
     }

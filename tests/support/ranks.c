@@ -58,12 +58,14 @@ struct group {
     char rendezvous[64];
     rank_function *function;
     void *context;
+    pthread_barrier_t joined;
 };
 
 static void rank_main(int rank, void *argument) {
-    const struct group *const group = argument;
+    struct group *const group = argument;
     trireme_communicator *const communicator =
         join_rank(rank, group->world_size, group->rendezvous);
+    pthread_barrier_wait(&group->joined);
     group->function(communicator, rank, group->context);
     trireme_communicator_destroy(communicator);
 }
@@ -71,7 +73,9 @@ static void rank_main(int rank, void *argument) {
 void run_ranks(int world_size, rank_function *function, void *context) {
     struct group group = {.world_size = world_size, .function = function, .context = context};
     unique_rendezvous(group.rendezvous, sizeof group.rendezvous);
+    if (pthread_barrier_init(&group.joined, NULL, (unsigned)world_size) != 0) abort();
     run_threads(world_size, rank_main, &group);
+    pthread_barrier_destroy(&group.joined);
 }
 
 int expect_failed(struct verdict *verdict, const char *file, int line, const char *condition) {

@@ -15,8 +15,9 @@
 typedef void rank_function(trireme_communicator *communicator, int rank, void *context);
 
 /*
- * Returns when all ranks are done. The communicator is destroyed after the function, unless it
- * did so itself. A group that cannot form ends the program.
+ * Returns when all ranks are done. All have joined before the first function runs: a rank that leaves
+ * earlier would not be missed but waited for. The communicator is destroyed after the function,
+ * unless it did so itself. A group that cannot form ends the program.
  */
 void run_ranks(int world_size, rank_function *function, void *context);
 
