@@ -5,9 +5,9 @@
 
 namespace trireme::kernels {
 
-// A fixed-point number wide enough for every finite f64 (Kulisch's long accumulator): value = sum of
-// digits[i] * 2^(32 i - 1088), each digit a signed 64-bit number with room for carries. Adding the
-// digits of two sums (int64 addition, any order) adds the sums exactly, as long as no digit
+// A fixed-point number wide enough for every finite f64 (Kulisch's long accumulator): value = sum
+// of digits[i] * 2^(32 i - 1088), each digit a signed 64-bit number with room for carries. Adding
+// the digits of two sums (int64 addition, any order) adds the sums exactly, as long as no digit
 // overflows: normalise() first leaves room for 2^30 additions.
 struct ExactSum {
   static constexpr int kDigits = 68;

@@ -10,11 +10,16 @@ namespace trireme::kernels {
 // Whether the reduction means something for the dtype (sum of bool does not, for example).
 bool reduction_supported(trireme_dtype dtype, trireme_reduction reduction);
 
-// destination[i] = sources[0][i] op sources[1][i] op ... in that order, in one pass over all sources.
-// f16, bf16 and f8 are combined in f32 and rounded once at the end (nearest even). AVERAGE divides by `divisor`
-// (integers truncate toward zero), SCALED_SUM multiplies by `scale`; other reductions ignore both. destination may equal
-// any source, but must not overlap one in another way. source_count >= 1. The bits do not depend on the vector
-// instructions in use, on alignment or on how a range is cut into calls.
+// destination[i] = sources[0][i] op sources[1][i] op ... in that order, in one pass over all
+// sources; source_count >= 1. destination may equal any source, but must not overlap one in another
+// way. AVERAGE divides the sum by `divisor`, SCALED_SUM multiplies it by `scale`; other reductions
+// ignore both.
+//
+// f16, bf16 and f8 are combined in f32 and rounded once at the end (nearest even; beyond its
+// largest value f8e4m3, which has no infinity, becomes NaN). Integer sums and products wrap;
+// AVERAGE divides the wrapped sum and truncates toward zero. Every NaN that is stored is the type's
+// one positive quiet NaN. So the bits do not depend on the vector instructions in use, on alignment
+// or on how a range is cut into calls.
 void reduce(trireme_dtype dtype, trireme_reduction reduction, void* destination,
             const void* const* sources, std::uint32_t source_count, std::uint64_t count,
             std::uint32_t divisor, double scale);

@@ -50,8 +50,9 @@ void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const
   factors.epsilon = rule.epsilon;
   factors.decoupled = learning_rate * rule.weight_decay;
   const int kept = state_count(rule);
-  const UpdateLoop loop = loops().update[dtype == TRIREME_DTYPE_F64][static_cast<int>(
-      loop_kind(rule, step))][rule.weight_decay != 0];
+  const UpdateLoop loop =
+      loops().update[dtype == TRIREME_DTYPE_F64][static_cast<int>(loop_kind(rule, step))]
+                    [rule.weight_decay != 0];
   loop(parameters, gradients, kept > 0 ? states[0] : nullptr, kept > 1 ? states[1] : nullptr, count,
        factors);
 }

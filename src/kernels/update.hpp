@@ -17,9 +17,10 @@ struct UpdateRule {
 // State vectors the rule keeps per element: SGD 0 or 1 (momentum), ADAM and ADAMW 2 (m, v).
 int state_count(const UpdateRule& rule);
 
-// One step of `count` elements, dtype f32 or f64. step counts from 1. gradient_scale multiplies each gradient
-// first (clipping, averaging); 1 leaves the bits alone. states[i] is null past state_count(). An element gets the same
-// bits wherever it lies: vector body and tail do the same IEEE operations, without contraction.
+// One step of `count` elements, dtype f32 or f64. step counts from 1. gradient_scale multiplies
+// each gradient first (clipping, averaging); 1 leaves the bits alone. states[i] is null past
+// state_count(). An element gets the same bits wherever it lies: vector body and tail do the same
+// IEEE operations, without contraction.
 void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const void* gradients,
             void* const* states, std::uint64_t count, std::uint64_t step, double learning_rate,
             double gradient_scale);

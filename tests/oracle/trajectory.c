@@ -4,8 +4,8 @@
  *
  * usage: trajectory KIND MOMENTUM NESTEROV WEIGHT_DECAY DTYPE WORLD_SIZE STRATEGY STEPS
  *
- * Parameter i has the gradient c_i (p_i - a_i) + (p_i - p_(i+1)) / 4 + w(t, i); rank r adds d_r, whose
- * mean over the ranks is 0.
+ * Parameter i has the gradient c_i (p_i - a_i) + (p_i - p_(i+1)) / 4 + w(t, i); rank r adds d_r,
+ * whose mean over the ranks is 0.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,8 @@ static void gradient_f32(const float *p, float *g, int t, double shift) {
         const float c = (float)(1 << i % 3) / 4;
         const float a = (float)(i % 5) / 2 - 1;
         const float w = (float)((7 * t + 3 * i) % 16) / 32 - 0.25f;
-        g[i] = c * (p[i] - a) + (p[i] - p[(i + 1) % ELEMENTS]) / 4 + w + (float)(shift * (i % 3 - 1));
+        g[i] =
+            c * (p[i] - a) + (p[i] - p[(i + 1) % ELEMENTS]) / 4 + w + (float)(shift * (i % 3 - 1));
     }
 }
 
@@ -103,7 +104,8 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
 }
 
 static trireme_optimizer_kind kind_of(const char *name) {
-    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_SGD; kind <= TRIREME_OPTIMIZER_ADAMW; ++kind) {
+    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_SGD; kind <= TRIREME_OPTIMIZER_ADAMW;
+         ++kind) {
         if (strcmp(name, trireme_optimizer_kind_name(kind)) == 0) return kind;
     }
     fprintf(stderr, "trajectory: no rule is named %s\n", name);
@@ -112,8 +114,10 @@ static trireme_optimizer_kind kind_of(const char *name) {
 
 int main(int argc, char **argv) {
     if (argc != 9) {
-        fputs("usage: trajectory KIND MOMENTUM NESTEROV WEIGHT_DECAY DTYPE WORLD_SIZE STRATEGY STEPS\n",
-              stderr);
+        fputs(
+            "usage: trajectory KIND MOMENTUM NESTEROV WEIGHT_DECAY DTYPE WORLD_SIZE STRATEGY "
+            "STEPS\n",
+            stderr);
         return 2;
     }
     const trireme_optimizer_options defaults = TRIREME_OPTIMIZER_OPTIONS_INIT;

@@ -67,8 +67,8 @@ class BitSum {
     std::uint64_t mantissa = 0;
     for (int i = top; i >= last; --i) mantissa = 2 * mantissa + static_cast<std::uint64_t>(bits[i]);
     if (last > 0 && bits[last - 1] != 0) {
-      const bool more = std::any_of(bits.begin(), bits.begin() + last - 1,
-                                    [](int bit) { return bit != 0; });
+      const bool more =
+          std::any_of(bits.begin(), bits.begin() + last - 1, [](int bit) { return bit != 0; });
       if (more || mantissa % 2 == 1) ++mantissa;
     }
     const double magnitude = std::ldexp(static_cast<double>(mantissa), last - 1074);
@@ -99,7 +99,8 @@ void assert_same_bits(double a, double b) {
 
 double random_double(int low, int high) {
   const auto mantissa = static_cast<double>(random_bits() >> 11);
-  const int exponent = low + static_cast<int>(random_bits() % static_cast<unsigned>(high - low + 1));
+  const int exponent =
+      low + static_cast<int>(random_bits() % static_cast<unsigned>(high - low + 1));
   const double value = std::ldexp(mantissa, exponent - 53);
   return random_bits() % 2 ? value : -value;
 }
@@ -197,7 +198,7 @@ void a_sum_goes_on_after_its_value_was_read(void**) {
   assert_int_equal(sum.pending, 0);
 }
 
-// Digits as they are when additions are about to be carried: the last one before it leaves room again.
+// Digits as they are after 2^30 - 1 additions: the next one carries.
 void the_carry_comes_before_a_digit_overflows(void**) {
   ExactSum sum;
   sum.add(0x1.fffffffffffffp+0);

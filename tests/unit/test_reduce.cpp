@@ -1,4 +1,5 @@
-// Reductions against plain arithmetic: integers in 128 bits, small floats by search among all codes.
+// Reductions against plain arithmetic: integers in 128 bits, small floats by search among all
+// codes.
 #include <trireme/types.h>
 
 #include <cmath>
@@ -283,19 +284,21 @@ void check(trireme_dtype dtype, trireme_reduction reduction, std::uint32_t sourc
   Bytes& out = memory[in_place >= 0 ? static_cast<std::size_t>(in_place) : source_count];
   const auto divisor = static_cast<std::uint32_t>(1 + random_bits() % 300);
   const double factor = static_cast<double>(random_bits() % 1000) / 7 - 60;
-  reduce(dtype, reduction, out.data() + shift, sources.data(), source_count, count, divisor, factor);
+  reduce(dtype, reduction, out.data() + shift, sources.data(), source_count, count, divisor,
+         factor);
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t expected = reduce_codes(dtype, reduction, codes[i], divisor, factor);
     const std::uint64_t got = get(dtype, out.data() + shift, i);
     if (got != expected) {
       std::string inputs;
       for (const std::uint64_t code : codes[i]) inputs.append(" ").append(std::to_string(code));
-      fail_msg("dtype %d reduction %d sources %u element %llu of %llu, divisor %u factor %g: got "
-               "%llx, not %llx, from%s",
-               dtype, reduction, source_count, static_cast<unsigned long long>(i),
-               static_cast<unsigned long long>(count), divisor, factor,
-               static_cast<unsigned long long>(got), static_cast<unsigned long long>(expected),
-               inputs.c_str());
+      fail_msg(
+          "dtype %d reduction %d sources %u element %llu of %llu, divisor %u factor %g: got "
+          "%llx, not %llx, from%s",
+          dtype, reduction, source_count, static_cast<unsigned long long>(i),
+          static_cast<unsigned long long>(count), divisor, factor,
+          static_cast<unsigned long long>(got), static_cast<unsigned long long>(expected),
+          inputs.c_str());
     }
   }
   for (std::size_t i = 0; i < shift; ++i) assert_int_equal(out[i], 0xa5);
@@ -321,8 +324,8 @@ void only_meaningful_pairs_are_supported(void**) {
   }
   for (const trireme_dtype dtype : kFloats) {
     for (const trireme_reduction reduction : kReductions) {
-      const bool bits = reduction == TRIREME_BAND || reduction == TRIREME_BOR ||
-                        reduction == TRIREME_BXOR;
+      const bool bits =
+          reduction == TRIREME_BAND || reduction == TRIREME_BOR || reduction == TRIREME_BXOR;
       assert_int_equal(reduction_supported(dtype, reduction), !bits);
     }
   }
@@ -430,12 +433,10 @@ void check_pairs(trireme_dtype dtype, std::uint32_t codes, std::uint32_t partner
     for (const trireme_reduction reduction : {TRIREME_SUM, TRIREME_PRODUCT}) {
       reduce(dtype, reduction, out.data(), sources, 2, count, 1, 1);
       for (std::size_t i = 0; i < count; ++i) {
-        const std::uint64_t expected =
-            reduce_codes(dtype, reduction, {wide_a[i], wide_b[i]}, 1, 1);
+        const std::uint64_t expected = reduce_codes(dtype, reduction, {wide_a[i], wide_b[i]}, 1, 1);
         if (get(dtype, out.data(), i) != expected) {
           fail_msg("dtype %d reduction %d of %x and %x: got %llx, not %llx", dtype, reduction,
-                   wide_a[i], wide_b[i],
-                   static_cast<unsigned long long>(get(dtype, out.data(), i)),
+                   wide_a[i], wide_b[i], static_cast<unsigned long long>(get(dtype, out.data(), i)),
                    static_cast<unsigned long long>(expected));
         }
       }
@@ -458,8 +459,8 @@ void every_16_bit_float_is_read_and_rounded_right(void**) {
 void every_small_code_survives_the_way_to_f32_and_back(void**) {
   for (const VectorLevel level : levels()) {
     force_vector_level(level);
-    for (const trireme_dtype dtype : {TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16, TRIREME_DTYPE_F8E4M3,
-                                      TRIREME_DTYPE_F8E5M2}) {
+    for (const trireme_dtype dtype :
+         {TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16, TRIREME_DTYPE_F8E4M3, TRIREME_DTYPE_F8E5M2}) {
       const std::uint32_t codes = 1u << (8 * size_of(dtype));
       Bytes in(codes * size_of(dtype)), out(in.size());
       for (std::uint32_t code = 0; code < codes; ++code) put(dtype, in.data(), code, code);
@@ -484,8 +485,8 @@ void small_floats_are_rounded_once_at_the_end(void**) {
   assert_int_equal(out, 0x3c01);
   for (const VectorLevel level : levels()) {
     force_vector_level(level);
-    for (const trireme_dtype dtype : {TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16, TRIREME_DTYPE_F8E4M3,
-                                      TRIREME_DTYPE_F8E5M2}) {
+    for (const trireme_dtype dtype :
+         {TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16, TRIREME_DTYPE_F8E4M3, TRIREME_DTYPE_F8E5M2}) {
       const std::uint32_t codes = 1u << (8 * size_of(dtype));
       Bytes in(codes * size_of(dtype)), result(in.size());
       for (std::uint32_t code = 0; code < codes; ++code) put(dtype, in.data(), code, code);

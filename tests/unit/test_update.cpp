@@ -30,7 +30,9 @@ std::uint64_t random_bits() {  // splitmix64
   return z ^ (z >> 31);
 }
 
-double random_value() { return static_cast<double>(static_cast<std::int64_t>(random_bits())) * 0x1p-63; }
+double random_value() {
+  return static_cast<double>(static_cast<std::int64_t>(random_bits())) * 0x1p-63;
+}
 
 UpdateRule sgd(double momentum, bool nesterov, double decay) {
   UpdateRule rule;
