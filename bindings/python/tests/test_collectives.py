@@ -231,7 +231,8 @@ class BufferKindTest(TestCase):
     def test_bytes_like_memory(self):
         self.assertEqual(self.dtype_seen(bytearray(b"abc")), ("u8", 3))
         self.assertEqual(self.dtype_seen(memoryview(bytearray(8)).cast("d")), ("f64", 1))
-        self.assertEqual(self.dtype_seen(memoryview(bytearray(3)).cast("?")), ("bool", 3))
+        flags = memoryview(bytearray(3)).cast("?")
+        self.assertEqual(self.dtype_seen(flags, reduction="max"), ("bool", 3))
 
     def test_ctypes_arrays(self):
         for kind, name in (
@@ -457,7 +458,7 @@ try:
 except trireme.InvalidArgumentError as problem:
     print(problem.message)
 """
-        self.assertIn("RANK", self.passes(text))
+        self.assertRegex(self.passes(text), "env:// needs the variable (RANK|WORLD_SIZE)")
 
     def test_a_closed_group_answers_with_an_error(self):
         group = self.alone()

@@ -73,12 +73,12 @@ with trireme.Communicator.from_environment() as group:
                 3,
                 """
 import os, pathlib, signal, sys, trireme
+# The command ends the other ranks when one dies; they shall have time to tell what they hear.
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 group = trireme.Communicator.from_environment()
 group.barrier()
 if group.rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
-# The command ends the other ranks when one dies; what they hear before is what counts here.
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
 try:
     group.barrier()
 except trireme.PeerLostError as problem:
