@@ -76,10 +76,10 @@ import os, pathlib, signal, sys, trireme
 # The command ends the other ranks when one dies; they shall have time to tell what they hear.
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 group = trireme.Communicator.from_environment()
-group.barrier()
-if group.rank == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
 try:
+    group.barrier()
+    if group.rank == 1:  # the others may still be inside the first barrier
+        os.kill(os.getpid(), signal.SIGKILL)
     group.barrier()
 except trireme.PeerLostError as problem:
     pathlib.Path(sys.argv[1], str(group.rank)).write_text(repr(problem.blamed))
