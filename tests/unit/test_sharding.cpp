@@ -1,0 +1,327 @@
+// The arithmetic of sharding against naive counting.
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "sharding/layout.hpp"
+#include "sharding/leaf_tree.hpp"
+#include "sharding/plan.hpp"
+#include "sharding/range.hpp"
+#include "sharding/registry.hpp"
+
+// cmocka's names are macros that the standard library must not see.
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+}
+
+namespace {
+
+using namespace trireme;
+using namespace trireme::sharding;
+
+trireme_parameter_options options_of(const char* name, const char* unit, const std::uint64_t* extent,
+                                     trireme_dtype dtype = TRIREME_DTYPE_F32) {
+  trireme_parameter_options options = TRIREME_PARAMETER_OPTIONS_INIT;
+  options.name = name;
+  options.unit = unit;
+  options.dtype = dtype;
+  options.dimensions = 1;
+  options.shape = extent;
+  return options;
+}
+
+void add(Registry* registry, const char* name, const char* unit, std::uint64_t elements,
+         trireme_dtype dtype = TRIREME_DTYPE_F32, bool frozen = false) {
+  trireme_parameter_options options = options_of(name, unit, &elements, dtype);
+  if (frozen) options.flags = TRIREME_PARAMETER_FROZEN;
+  std::uint64_t number = 0;
+  assert_true(registry->add(options, &number).ok());
+}
+
+// ---- the tree ----
+
+// Leaves by recursion over heights: the definition, word by word.
+double naive_tree(const std::vector<double>& leaves) {
+  if (leaves.size() == 1) return leaves[0];
+  std::vector<double> pairs;
+  for (std::size_t i = 0; i + 1 < leaves.size(); i += 2) pairs.push_back(leaves[i] + leaves[i + 1]);
+  if (leaves.size() % 2 == 1) pairs.push_back(leaves.back());
+  return naive_tree(pairs);
+}
+
+void levels_of_partial_sums_give_the_canonical_tree(void**) {
+  std::uint64_t random = 1;
+  for (std::uint32_t count = 1; count <= 70; ++count) {
+    std::vector<double> leaves;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      random = random * 6364136223846793005ULL + 1442695040888963407ULL;
+      // Of very unequal size, so that another order of additions has other bits.
+      leaves.push_back(static_cast<double>(random >> 12) *
+                       (random % 5 == 0 ? 1e-12 : random % 3 == 0 ? 1e5 : 1));
+    }
+    std::vector<double> levels(tree_levels(count), 0.0);
+    for (std::uint32_t leaf = 0; leaf < count; ++leaf) {
+      const std::uint32_t to = level_completed_by(leaf);
+      assert_true(to < levels.size());
+      double sum = leaves[leaf];
+      for (std::uint32_t level = 0; level < to; ++level) sum = levels[level] + sum;
+      levels[to] = sum;
+    }
+    double whole = 0;
+    bool any = false;
+    for (std::uint32_t level = 0; level < levels.size(); ++level) {
+      if (!level_remains(count, level)) continue;
+      whole = any ? levels[level] + whole : levels[level];
+      any = true;
+    }
+    const double expected = naive_tree(leaves);
+    assert_memory_equal(&whole, &expected, sizeof whole);
+  }
+}
+
+void every_leaf_has_one_rank_and_one_round(void**) {
+  for (std::uint32_t leaves = 1; leaves <= 40; ++leaves) {
+    for (std::uint32_t world = 1; world <= 9; ++world) {
+      std::vector<std::uint32_t> counted(world, 0);
+      std::uint32_t last_round = 0;
+      for (std::uint32_t leaf = 0; leaf < leaves; ++leaf) {
+        ++counted[leaf % world];
+        last_round = leaf / world;
+      }
+      assert_int_equal(rounds(leaves, world), last_round + 1);
+      for (std::uint32_t rank = 0; rank < world; ++rank) {
+        assert_int_equal(leaves_of_rank(leaves, world, rank), counted[rank]);
+      }
+    }
+  }
+}
+
+// ---- ranges ----
+
+void shards_are_balanced_and_follow_each_other(void**) {
+  for (std::uint64_t elements = 0; elements <= 40; ++elements) {
+    for (std::uint32_t world = 1; world <= 9; ++world) {
+      std::uint64_t next = 0;
+      for (std::uint32_t rank = 0; rank < world; ++rank) {
+        const Range range = shard_range(elements, world, rank);
+        assert_int_equal(range.first, next);
+        assert_int_equal(range.count, elements / world + (rank < elements % world ? 1 : 0));
+        next = range.end();
+      }
+      assert_int_equal(next, elements);
+    }
+  }
+  const Range last = shard_range((std::uint64_t{1} << 48) + 5, 8, 7);
+  assert_int_equal(last.end(), (std::uint64_t{1} << 48) + 5);
+}
+
+void intersections_are_clamped_at_both_ends(void**) {
+  for (std::uint64_t a = 0; a < 6; ++a) {
+    for (std::uint64_t n = 0; n < 6; ++n) {
+      std::uint64_t both = 0;
+      for (std::uint64_t i = 0; i < 20; ++i) both += i >= a && i < a + n && i >= 3 && i < 7;
+      assert_int_equal(intersect({a, n}, {3, 4}).count, both);
+    }
+  }
+}
+
+// ---- the layout ----
+
+void buckets_hold_every_trainable_element_of_its_owner_once(void**) {
+  for (std::uint32_t world = 1; world <= 6; ++world) {
+    for (const std::uint64_t bucket_bytes : {1, 60, 1 << 20}) {
+      Registry registry;
+      add(&registry, "a", "first", 7);
+      add(&registry, "b", "first", 4, TRIREME_DTYPE_F32, true);
+      add(&registry, "c", "first", 1);
+      add(&registry, "d", nullptr, 5, TRIREME_DTYPE_F64);
+      add(&registry, "e", nullptr, 3, TRIREME_DTYPE_F32, true);
+      add(&registry, "f", nullptr, 0);
+      add(&registry, "g", nullptr, 13);
+      for (std::uint32_t rank = 0; rank < world; ++rank) {
+        const Layout layout(registry, {TRIREME_STRATEGY_ZERO3, rank, world, 0, bucket_bytes, 0});
+        std::vector<std::vector<int>> seen;
+        for (const Parameter& parameter : registry.parameters()) {
+          seen.emplace_back(parameter.elements, 0);
+        }
+        std::uint64_t own = 0;
+        for (const Bucket& bucket : layout.buckets) {
+          std::uint64_t position = 0;
+          for (const Segment& segment : bucket.segments) {
+            assert_int_equal(segment.position, position);
+            position += segment.count;
+            assert_true(segment.position >= bucket.block_first[segment.owner]);
+            assert_true(position <= bucket.block_first[segment.owner + 1]);
+            const Parameter& parameter = registry.parameters()[segment.parameter];
+            assert_int_equal(parameter.dtype, bucket.dtype);
+            const Range shard =
+                shard_range(registry.units()[parameter.unit].elements, world, segment.owner);
+            for (std::uint64_t i = segment.first; i < segment.first + segment.count; ++i) {
+              ++seen[segment.parameter][i];
+              assert_true(parameter.first + i >= shard.first);
+              assert_true(parameter.first + i < shard.end());
+            }
+            if (segment.owner == rank) own += segment.count * (bucket.dtype == TRIREME_DTYPE_F64 ? 8 : 4);
+          }
+          assert_int_equal(position, bucket.elements);
+        }
+        assert_int_equal(own, layout.shard_gradient_bytes);
+        assert_int_equal(layout.whole_gradient_bytes, (7 + 1 + 13) * 4 + 5 * 8);
+        assert_int_equal(layout.whole_parameter_bytes, (12 + 3 + 13) * 4 + 5 * 8);
+        for (std::size_t i = 0; i < seen.size(); ++i) {
+          const int times = registry.parameters()[i].frozen ? 0 : 1;
+          for (const int count : seen[i]) assert_int_equal(count, times);
+        }
+      }
+    }
+  }
+}
+
+void buckets_go_backward_are_full_before_they_close_and_have_one_dtype(void**) {
+  Registry registry;
+  for (const char* name : {"a", "b", "c", "d", "e"}) {
+    add(&registry, name, nullptr, 10, *name == 'c' ? TRIREME_DTYPE_F64 : TRIREME_DTYPE_F32);
+  }
+  const Layout layout(registry, {TRIREME_STRATEGY_ZERO2, 0, 2, 0, 41, 0});
+  assert_int_equal(layout.buckets.size(), 3);
+  assert_true((layout.buckets[0].units == std::vector<std::uint64_t>{4, 3}));
+  assert_true((layout.buckets[1].units == std::vector<std::uint64_t>{2}));
+  assert_true((layout.buckets[2].units == std::vector<std::uint64_t>{1, 0}));
+}
+
+void doubles_stay_aligned_whatever_lies_around_them(void**) {
+  for (std::uint32_t world = 1; world <= 5; ++world) {
+    for (std::uint32_t rank = 0; rank < world; ++rank) {
+      Registry registry;
+      add(&registry, "a", nullptr, 3);
+      add(&registry, "b", nullptr, 5, TRIREME_DTYPE_F64);
+      add(&registry, "c", nullptr, 1);
+      add(&registry, "d", nullptr, 7, TRIREME_DTYPE_F64);
+      const Layout layout(registry, {TRIREME_STRATEGY_ZERO1, rank, world, 0, 1, 0});
+      for (const Bucket& bucket : layout.buckets) {
+        const std::uint64_t size = bucket.dtype == TRIREME_DTYPE_F64 ? 8 : 4;
+        assert_int_equal(bucket.whole_offset % size, 0);
+        assert_int_equal(bucket.shard_offset % size, 0);
+      }
+      for (const std::size_t unit : {1, 3}) {
+        assert_int_equal(layout.units[unit].whole_offset % 8, 0);
+        assert_int_equal(layout.units[unit].shard_offset % 8, 0);
+      }
+    }
+  }
+}
+
+// ---- registration ----
+
+void refused(Registry* registry, const trireme_parameter_options& options, trireme_status code,
+             const char* words) {
+  std::uint64_t number = 77;
+  const std::size_t before = registry->parameters().size();
+  const Status status = registry->add(options, &number);
+  assert_int_equal(status.code(), code);
+  if (std::strstr(status.message().c_str(), words) == nullptr) {
+    fail_msg("\"%s\" does not say \"%s\"", status.message().c_str(), words);
+  }
+  assert_int_equal(number, 77);
+  assert_int_equal(registry->parameters().size(), before);
+}
+
+void refused_parameters_leave_the_registry_alone(void**) {
+  Registry registry;
+  add(&registry, "a", "u", 6);
+  add(&registry, "b", "v", 6);
+  const std::uint64_t six = 6, seven = 7;
+  const std::uint64_t huge[] = {std::uint64_t{1} << 40, std::uint64_t{1} << 40};
+  const auto good = [&] { return options_of("x", "v", &six); };
+  auto bad = good();
+  bad.name = nullptr;
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "options.name is NULL");
+  bad = good();
+  bad.name = "";
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "options.name is empty");
+  const std::string long_name(256, 'n');
+  bad.name = long_name.c_str();
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "longer than 255");
+  bad.name = "a";
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "\"a\" is taken by parameter 0");
+  bad = good();
+  bad.flags = 2;
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "options.flags 2");
+  bad = good();
+  bad.dtype = 0;
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "options.dtype 0");
+  bad.dtype = TRIREME_DTYPE_BF16;
+  refused(&registry, bad, TRIREME_ERROR_UNSUPPORTED, "bf16");
+  bad.dtype = TRIREME_DTYPE_F64;
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "but unit \"v\" is f32");
+  bad = good();
+  bad.dimensions = 17;
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "options.dimensions 17");
+  bad = good();
+  bad.shape = nullptr;
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "options.shape is NULL");
+  bad = good();
+  bad.dimensions = 2;
+  bad.shape = huge;
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "2^48");
+  bad = good();
+  bad.unit = "u";
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "unit \"u\" of parameter \"x\" was left");
+  bad = good();
+  bad.tied_to = "nobody";
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "\"nobody\" of parameter \"x\" names no");
+  bad.tied_to = "b";
+  bad.shape = &seven;
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "is f32 [7], but \"b\"");
+  bad.shape = &six;
+  bad.flags = TRIREME_PARAMETER_FROZEN;
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "frozen");
+  bad.flags = 0;
+  bad.unit = "u";
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "is \"u\", but it is tied to \"b\"");
+}
+
+void an_alias_of_an_alias_is_one_of_the_first(void**) {
+  Registry registry;
+  add(&registry, "a", nullptr, 6);
+  const std::uint64_t six = 6;
+  auto alias = options_of("b", nullptr, &six);
+  alias.tied_to = "a";
+  std::uint64_t number = 0;
+  assert_true(registry.add(alias, &number).ok());
+  alias.name = "c";
+  alias.tied_to = "b";
+  assert_true(registry.add(alias, &number).ok());
+  assert_int_equal(number, 2);
+  assert_int_equal(registry.parameters()[2].target, 0);
+  assert_true((registry.parameters()[0].aliases == std::vector<std::uint64_t>{1, 2}));
+  assert_int_equal(registry.elements(), 6);
+  assert_int_equal(registry.units().size(), 1);
+}
+
+void names_in_messages_stay_on_one_line(void**) {
+  assert_string_equal(quoted("plain").c_str(), "\"plain\"");
+  assert_string_equal(quoted("a\n\t\"b\\").c_str(), "\"a\\x0a\\x09\\\"b\\\\\"");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(levels_of_partial_sums_give_the_canonical_tree),
+      cmocka_unit_test(every_leaf_has_one_rank_and_one_round),
+      cmocka_unit_test(shards_are_balanced_and_follow_each_other),
+      cmocka_unit_test(intersections_are_clamped_at_both_ends),
+      cmocka_unit_test(buckets_hold_every_trainable_element_of_its_owner_once),
+      cmocka_unit_test(buckets_go_backward_are_full_before_they_close_and_have_one_dtype),
+      cmocka_unit_test(doubles_stay_aligned_whatever_lies_around_them),
+      cmocka_unit_test(refused_parameters_leave_the_registry_alone),
+      cmocka_unit_test(an_alias_of_an_alias_is_one_of_the_first),
+      cmocka_unit_test(names_in_messages_stay_on_one_line),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
