@@ -1,0 +1,196 @@
+using System;
+using System.Text;
+
+namespace Trireme
+{
+    /// <summary>
+    /// A group of ranks that can communicate, as one rank sees it. All ranks call its collectives
+    /// in the same order. Every method may be called from any thread, also concurrently; a call
+    /// that blocks holds no lock, so <see cref="Abort"/> always gets through.
+    /// </summary>
+    public sealed partial class Communicator : IDisposable
+    {
+        private readonly CommunicatorHandle handle;
+
+        private Communicator(CommunicatorHandle handle)
+        {
+            this.handle = handle;
+            int rank;
+            int worldSize;
+            TriremeException.Check(NativeMethods.trireme_communicator_rank(handle, out rank));
+            TriremeException.Check(
+                NativeMethods.trireme_communicator_world_size(handle, out worldSize));
+            Rank = rank;
+            WorldSize = worldSize;
+        }
+
+        /// <summary>This rank's number, from 0.</summary>
+        public int Rank { get; }
+
+        /// <summary>Number of ranks.</summary>
+        public int WorldSize { get; }
+
+        /// <summary>Which backend and transport carry the bytes.</summary>
+        public unsafe string Backend
+        {
+            get { return ReadText(NativeMethods.trireme_communicator_backend); }
+        }
+
+        /// <summary>
+        /// The last operations of this rank, oldest first, one line of JSON each.
+        /// </summary>
+        public unsafe string FlightRecord
+        {
+            get { return ReadText(NativeMethods.trireme_communicator_flight_record); }
+        }
+
+        internal CommunicatorHandle Handle
+        {
+            get { return handle; }
+        }
+
+        /// <summary>
+        /// Claims a rank's place in a group and does not wait for the peers: the first operation
+        /// or <see cref="WaitReady"/> does.
+        /// </summary>
+        /// <param name="rendezvous">
+        /// "local://NAME" for threads of this process, "host://NAME" for processes of this host.
+        /// </param>
+        /// <param name="timeout">Longest any blocking call may wait; zero is 300 seconds.</param>
+        public static Communicator Create(
+            int rank, int worldSize, string rendezvous, TimeSpan timeout = default(TimeSpan),
+            string name = null, string backend = null)
+        {
+            if (rendezvous == null)
+            {
+                throw new ArgumentNullException(nameof(rendezvous));
+            }
+
+            return Join(rank, worldSize, rendezvous, timeout, name, backend);
+        }
+
+        /// <summary>
+        /// Joins the group that the environment describes: RANK, WORLD_SIZE and
+        /// TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and TRIREME_TOKEN.
+        /// </summary>
+        public static Communicator FromEnvironment(
+            TimeSpan timeout = default(TimeSpan), string name = null, string backend = null)
+        {
+            return Join(0, 0, "env://", timeout, name, backend);
+        }
+
+        /// <summary>Waits until every rank has joined.</summary>
+        public void WaitReady(TimeSpan timeout)
+        {
+            TriremeException.Check(NativeMethods.trireme_communicator_wait_ready(
+                handle, Nanoseconds.From(timeout, nameof(timeout))));
+        }
+
+        /// <summary>
+        /// Makes the group fail on every rank, now; from any thread, while others are blocked.
+        /// </summary>
+        public void Abort(string reason = null)
+        {
+            using (var text = new Utf8(reason, nameof(reason)))
+            {
+                TriremeException.Check(
+                    NativeMethods.trireme_communicator_abort(handle, text.Pointer));
+            }
+        }
+
+        /// <summary>What the communicator has done so far.</summary>
+        public unsafe CommunicatorStatistics GetStatistics()
+        {
+            var native = new NativeCommunicatorStatistics
+            {
+                StructSize = (uint)sizeof(NativeCommunicatorStatistics),
+            };
+            TriremeException.Check(
+                NativeMethods.trireme_communicator_get_statistics(handle, ref native));
+            return new CommunicatorStatistics(native);
+        }
+
+        /// <summary>
+        /// Leaves the group; peers that start an operation afterwards are told that this rank
+        /// left. Waits for no peer: a call of another thread that still blocks keeps the place
+        /// until it returns (<see cref="Abort"/> makes it return).
+        /// </summary>
+        public void Dispose()
+        {
+            handle.Dispose();
+        }
+
+        private static unsafe Communicator Join(
+            int rank, int worldSize, string rendezvous, TimeSpan timeout, string name,
+            string backend)
+        {
+            using (var rendezvousText = new Utf8(rendezvous, nameof(rendezvous)))
+            using (var nameText = new Utf8(name, nameof(name)))
+            using (var backendText = new Utf8(backend, nameof(backend)))
+            {
+                var options = new NativeCommunicatorOptions
+                {
+                    StructSize = (uint)sizeof(NativeCommunicatorOptions),
+                    Rank = rank,
+                    WorldSize = worldSize,
+                    Rendezvous = rendezvousText.Pointer,
+                    Name = nameText.Pointer,
+                    Backend = backendText.Pointer,
+                    TimeoutNs = Nanoseconds.From(timeout, nameof(timeout)),
+                };
+                CommunicatorHandle joined;
+                TriremeException.Check(
+                    NativeMethods.trireme_communicator_create(ref options, out joined));
+                return new Communicator(joined);
+            }
+        }
+
+        private unsafe string ReadText(TextFunction read)
+        {
+            // The flight record may grow between two calls; ask again until all of it fits.
+            var bytes = new byte[256];
+            while (true)
+            {
+                ulong length;
+                fixed (byte* text = bytes)
+                {
+                    TriremeException.Check(read(handle, text, (ulong)bytes.Length, &length));
+                }
+
+                if (length < (ulong)bytes.Length)
+                {
+                    return Encoding.UTF8.GetString(bytes, 0, (int)length);
+                }
+
+                bytes = new byte[checked((int)length + 1024)];
+            }
+        }
+
+        private unsafe delegate Status TextFunction(
+            CommunicatorHandle communicator, byte* text, ulong capacity, ulong* length);
+    }
+
+    /// <summary>What a communicator has done so far.</summary>
+    public struct CommunicatorStatistics
+    {
+        internal CommunicatorStatistics(NativeCommunicatorStatistics native)
+        {
+            Operations = native.Operations;
+            Failures = native.Failures;
+            BytesSent = native.BytesSent;
+            BytesReceived = native.BytesReceived;
+        }
+
+        /// <summary>Collectives and messages that ended, well or not.</summary>
+        public ulong Operations { get; }
+
+        /// <summary>Those that ended in a failure.</summary>
+        public ulong Failures { get; }
+
+        /// <summary>Bytes of this rank that peers were given to read.</summary>
+        public ulong BytesSent { get; }
+
+        /// <summary>Bytes of peers that this rank read.</summary>
+        public ulong BytesReceived { get; }
+    }
+}

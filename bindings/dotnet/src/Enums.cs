@@ -1,0 +1,161 @@
+using System;
+
+namespace Trireme
+{
+    /// <summary>What a call of the native library answered.</summary>
+    public enum Status
+    {
+        Ok = 0,
+        InvalidArgument = -1,
+        InvalidHandle = -2,
+        InvalidState = -3,
+        Unsupported = -4,
+        OutOfMemory = -5,
+        Timeout = -6,
+        Aborted = -7,
+        PeerLost = -8,
+        Mismatch = -9,
+        Corrupt = -10,
+        Authentication = -11,
+        System = -12,
+        Callback = -13,
+        Cancelled = -14,
+        Internal = -15,
+    }
+
+    /// <summary>Type of the elements of a buffer.</summary>
+    public enum ElementType
+    {
+        /// <summary>The one that belongs to the C# type, for example F32 for float.</summary>
+        Automatic = 0,
+        I8 = 1,
+        U8 = 2,
+        I16 = 3,
+        U16 = 4,
+        I32 = 5,
+        U32 = 6,
+        I64 = 7,
+        U64 = 8,
+
+        /// <summary>IEEE binary16, in any 2-byte type.</summary>
+        F16 = 9,
+
+        /// <summary>bfloat16, in any 2-byte type.</summary>
+        Bf16 = 10,
+        F32 = 11,
+        F64 = 12,
+        F8E4M3 = 13,
+        F8E5M2 = 14,
+        Bool = 15,
+
+        /// <summary>Moved and never reduced; works for every type without references.</summary>
+        Bytes = 16,
+    }
+
+    /// <summary>How contributions of ranks become one value.</summary>
+    public enum Reduction
+    {
+        Sum = 1,
+        Average = 2,
+        Product = 3,
+        Min = 4,
+        Max = 5,
+        Band = 6,
+        Bor = 7,
+        Bxor = 8,
+
+        /// <summary>Sum, then multiplication by <see cref="OperationOptions.Scale"/>.</summary>
+        ScaledSum = 9,
+    }
+
+    /// <summary>Where a buffer lives.</summary>
+    public enum DeviceKind
+    {
+        Default = 0,
+        Host = 1,
+        Cuda = 2,
+    }
+
+    /// <summary>Operations a backend can be asked about.</summary>
+    public enum Operation
+    {
+        Any = 0,
+        AllReduce = 1,
+        ReduceScatter = 2,
+        ReduceScatterV = 3,
+        AllGather = 4,
+        AllGatherV = 5,
+        Broadcast = 6,
+        Barrier = 7,
+        Send = 8,
+        Receive = 9,
+    }
+
+    /// <summary>How much a log message matters.</summary>
+    public enum LogLevel
+    {
+        Error = 1,
+        Warning = 2,
+        Info = 3,
+        Debug = 4,
+    }
+
+    /// <summary>How a model is spread over the ranks.</summary>
+    public enum Strategy
+    {
+        /// <summary>Everything on every rank (DDP).</summary>
+        DataParallel = 1,
+
+        /// <summary>Optimizer state sharded.</summary>
+        Zero1 = 2,
+
+        /// <summary>Gradients too.</summary>
+        Zero2 = 3,
+
+        /// <summary>Parameters too (fully sharded).</summary>
+        Zero3 = 4,
+    }
+
+    /// <summary>How the gradients of ranks, or of leaves, become one.</summary>
+    public enum Gradients
+    {
+        Average = 0,
+        Sum = 1,
+    }
+
+    [Flags]
+    public enum ParameterFlags
+    {
+        None = 0,
+
+        /// <summary>Has no gradient and is not updated.</summary>
+        Frozen = 1,
+    }
+
+    [Flags]
+    public enum BackwardFlags
+    {
+        None = 0,
+
+        /// <summary>Keep the gradients here and add the next pass to them.</summary>
+        NoSync = 1,
+    }
+
+    /// <summary>An update rule.</summary>
+    public enum OptimizerKind
+    {
+        Sgd = 1,
+        Adam = 2,
+        Adamw = 3,
+
+        /// <summary>The delegate <see cref="OptimizerOptions.Rule"/>.</summary>
+        User = 4,
+    }
+
+    [Flags]
+    public enum OptimizerFlags
+    {
+        None = 0,
+        Nesterov = 1,
+    }
+}

@@ -1,0 +1,127 @@
+using System;
+using System.Runtime.InteropServices;
+
+namespace Trireme
+{
+    /// <summary>
+    /// One object of the native library. The runtime keeps it alive during every call that takes
+    /// it and releases it exactly once. It refers to its parent, so that a parent is collected no
+    /// earlier than its children; the library itself allows release in any order.
+    /// </summary>
+    internal abstract class NativeHandle : SafeHandle
+    {
+        protected NativeHandle() : base(IntPtr.Zero, true)
+        {
+        }
+
+        public override bool IsInvalid
+        {
+            get { return handle == IntPtr.Zero; }
+        }
+
+        internal object Parent { get; set; }
+    }
+
+    internal sealed class CommunicatorHandle : NativeHandle
+    {
+        public CommunicatorHandle()
+        {
+        }
+
+        internal CommunicatorHandle(IntPtr value)
+        {
+            SetHandle(value);
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_communicator_destroy(handle);
+            return true;
+        }
+    }
+
+    internal sealed class RequestHandle : NativeHandle
+    {
+        public RequestHandle()
+        {
+        }
+
+        internal RequestHandle(IntPtr value)
+        {
+            SetHandle(value);
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_request_destroy(handle);
+            return true;
+        }
+    }
+
+    internal sealed class BufferHandle : NativeHandle
+    {
+        public BufferHandle()
+        {
+        }
+
+        internal BufferHandle(IntPtr value)
+        {
+            SetHandle(value);
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_buffer_destroy(handle);
+            return true;
+        }
+    }
+
+    internal sealed class ModelHandle : NativeHandle
+    {
+        public ModelHandle()
+        {
+        }
+
+        internal ModelHandle(IntPtr value)
+        {
+            SetHandle(value);
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_model_destroy(handle);
+            return true;
+        }
+    }
+
+    internal sealed class OptimizerHandle : NativeHandle
+    {
+        // What the native side was given as user_data; freed after the native optimizer.
+        private GCHandle userData;
+
+        public OptimizerHandle()
+        {
+        }
+
+        internal OptimizerHandle(IntPtr value)
+        {
+            SetHandle(value);
+        }
+
+        internal void Own(GCHandle given)
+        {
+            userData = given;
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_optimizer_destroy(handle);
+            if (userData.IsAllocated)
+            {
+                userData.Free();
+            }
+
+            return true;
+        }
+    }
+}

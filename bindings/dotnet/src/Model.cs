@@ -1,0 +1,398 @@
+using System;
+
+namespace Trireme
+{
+    /// <summary>How to spread a model; zero is the default in every field but the first.</summary>
+    public sealed class ModelOptions
+    {
+        public Strategy Strategy { get; set; }
+
+        public Gradients Gradients { get; set; }
+
+        /// <summary>Leaves of the global batch for reproducible training; 0 is none.</summary>
+        public uint Leaves { get; set; }
+
+        /// <summary>Gradients are reduced once this much is ready; 0 is 25 MiB.</summary>
+        public ulong BucketBytes { get; set; }
+
+        /// <summary>zero3: what gathered units may take beyond the one in use.</summary>
+        public ulong PrefetchBytes { get; set; }
+
+        /// <summary>Longest any call may wait; zero is the communicator's.</summary>
+        public TimeSpan Timeout { get; set; }
+    }
+
+    /// <summary>Describes one parameter of a model.</summary>
+    public sealed class ParameterOptions
+    {
+        public ParameterOptions(string name, ElementType type, params long[] shape)
+        {
+            Name = name;
+            Type = type;
+            Shape = shape;
+        }
+
+        /// <summary>Unique in the model.</summary>
+        public string Name { get; }
+
+        /// <summary>F32 or F64.</summary>
+        public ElementType Type { get; }
+
+        /// <summary>Extents; none is a scalar.</summary>
+        public long[] Shape { get; }
+
+        /// <summary>Name of the unit; null is a unit of its own.</summary>
+        public string Unit { get; set; }
+
+        /// <summary>Name of an earlier parameter that this one is an alias of.</summary>
+        public string TiedTo { get; set; }
+
+        public ParameterFlags Flags { get; set; }
+    }
+
+    /// <summary>
+    /// A model whose parameters, gradients and optimizer state are spread over ranks: parameters
+    /// are added, <see cref="Seal"/> lays them out, and then it is trained in steps. All ranks
+    /// make the same calls in the same order; one call at a time per model.
+    /// </summary>
+    public sealed class Model : IDisposable
+    {
+        private readonly ModelHandle handle;
+
+        public unsafe Model(Communicator communicator, ModelOptions options)
+        {
+            if (communicator == null)
+            {
+                throw new ArgumentNullException(nameof(communicator));
+            }
+
+            if (options == null)
+            {
+                throw new ArgumentNullException(nameof(options));
+            }
+
+            var native = new NativeModelOptions
+            {
+                StructSize = (uint)sizeof(NativeModelOptions),
+                Strategy = (int)options.Strategy,
+                Gradients = (int)options.Gradients,
+                Leaves = options.Leaves,
+                BucketBytes = options.BucketBytes,
+                PrefetchBytes = options.PrefetchBytes,
+                TimeoutNs = Nanoseconds.From(options.Timeout, nameof(options.Timeout)),
+            };
+            TriremeException.Check(
+                NativeMethods.trireme_model_create(communicator.Handle, ref native, out handle));
+            handle.Parent = communicator;
+        }
+
+        /// <summary>What the sealed model looks like.</summary>
+        public unsafe ModelInfo Info
+        {
+            get
+            {
+                var native = new NativeModelInfo { StructSize = (uint)sizeof(NativeModelInfo) };
+                TriremeException.Check(NativeMethods.trireme_model_get_info(handle, ref native));
+                return new ModelInfo(native);
+            }
+        }
+
+        /// <summary>How many bytes this rank holds, by kind, planned and allocated.</summary>
+        public unsafe ModelMemory Memory
+        {
+            get
+            {
+                var native =
+                    new NativeModelMemory { StructSize = (uint)sizeof(NativeModelMemory) };
+                TriremeException.Check(
+                    NativeMethods.trireme_model_get_memory(handle, ref native));
+                return new ModelMemory(native);
+            }
+        }
+
+        internal ModelHandle Handle
+        {
+            get { return handle; }
+        }
+
+        /// <summary>Adds a parameter.</summary>
+        /// <returns>Its number, from 0 in the order added.</returns>
+        public unsafe ulong AddParameter(ParameterOptions options)
+        {
+            if (options == null)
+            {
+                throw new ArgumentNullException(nameof(options));
+            }
+
+            var shape = new ulong[options.Shape == null ? 0 : options.Shape.Length];
+            for (int i = 0; i < shape.Length; ++i)
+            {
+                if (options.Shape[i] < 0)
+                {
+                    throw new ArgumentException(
+                        "Extent " + i + " of '" + options.Name + "' is " + options.Shape[i] + ".",
+                        nameof(options));
+                }
+
+                shape[i] = (ulong)options.Shape[i];
+            }
+
+            using (var name = new Utf8(options.Name, nameof(options)))
+            using (var unit = new Utf8(options.Unit, nameof(options)))
+            using (var tiedTo = new Utf8(options.TiedTo, nameof(options)))
+            {
+                fixed (ulong* extents = shape)
+                {
+                    var native = new NativeParameterOptions
+                    {
+                        StructSize = (uint)sizeof(NativeParameterOptions),
+                        Flags = (uint)options.Flags,
+                        Dtype = (int)options.Type,
+                        Dimensions = (uint)shape.Length,
+                        Shape = (IntPtr)extents,
+                        Name = name.Pointer,
+                        Unit = unit.Pointer,
+                        TiedTo = tiedTo.Pointer,
+                    };
+                    ulong parameter;
+                    TriremeException.Check(NativeMethods.trireme_model_add_parameter(
+                        handle, ref native, &parameter));
+                    return parameter;
+                }
+            }
+        }
+
+        /// <summary>
+        /// Ends the description: all ranks must have registered the same. Parameters are 0.
+        /// </summary>
+        public void Seal()
+        {
+            TriremeException.Check(NativeMethods.trireme_model_seal(handle));
+        }
+
+        /// <summary>What a unit looks like on this rank.</summary>
+        public unsafe UnitInfo GetUnit(ulong unit)
+        {
+            var native = new NativeUnitInfo { StructSize = (uint)sizeof(NativeUnitInfo) };
+            TriremeException.Check(
+                NativeMethods.trireme_model_get_unit_info(handle, unit, ref native));
+            return new UnitInfo(native);
+        }
+
+        /// <summary>
+        /// Gives every rank the root's parameters. Collective; other ranks pass the number of
+        /// elements through a buffer of the same length, whose contents do not matter.
+        /// </summary>
+        public unsafe void SetParameters<T>(ReadOnlySpan<T> values, int root = 0) where T : struct
+        {
+            Elements elements = Elements.Of<T>(ElementType.Automatic);
+            fixed (byte* first = &Elements.First(values))
+            {
+                TriremeException.Check(NativeMethods.trireme_model_set_parameters(
+                    handle, first, elements.Count(values.Length), elements.Type, root));
+            }
+        }
+
+        /// <summary>Gives every rank all parameters, whole. Collective.</summary>
+        public unsafe void GetParameters<T>(Span<T> values) where T : struct
+        {
+            Elements elements = Elements.Of<T>(ElementType.Automatic);
+            fixed (byte* first = &Elements.First<T>(values))
+            {
+                TriremeException.Check(NativeMethods.trireme_model_get_parameters(
+                    handle, first, elements.Count(values.Length), elements.Type));
+            }
+        }
+
+        /// <summary>Makes a unit's parameters whole on this rank. Collective for zero3.</summary>
+        public void GatherUnit(ulong unit)
+        {
+            TriremeException.Check(NativeMethods.trireme_model_gather_unit(handle, unit));
+        }
+
+        /// <summary>Lets go of a unit's whole parameters.</summary>
+        public void ReleaseUnit(ulong unit)
+        {
+            TriremeException.Check(NativeMethods.trireme_model_release_unit(handle, unit));
+        }
+
+        /// <summary>
+        /// A parameter's elements inside the library's own memory: good until its unit is released
+        /// (zero3) or the model is disposed or collected, so hold the model as long.
+        /// </summary>
+        public unsafe Span<T> GetParameterData<T>(ulong parameter) where T : struct
+        {
+            IntPtr data;
+            ulong count;
+            TriremeException.Check(NativeMethods.trireme_model_parameter_data(
+                handle, parameter, out data, out count));
+            return new Span<T>((void*)data, checked((int)count));
+        }
+
+        /// <summary>
+        /// Which leaf of the global batch this rank computes as a micro-batch; null if none.
+        /// </summary>
+        public uint? GetLeaf(uint microBatch)
+        {
+            uint leaf;
+            TriremeException.Check(NativeMethods.trireme_model_leaf(handle, microBatch, out leaf));
+            return leaf == NativeMethods.NoLeaf ? (uint?)null : leaf;
+        }
+
+        /// <summary>Begins the backward pass of one micro-batch.</summary>
+        public void BeginBackward(BackwardFlags flags = BackwardFlags.None)
+        {
+            TriremeException.Check(
+                NativeMethods.trireme_model_begin_backward(handle, (uint)flags));
+        }
+
+        /// <summary>Hands in the gradient of one parameter.</summary>
+        public unsafe void GradientReady<T>(ulong parameter, ReadOnlySpan<T> gradient)
+            where T : struct
+        {
+            Elements elements = Elements.Of<T>(ElementType.Automatic);
+            fixed (byte* first = &Elements.First(gradient))
+            {
+                TriremeException.Check(NativeMethods.trireme_model_gradient_ready(
+                    handle, parameter, first, elements.Count(gradient.Length), elements.Type));
+            }
+        }
+
+        /// <summary>Ends the backward pass of one micro-batch.</summary>
+        public void EndBackward()
+        {
+            TriremeException.Check(NativeMethods.trireme_model_end_backward(handle));
+        }
+
+        /// <summary>A whole backward pass in one call: the gradients of all parameters.</summary>
+        public unsafe void AccumulateFlat<T>(
+            ReadOnlySpan<T> gradients, BackwardFlags flags = BackwardFlags.None) where T : struct
+        {
+            Elements elements = Elements.Of<T>(ElementType.Automatic);
+            fixed (byte* first = &Elements.First(gradients))
+            {
+                TriremeException.Check(NativeMethods.trireme_model_accumulate_flat(
+                    handle, first, elements.Count(gradients.Length), elements.Type, (uint)flags));
+            }
+        }
+
+        /// <summary>Forgets the gradients of this step. Collective.</summary>
+        public void DiscardGradients()
+        {
+            TriremeException.Check(NativeMethods.trireme_model_discard_gradients(handle));
+        }
+
+        /// <summary>Gives the model back; waits for no peer.</summary>
+        public void Dispose()
+        {
+            handle.Dispose();
+        }
+    }
+
+    /// <summary>What a sealed model looks like.</summary>
+    public struct ModelInfo
+    {
+        internal ModelInfo(NativeModelInfo native)
+        {
+            Strategy = (Strategy)native.Strategy;
+            Rank = native.Rank;
+            WorldSize = native.WorldSize;
+            Leaves = native.Leaves;
+            MicroBatches = native.MicroBatches;
+            Parameters = native.Parameters;
+            Units = native.Units;
+            Elements = native.Elements;
+            Buckets = native.Buckets;
+        }
+
+        public Strategy Strategy { get; }
+
+        public int Rank { get; }
+
+        public int WorldSize { get; }
+
+        /// <summary>0 if the model is not reproducible.</summary>
+        public uint Leaves { get; }
+
+        /// <summary>Most leaves a rank has in a step; 0 if not reproducible.</summary>
+        public uint MicroBatches { get; }
+
+        /// <summary>Parameters added, aliases included.</summary>
+        public ulong Parameters { get; }
+
+        public ulong Units { get; }
+
+        /// <summary>Elements of the flat vectors; aliases are left out.</summary>
+        public ulong Elements { get; }
+
+        /// <summary>Buckets in which gradients are reduced.</summary>
+        public ulong Buckets { get; }
+    }
+
+    /// <summary>What one unit looks like on this rank.</summary>
+    public struct UnitInfo
+    {
+        internal UnitInfo(NativeUnitInfo native)
+        {
+            Type = (ElementType)native.Dtype;
+            Elements = native.Elements;
+            ShardFirst = native.ShardFirst;
+            ShardCount = native.ShardCount;
+            FlatFirst = native.FlatFirst;
+        }
+
+        public ElementType Type { get; }
+
+        /// <summary>Elements of the whole unit.</summary>
+        public ulong Elements { get; }
+
+        /// <summary>First element this rank owns.</summary>
+        public ulong ShardFirst { get; }
+
+        /// <summary>Elements this rank owns.</summary>
+        public ulong ShardCount { get; }
+
+        /// <summary>Where the unit begins in the flat vectors.</summary>
+        public ulong FlatFirst { get; }
+    }
+
+    /// <summary>Bytes of this rank by kind: as the plan says, and as really allocated.</summary>
+    public struct ModelMemory
+    {
+        internal ModelMemory(NativeModelMemory native)
+        {
+            PlannedParameters = native.PlannedParameters;
+            PlannedGradients = native.PlannedGradients;
+            PlannedOptimizerState = native.PlannedOptimizerState;
+            PlannedWorking = native.PlannedWorking;
+            AllocatedParameters = native.AllocatedParameters;
+            AllocatedGradients = native.AllocatedGradients;
+            AllocatedOptimizerState = native.AllocatedOptimizerState;
+            AllocatedWorking = native.AllocatedWorking;
+            PlannedStepBytes = native.PlannedStepBytes;
+            SentStepBytes = native.SentStepBytes;
+        }
+
+        public ulong PlannedParameters { get; }
+
+        public ulong PlannedGradients { get; }
+
+        public ulong PlannedOptimizerState { get; }
+
+        public ulong PlannedWorking { get; }
+
+        public ulong AllocatedParameters { get; }
+
+        public ulong AllocatedGradients { get; }
+
+        public ulong AllocatedOptimizerState { get; }
+
+        public ulong AllocatedWorking { get; }
+
+        /// <summary>Bytes given to peers in a step of one micro-batch.</summary>
+        public ulong PlannedStepBytes { get; }
+
+        /// <summary>Bytes given in the last step.</summary>
+        public ulong SentStepBytes { get; }
+    }
+}

@@ -1,0 +1,192 @@
+using System;
+using System.Runtime.InteropServices;
+
+// Field for field what the C headers declare, under the same names in Pascal case; the layout
+// test compares both with tests/abi/golden-1.0.txt.
+namespace Trireme
+{
+    [StructLayout(LayoutKind.Sequential)]
+    internal unsafe struct NativeErrorInfo
+    {
+        public uint StructSize;
+        public int Code;
+        public ulong Sequence;
+        public uint BlamedCount;
+        public int SystemError;
+        public fixed int Blamed[NativeMethods.MaxBlamedRanks];
+        public fixed byte Operation[32];
+        public fixed byte Communicator[64];
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeDevice
+    {
+        public int Kind;
+        public int Index;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeStream
+    {
+        public int Kind;
+        public uint Reserved;
+        public IntPtr Native;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeCapabilityQuery
+    {
+        public uint StructSize;
+        public int Operation;
+        public int Dtype;
+        public int Reduction;
+        public int Device;
+        public uint Reserved;
+        public IntPtr Backend;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeCommunicatorOptions
+    {
+        public uint StructSize;
+        public int Rank;
+        public int WorldSize;
+        public uint Flags;
+        public IntPtr Rendezvous;
+        public IntPtr Backend;
+        public IntPtr Name;
+        public ulong TimeoutNs;
+        public NativeDevice Device;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeCommunicatorStatistics
+    {
+        public uint StructSize;
+        public uint Reserved;
+        public ulong Operations;
+        public ulong Failures;
+        public ulong BytesSent;
+        public ulong BytesReceived;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeOperationOptions
+    {
+        public uint StructSize;
+        public uint Flags;
+        public ulong TimeoutNs;
+        public double Scale;
+        public NativeStream Stream;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeModelOptions
+    {
+        public uint StructSize;
+        public int Strategy;
+        public int Gradients;
+        public uint Leaves;
+        public ulong BucketBytes;
+        public ulong PrefetchBytes;
+        public ulong TimeoutNs;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeParameterOptions
+    {
+        public uint StructSize;
+        public uint Flags;
+        public int Dtype;
+        public uint Dimensions;
+        public IntPtr Shape;
+        public IntPtr Name;
+        public IntPtr Unit;
+        public IntPtr TiedTo;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeModelInfo
+    {
+        public uint StructSize;
+        public int Strategy;
+        public int Rank;
+        public int WorldSize;
+        public uint Leaves;
+        public uint MicroBatches;
+        public ulong Parameters;
+        public ulong Units;
+        public ulong Elements;
+        public ulong Buckets;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeUnitInfo
+    {
+        public uint StructSize;
+        public int Dtype;
+        public ulong Elements;
+        public ulong ShardFirst;
+        public ulong ShardCount;
+        public ulong FlatFirst;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeModelMemory
+    {
+        public uint StructSize;
+        public uint Reserved;
+        public ulong PlannedParameters;
+        public ulong PlannedGradients;
+        public ulong PlannedOptimizerState;
+        public ulong PlannedWorking;
+        public ulong AllocatedParameters;
+        public ulong AllocatedGradients;
+        public ulong AllocatedOptimizerState;
+        public ulong AllocatedWorking;
+        public ulong PlannedStepBytes;
+        public ulong SentStepBytes;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeUpdate
+    {
+        public uint StructSize;
+        public int Dtype;
+        public ulong Parameter;
+        public ulong First;
+        public ulong Count;
+        public ulong Step;
+        public double LearningRate;
+        public IntPtr Parameters;
+        public IntPtr Gradients;
+
+        // C# has no fixed array of pointers; these eight are `states`.
+        public IntPtr States;
+        public IntPtr States1;
+        public IntPtr States2;
+        public IntPtr States3;
+        public IntPtr States4;
+        public IntPtr States5;
+        public IntPtr States6;
+        public IntPtr States7;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeOptimizerOptions
+    {
+        public uint StructSize;
+        public int Kind;
+        public uint Flags;
+        public uint StateCount;
+        public double LearningRate;
+        public double Momentum;
+        public double Beta1;
+        public double Beta2;
+        public double Epsilon;
+        public double WeightDecay;
+        public double MaxNorm;
+        public IntPtr Update;
+        public IntPtr UserData;
+    }
+}

@@ -1,0 +1,315 @@
+using System;
+using System.Runtime.ExceptionServices;
+using System.Runtime.InteropServices;
+
+namespace Trireme
+{
+    /// <summary>
+    /// A caller's own update rule, called for each piece of the model this rank owns. For the same
+    /// bits on any number of ranks it treats each element alone.
+    /// </summary>
+    public delegate void UpdateRule(Update update);
+
+    /// <summary>The update rule of a model; zero is the default where there is one.</summary>
+    public sealed class OptimizerOptions
+    {
+        public OptimizerKind Kind { get; set; }
+
+        public OptimizerFlags Flags { get; set; }
+
+        /// <summary>State vectors of the caller's own rule, at most 8.</summary>
+        public uint StateCount { get; set; }
+
+        /// <summary>0 is 0.001.</summary>
+        public double LearningRate { get; set; }
+
+        /// <summary>Of SGD; 0 is none.</summary>
+        public double Momentum { get; set; }
+
+        /// <summary>0 is 0.9.</summary>
+        public double Beta1 { get; set; }
+
+        /// <summary>0 is 0.999.</summary>
+        public double Beta2 { get; set; }
+
+        /// <summary>0 is 1e-8.</summary>
+        public double Epsilon { get; set; }
+
+        public double WeightDecay { get; set; }
+
+        /// <summary>
+        /// The global norm of all gradients is clipped to this; 0 is no clipping.
+        /// </summary>
+        public double MaxNorm { get; set; }
+
+        /// <summary>The caller's own rule; only and always with OptimizerKind.User.</summary>
+        public UpdateRule Rule { get; set; }
+    }
+
+    /// <summary>One piece of the model for the caller's own rule; good during its call.</summary>
+    public unsafe ref struct Update
+    {
+        private readonly NativeUpdate* native;
+
+        internal Update(NativeUpdate* native)
+        {
+            this.native = native;
+        }
+
+        /// <summary>Type of parameters, gradients and states.</summary>
+        public ElementType Type
+        {
+            get { return (ElementType)native->Dtype; }
+        }
+
+        /// <summary>Number of the parameter.</summary>
+        public ulong Parameter
+        {
+            get { return native->Parameter; }
+        }
+
+        /// <summary>Which of its elements comes first here.</summary>
+        public ulong First
+        {
+            get { return native->First; }
+        }
+
+        /// <summary>Elements; 1 or more.</summary>
+        public int Count
+        {
+            get { return checked((int)native->Count); }
+        }
+
+        /// <summary>Number of this step, from 1.</summary>
+        public ulong Step
+        {
+            get { return native->Step; }
+        }
+
+        public double LearningRate
+        {
+            get { return native->LearningRate; }
+        }
+
+        /// <summary>The elements to update.</summary>
+        public Span<T> Parameters<T>() where T : struct
+        {
+            return new Span<T>((void*)native->Parameters, CountOf<T>());
+        }
+
+        /// <summary>Reduced and clipped.</summary>
+        public ReadOnlySpan<T> Gradients<T>() where T : struct
+        {
+            return new ReadOnlySpan<T>((void*)native->Gradients, CountOf<T>());
+        }
+
+        /// <summary>A state vector, 0 before the first step.</summary>
+        public Span<T> State<T>(int index) where T : struct
+        {
+            if (index < 0 || index >= NativeMethods.MaxStates)
+            {
+                throw new ArgumentOutOfRangeException(nameof(index), index, "At most 8 states.");
+            }
+
+            IntPtr state = (&native->States)[index];
+            if (state == IntPtr.Zero)
+            {
+                throw new ArgumentOutOfRangeException(
+                    nameof(index), index, "The optimizer was created with fewer states.");
+            }
+
+            return new Span<T>((void*)state, CountOf<T>());
+        }
+
+        private int CountOf<T>() where T : struct
+        {
+            if (Elements.Of<T>(ElementType.Automatic).Type != Type)
+            {
+                throw new ArgumentException(
+                    "The elements are " + Type + ", not " + typeof(T) + ".");
+            }
+
+            return Count;
+        }
+    }
+
+    /// <summary>The update rule of a model, run on the part of it that this rank owns.</summary>
+    public sealed class Optimizer : IDisposable
+    {
+        // In a field for as long as the process lives: native code calls it in every step.
+        private static readonly NativeMethods.UpdateCallback Callback = RunRule;
+
+        private readonly OptimizerHandle handle;
+        private readonly RuleRunner runner;
+
+        /// <summary>Gives a sealed model its rule. Collective.</summary>
+        public unsafe Optimizer(Model model, OptimizerOptions options)
+        {
+            if (model == null)
+            {
+                throw new ArgumentNullException(nameof(model));
+            }
+
+            if (options == null)
+            {
+                throw new ArgumentNullException(nameof(options));
+            }
+
+            var native = new NativeOptimizerOptions
+            {
+                StructSize = (uint)sizeof(NativeOptimizerOptions),
+                Kind = (int)options.Kind,
+                Flags = (uint)options.Flags,
+                StateCount = options.StateCount,
+                LearningRate = options.LearningRate,
+                Momentum = options.Momentum,
+                Beta1 = options.Beta1,
+                Beta2 = options.Beta2,
+                Epsilon = options.Epsilon,
+                WeightDecay = options.WeightDecay,
+                MaxNorm = options.MaxNorm,
+            };
+            // Weak: rules run inside Step(), where this object lives, and a rule that refers to
+            // its own optimizer must not keep both for ever.
+            GCHandle userData = default(GCHandle);
+            if (options.Rule != null)
+            {
+                runner = new RuleRunner(options.Rule);
+                userData = GCHandle.Alloc(runner, GCHandleType.Weak);
+                native.Update = Marshal.GetFunctionPointerForDelegate(Callback);
+                native.UserData = GCHandle.ToIntPtr(userData);
+            }
+
+            Status status =
+                NativeMethods.trireme_optimizer_create(model.Handle, ref native, out handle);
+            if (status != Status.Ok)
+            {
+                TriremeException failure = TriremeException.FromLastError(status);
+                if (userData.IsAllocated)
+                {
+                    userData.Free();
+                }
+
+                throw failure;
+            }
+
+            handle.Parent = model;
+            handle.Own(userData);
+        }
+
+        /// <summary>The learning rate of the steps that follow; the same on all ranks.</summary>
+        public double LearningRate
+        {
+            get
+            {
+                double rate;
+                TriremeException.Check(
+                    NativeMethods.trireme_optimizer_learning_rate(handle, out rate));
+                return rate;
+            }
+
+            set
+            {
+                TriremeException.Check(
+                    NativeMethods.trireme_optimizer_set_learning_rate(handle, value));
+            }
+        }
+
+        /// <summary>Steps that were made.</summary>
+        public ulong StepCount
+        {
+            get
+            {
+                ulong steps;
+                TriremeException.Check(
+                    NativeMethods.trireme_optimizer_step_count(handle, out steps));
+                return steps;
+            }
+        }
+
+        /// <summary>Global norm of the last step's gradients before clipping.</summary>
+        public double GradientNorm
+        {
+            get
+            {
+                double norm;
+                TriremeException.Check(
+                    NativeMethods.trireme_optimizer_gradient_norm(handle, out norm));
+                return norm;
+            }
+        }
+
+        /// <summary>
+        /// Ends a step: reduces, clips, updates. Collective. What the caller's own rule threw on
+        /// this rank is thrown again here; the other ranks get a CallbackException.
+        /// </summary>
+        public void Step()
+        {
+            if (runner != null)
+            {
+                runner.Thrown = null;
+            }
+
+            Status status = NativeMethods.trireme_optimizer_step(handle);
+            if (status == Status.Ok)
+            {
+                GC.KeepAlive(this);
+                return;
+            }
+
+            TriremeException failure = TriremeException.FromLastError(status);
+            if (status == Status.Callback && runner != null && runner.Thrown != null)
+            {
+                runner.Thrown.Throw();
+            }
+
+            throw failure;
+        }
+
+        /// <summary>Gives the state back; waits for no peer.</summary>
+        public void Dispose()
+        {
+            handle.Dispose();
+        }
+
+        private static unsafe int RunRule(IntPtr update, IntPtr userData)
+        {
+            // Called from native code: no exception may leave.
+            try
+            {
+                var runner = (RuleRunner)GCHandle.FromIntPtr(userData).Target;
+                return runner.Run((NativeUpdate*)update);
+            }
+            catch (Exception)
+            {
+                return 1;
+            }
+        }
+
+        private sealed class RuleRunner
+        {
+            private readonly UpdateRule rule;
+
+            public RuleRunner(UpdateRule rule)
+            {
+                this.rule = rule;
+            }
+
+            public ExceptionDispatchInfo Thrown { get; set; }
+
+            public unsafe int Run(NativeUpdate* update)
+            {
+                try
+                {
+                    rule(new Update(update));
+                    return 0;
+                }
+                catch (Exception exception)
+                {
+                    Thrown = ExceptionDispatchInfo.Capture(exception);
+                    return 1;
+                }
+            }
+        }
+    }
+}

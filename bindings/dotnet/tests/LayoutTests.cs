@@ -1,0 +1,199 @@
+using System;
+using System.Collections.Generic;
+using System.IO;
+using System.Linq;
+using System.Reflection;
+using System.Runtime.CompilerServices;
+using System.Runtime.InteropServices;
+
+namespace Trireme.Tests
+{
+    /// <summary>The binding against the files that decide the ABI.</summary>
+    internal static class LayoutTests
+    {
+        // Longest prefix first: TRIREME_OPTIMIZER_NESTEROV is a flag among kinds.
+        private static readonly KeyValuePair<string, Type>[] Enums =
+        {
+            Pair("TRIREME_OPTIMIZER_NESTEROV", typeof(OptimizerFlags)),
+            Pair("TRIREME_PARAMETER_", typeof(ParameterFlags)),
+            Pair("TRIREME_GRADIENTS_", typeof(Gradients)),
+            Pair("TRIREME_OPERATION_", typeof(Operation)),
+            Pair("TRIREME_OPTIMIZER_", typeof(OptimizerKind)),
+            Pair("TRIREME_BACKWARD_", typeof(BackwardFlags)),
+            Pair("TRIREME_STRATEGY_", typeof(Strategy)),
+            Pair("TRIREME_DEVICE_", typeof(DeviceKind)),
+            Pair("TRIREME_DTYPE_", typeof(ElementType)),
+            Pair("TRIREME_ERROR_", typeof(Status)),
+            Pair("TRIREME_LOG_", typeof(LogLevel)),
+            Pair("TRIREME_", typeof(Reduction)),
+        };
+
+        [Test]
+        public static void Every_struct_has_the_layout_of_the_release()
+        {
+            int structs = 0;
+            int fields = 0;
+            foreach (string[] words in Golden())
+            {
+                if (words[0] == "struct")
+                {
+                    Check.Equal(long.Parse(words[3]), SizeOf(StructOf(words[1])), words[1]);
+                    ++structs;
+                }
+                else if (words[0] == "field")
+                {
+                    string[] name = words[1].Split('.');
+                    Type type = StructOf(name[0]);
+                    string field = Pascal(name[1]);
+                    FieldInfo info = type.GetField(field);
+                    Check.That(info != null, words[1] + " is missing");
+                    Check.Equal(
+                        long.Parse(words[3]), Marshal.OffsetOf(type, field).ToInt64(), words[1]);
+                    Check.Equal(long.Parse(words[5]), SizeOf(info), words[1]);
+                    ++fields;
+                }
+            }
+
+            Check.That(structs >= 14 && fields > structs, structs + " structs were compared");
+        }
+
+        [Test]
+        public static void Every_struct_here_is_one_of_the_release()
+        {
+            var known = new HashSet<string>(
+                Golden().Where(words => words[0] == "struct").Select(words => words[1]));
+            foreach (Type type in typeof(NativeMethods).Assembly.GetTypes().Where(
+                         t => t.IsValueType && t.Name.StartsWith("Native") && !t.IsNested))
+            {
+                Check.That(known.Contains(Snake(type.Name.Substring(6))), type.Name + " is extra");
+            }
+        }
+
+        [Test]
+        public static void Every_constant_has_the_number_of_the_release()
+        {
+            int constants = 0;
+            foreach (string[] words in Golden().Where(words => words[0] == "constant"))
+            {
+                long wanted = long.Parse(words[2]);
+                Check.Equal(wanted, ConstantOf(words[1], wanted), words[1]);
+                ++constants;
+            }
+
+            Check.That(constants > 70, constants + " constants were compared");
+        }
+
+        [Test]
+        public static void Every_exported_symbol_is_bound_and_no_other()
+        {
+            string[] exported = File.ReadAllLines(Source("src/api/trireme.map"))
+                .Select(line => line.Trim())
+                .Where(line => line.StartsWith("trireme_") && line.EndsWith(";"))
+                .Select(line => line.TrimEnd(';')).OrderBy(name => name).ToArray();
+            string[] bound = typeof(NativeMethods)
+                .GetMethods(BindingFlags.Static | BindingFlags.NonPublic)
+                .Where(method => method.GetCustomAttribute<DllImportAttribute>() != null)
+                .Select(method => method.Name).Where(name => name.StartsWith("trireme_"))
+                .OrderBy(name => name).ToArray();
+            Check.That(exported.Length >= 80, exported.Length + " symbols are exported");
+            Check.Equal(string.Join(" ", exported), string.Join(" ", bound), "symbols");
+        }
+
+        [Test]
+        public static void Every_bound_symbol_is_in_the_library()
+        {
+            foreach (MethodInfo method in typeof(NativeMethods)
+                         .GetMethods(BindingFlags.Static | BindingFlags.NonPublic)
+                         .Where(m => m.GetCustomAttribute<DllImportAttribute>() != null))
+            {
+                Marshal.Prelink(method); // throws EntryPointNotFoundException
+            }
+        }
+
+        private static KeyValuePair<string, Type> Pair(string prefix, Type type)
+        {
+            return new KeyValuePair<string, Type>(prefix, type);
+        }
+
+        private static IEnumerable<string[]> Golden()
+        {
+            return File.ReadAllLines(Source("tests/abi/golden-1.0.txt"))
+                .Select(line => line.Split(' ')).Where(words => words.Length >= 3);
+        }
+
+        private static string Source(string path)
+        {
+            string root = Environment.GetEnvironmentVariable("TRIREME_SOURCE");
+            Check.That(root != null, "TRIREME_SOURCE must name the folder of the sources");
+            return Path.Combine(root, path);
+        }
+
+        private static Type StructOf(string name)
+        {
+            string ours = "Trireme.Native" + Pascal(name.Substring("trireme_".Length));
+            Type type = typeof(NativeMethods).Assembly.GetType(ours);
+            Check.That(type != null && type.IsLayoutSequential, ours + " is no sequential struct");
+            return type;
+        }
+
+        private static long SizeOf(Type type)
+        {
+            return Marshal.SizeOf(type);
+        }
+
+        private static long SizeOf(FieldInfo field)
+        {
+            var array = field.GetCustomAttribute<FixedBufferAttribute>();
+            if (array != null)
+            {
+                return array.Length * SizeOf(array.ElementType);
+            }
+
+            long one = SizeOf(field.FieldType);
+            return field.Name == "States" ? one * NativeMethods.MaxStates : one;
+        }
+
+        private static long ConstantOf(string name, long versionPart)
+        {
+            switch (name)
+            {
+                case "TRIREME_OK": return (long)Status.Ok;
+                case "TRIREME_MAX_BLAMED_RANKS": return NativeMethods.MaxBlamedRanks;
+                case "TRIREME_MAX_STATES": return NativeMethods.MaxStates;
+            }
+
+            if (name.StartsWith("TRIREME_VERSION"))
+            {
+                // The headers' version; a binding works with every later one of the same major.
+                Check.That(
+                    name != "TRIREME_VERSION_MAJOR" || versionPart == Library.Version.Major, name);
+                return versionPart;
+            }
+
+            KeyValuePair<string, Type> found = Enums.First(pair => name.StartsWith(pair.Key));
+            string member = Pascal(
+                name.Substring(name.IndexOf('_', name.StartsWith(found.Key) &&
+                                                     found.Key.EndsWith("_")
+                                                         ? found.Key.Length - 1
+                                                         : "TRIREME_OPTIMIZER".Length) + 1)
+                    .ToLowerInvariant());
+            string match = Enum.GetNames(found.Value).FirstOrDefault(
+                candidate => string.Equals(candidate, member, StringComparison.OrdinalIgnoreCase));
+            Check.That(match != null, name + " is missing in " + found.Value.Name);
+            return Convert.ToInt64(Enum.Parse(found.Value, match));
+        }
+
+        private static string Pascal(string snake)
+        {
+            return string.Concat(snake.Split('_').Where(part => part.Length > 0).Select(
+                part => char.ToUpperInvariant(part[0]) + part.Substring(1)));
+        }
+
+        private static string Snake(string pascal)
+        {
+            return "trireme" + string.Concat(pascal.Select(
+                letter => char.IsUpper(letter) ? "_" + char.ToLowerInvariant(letter)
+                                               : letter.ToString()));
+        }
+    }
+}
