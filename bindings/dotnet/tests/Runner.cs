@@ -129,7 +129,10 @@ namespace Trireme.Tests
             Equal(wanted.Length, got.Length, what + " length");
             for (int i = 0; i < wanted.Length; ++i)
             {
-                Equal(wanted[i], got[i], what + " element " + i);
+                if (!EqualityComparer<T>.Default.Equals(wanted[i], got[i]))
+                {
+                    Equal(wanted[i], got[i], what + " element " + i);
+                }
             }
         }
 
