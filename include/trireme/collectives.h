@@ -15,7 +15,8 @@
  * TRIREME_ERROR_INVALID_HANDLE (no live communicator of this process),
  * TRIREME_ERROR_INVALID_ARGUMENT (a pointer is NULL, a number is unknown or out of range, buffers
  * overlap, or count times size overflows), TRIREME_ERROR_INVALID_STATE (a blocking call inside a
- * completion callback of the same communicator, or after it was destroyed), TRIREME_ERROR_UNSUPPORTED (see trireme_capability()),
+ * completion callback of the same communicator, or after it was destroyed),
+ * TRIREME_ERROR_UNSUPPORTED (see trireme_capability()),
  * TRIREME_ERROR_TIMEOUT (the deadline passed; names the ranks that are missing),
  * TRIREME_ERROR_MISMATCH (ranks disagree; names both sides), TRIREME_ERROR_PEER_LOST (a rank died
  * or left; names it), TRIREME_ERROR_ABORTED, TRIREME_ERROR_CANCELLED (a rank withdrew),

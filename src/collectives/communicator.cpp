@@ -12,6 +12,7 @@
 #include "collectives/records.hpp"
 #include "collectives/rendezvous.hpp"
 #include "collectives/request.hpp"
+#include "platform/log.hpp"
 
 namespace trireme {
 namespace {
@@ -73,6 +74,17 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     messages_.open(backend_);
   }
 
+  // One line for the log: "rank 0 of 2 joined "NAME", local (threads)".
+  void log_membership(const char* verb) const noexcept {
+    if (!log_wanted(TRIREME_LOG_INFO)) return;
+    try {
+      log_line(TRIREME_LOG_INFO, "rank " + std::to_string(records_.rank) + " of " +
+                                     std::to_string(records_.world_size) + " " + verb + " \"" +
+                                     records_.name + "\", " + description_);
+    } catch (...) {  // no memory for a line: nothing is said
+    }
+  }
+
   int rank() const override { return records_.rank; }
   int world_size() const override { return records_.world_size; }
   const std::string& name() const override { return records_.name; }
@@ -81,8 +93,17 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
 
   Status wait_ready(Deadline deadline) const override {
     if (inside_callback_of(this) && !deadline.passed()) return refuse_blocking_in_callback();
-    const std::shared_ptr<Backend> backend = this->backend();
-    return backend == nullptr ? records_.left() : backend->wait_ready(deadline);
+    std::shared_ptr<Backend> backend;
+    {
+      const std::lock_guard lock(mutex_);
+      backend = backend_;
+      if (backend == nullptr) return records_.left();
+      ++waiting_for_peers_;
+    }
+    const Status status = backend->wait_ready(deadline);
+    const std::lock_guard lock(mutex_);
+    --waiting_for_peers_;
+    return status;
   }
 
   Status run(Operation operation, Deadline deadline) override {
@@ -131,16 +152,19 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
 
   void leave() noexcept override {
     std::shared_ptr<Backend> backend;
+    bool busy = false;
     {
       const std::lock_guard lock(mutex_);
       backend = std::move(backend_);
       backend_ = nullptr;
       if (backend == nullptr) return;
       last_traffic_ = backend->traffic();
+      busy = waiting_for_peers_ > 0;
     }
     timekeeper_.stop();
-    bool busy = messages_.stop();
+    busy = messages_.stop() || busy;
     for (Channel& channel : channels_) busy = channel.stop() || busy;
+    log_membership("left");
     if (!busy) return;
     tell(*backend, TRIREME_ERROR_PEER_LOST,
          [](std::string rank) { return rank + " left with operations under way"; });
@@ -196,7 +220,8 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   }
 
   mutable std::mutex mutex_;
-  std::shared_ptr<Backend> backend_;  // null once left
+  std::shared_ptr<Backend> backend_;   // null once left
+  mutable int waiting_for_peers_ = 0;  // threads in wait_ready()
   TrafficCounters last_traffic_;
   const std::string description_;
   const std::uint64_t timeout_ns_;
@@ -226,6 +251,7 @@ Status Communicator::create(const GroupOptions& options, std::uint64_t timeout_n
   std::unique_ptr<Backend> backend;
   TRIREME_RETURN_IF_ERROR(join_group(resolved, &backend));
   auto core = std::make_shared<Core>(std::move(backend), resolved.name, timeout_ns);
+  core->log_membership("joined");
   // Threads and requests hold the core itself; whoever holds this pointer holds the membership.
   *out = std::shared_ptr<Communicator>(core.get(), [core](Communicator* which) { which->leave(); });
   return Status::success();

@@ -78,9 +78,8 @@ static void check_call(trireme_communicator *communicator, const struct call *ca
     const bool gathers = call->operation == TRIREME_OPERATION_ALL_GATHER ||
                          call->operation == TRIREME_OPERATION_ALL_GATHER_V;
     struct call_memory used = memory;
-    const uint64_t before = call->operation == TRIREME_OPERATION_ALL_REDUCE
-                                ? 0
-                                : before_of(call, rank) * size;
+    const uint64_t before =
+        call->operation == TRIREME_OPERATION_ALL_REDUCE ? 0 : before_of(call, rank) * size;
     if (way.in_place && gathers) used.send = used.receive + before;
     if (way.in_place && reduces(call->operation)) used.receive = used.send + before;
 
@@ -92,8 +91,7 @@ static void check_call(trireme_communicator *communicator, const struct call *ca
     } else if (call->operation == TRIREME_OPERATION_BROADCAST && rank == call->root) {
         fill_pattern(used.receive, rank, used.receive_bytes);
     }
-    EXPECT_STATUS(verdict, TRIREME_OK,
-                  run_call(communicator, call, &used, way.started, LONG_NS));
+    EXPECT_STATUS(verdict, TRIREME_OK, run_call(communicator, call, &used, way.started, LONG_NS));
     if (reduces(call->operation)) {
         EXPECT(verdict, is_reduced(call->dtype, call->reduction, call->scale, world_size, salt,
                                    used.receive, before / size, used.receive_bytes / size));
@@ -130,9 +128,8 @@ static struct call make_call(trireme_operation operation, trireme_dtype dtype,
 static const trireme_operation reducing[] = {TRIREME_OPERATION_ALL_REDUCE,
                                              TRIREME_OPERATION_REDUCE_SCATTER,
                                              TRIREME_OPERATION_REDUCE_SCATTER_V};
-static const trireme_operation moving[] = {TRIREME_OPERATION_ALL_GATHER,
-                                           TRIREME_OPERATION_ALL_GATHER_V,
-                                           TRIREME_OPERATION_BROADCAST};
+static const trireme_operation moving[] = {
+    TRIREME_OPERATION_ALL_GATHER, TRIREME_OPERATION_ALL_GATHER_V, TRIREME_OPERATION_BROADCAST};
 
 static void reduce_everything(trireme_communicator *communicator, int rank, void *context) {
     static const uint64_t counts[] = {0, 1, 2, 3, 7, 257};
@@ -177,7 +174,8 @@ static void gathers_and_broadcasts_move_every_byte_to_its_place(void **state) {
 }
 
 static void run_large(trireme_communicator *communicator, int rank, void *context) {
-    /* Wide formats: the plain loop over narrow ones is slow, and their loops have been seen above. */
+    /* Wide formats: the plain loop over narrow ones is slow, and their loops have been seen above.
+     */
     static const trireme_dtype dtypes[] = {TRIREME_DTYPE_F32, TRIREME_DTYPE_I16, TRIREME_DTYPE_I64,
                                            TRIREME_DTYPE_F64};
     static const uint64_t counts[] = {1000, 100003};
@@ -186,12 +184,13 @@ static void run_large(trireme_communicator *communicator, int rank, void *contex
     for (uint64_t number = 0; number < 16; ++number) {
         const trireme_dtype dtype = dtypes[number % COUNT_OF(dtypes)];
         const uint64_t count = counts[number / 8];
-        struct call call = make_call(TRIREME_OPERATION_ALL_REDUCE, dtype, TRIREME_SUM, count, number,
-                                     world_size);
+        struct call call =
+            make_call(TRIREME_OPERATION_ALL_REDUCE, dtype, TRIREME_SUM, count, number, world_size);
         check_call(communicator, &call, rank, world_size, way_of(number), verdict);
         /* Blocks of a rank, so that all of them together are as large. */
         const uint64_t block = count / (uint64_t)world_size;
-        call = make_call(reducing[1 + number % 2], dtype, TRIREME_AVERAGE, block, number, world_size);
+        call =
+            make_call(reducing[1 + number % 2], dtype, TRIREME_AVERAGE, block, number, world_size);
         check_call(communicator, &call, rank, world_size, way_of(number), verdict);
         call = make_call(moving[number % COUNT_OF(moving)], dtype, 0, block, number, world_size);
         check_call(communicator, &call, rank, world_size, way_of(number), verdict);
@@ -363,8 +362,8 @@ static void disagree(trireme_communicator *communicator, int rank, void *context
             break;
         default: { /* one of the counts of a v form */
             const uint64_t counts[3] = {1, 2, odd ? 0 : 1};
-            all->statuses[rank] = trireme_all_gather_v(communicator, send, receive, counts,
-                                                       TRIREME_DTYPE_I32, NULL);
+            all->statuses[rank] =
+                trireme_all_gather_v(communicator, send, receive, counts, TRIREME_DTYPE_I32, NULL);
         }
     }
     strncpy(all->messages[rank], trireme_last_error(), sizeof all->messages[rank] - 1);

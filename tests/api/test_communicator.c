@@ -44,7 +44,8 @@ static void answer_questions(trireme_communicator *communicator, int rank, void 
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_backend(communicator, cut, 6, NULL));
     EXPECT(verdict, strcmp(cut, "local") == 0);
     length = 0;
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_backend(communicator, NULL, 0, &length));
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_communicator_backend(communicator, NULL, 0, &length));
     EXPECT(verdict, length == strlen(text));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_communicator_backend(communicator, NULL, 1, NULL));
@@ -105,10 +106,12 @@ static void bad_options_are_refused_with_the_field_named_and_nothing_written(voi
     }
     trireme_communicator *communicator = UNTOUCHED;
     trireme_communicator_options options = valid_options(rendezvous);
-    assert_int_equal(trireme_communicator_create(NULL, &communicator), TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trireme_communicator_create(NULL, &communicator),
+                     TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(trireme_communicator_create(&options, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
     options.backend = "teleport";
-    assert_int_equal(trireme_communicator_create(&options, &communicator), TRIREME_ERROR_UNSUPPORTED);
+    assert_int_equal(trireme_communicator_create(&options, &communicator),
+                     TRIREME_ERROR_UNSUPPORTED);
     assert_non_null(strstr(trireme_last_error(), "teleport"));
     options = valid_options("pigeon://post");
     const trireme_status status = trireme_communicator_create(&options, &communicator);
@@ -141,7 +144,8 @@ static void options_of_other_releases_are_understood_or_refused(void **state) {
     } statistics;
     memset(&statistics, 0x5a, sizeof statistics);
     statistics.known.struct_size = sizeof statistics;
-    assert_int_equal(trireme_communicator_get_statistics(communicator, &statistics.known), TRIREME_OK);
+    assert_int_equal(trireme_communicator_get_statistics(communicator, &statistics.known),
+                     TRIREME_OK);
     assert_int_equal(statistics.known.struct_size, sizeof statistics);
     assert_int_equal(statistics.known.operations, 0);
     assert_int_equal(statistics.newer, 0);
@@ -159,7 +163,8 @@ static void a_rank_can_be_claimed_once(void **state) {
     trireme_communicator_options options = valid_options(rendezvous);
     options.world_size = 2;
     trireme_communicator *second = UNTOUCHED;
-    assert_int_equal(trireme_communicator_create(&options, &second), TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trireme_communicator_create(&options, &second),
+                     TRIREME_ERROR_INVALID_ARGUMENT);
     assert_non_null(strstr(trireme_last_error(), "rank 0"));
     options.rank = 1;
     options.world_size = 3;
@@ -174,7 +179,8 @@ static void a_missing_rank_is_named_when_the_deadline_passes(void **state) {
     (void)state;
     char rendezvous[64];
     unique_rendezvous(rendezvous, sizeof rendezvous);
-    trireme_communicator *const ranks[2] = {join_rank(0, 3, rendezvous), join_rank(2, 3, rendezvous)};
+    trireme_communicator *const ranks[2] = {join_rank(0, 3, rendezvous),
+                                            join_rank(2, 3, rendezvous)};
     assert_int_equal(trireme_communicator_wait_ready(ranks[0], 0), TRIREME_ERROR_TIMEOUT);
     assert_int_equal(trireme_communicator_wait_ready(ranks[1], SHORT_NS), TRIREME_ERROR_TIMEOUT);
     trireme_error_info info = TRIREME_ERROR_INFO_INIT;
@@ -185,9 +191,9 @@ static void a_missing_rank_is_named_when_the_deadline_passes(void **state) {
     trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
     soon.timeout_ns = SHORT_NS;
     float value = 1, sum = 0;
-    assert_int_equal(trireme_all_reduce(ranks[0], &value, &sum, 1, TRIREME_DTYPE_F32, TRIREME_SUM,
-                                        &soon),
-                     TRIREME_ERROR_TIMEOUT);
+    assert_int_equal(
+        trireme_all_reduce(ranks[0], &value, &sum, 1, TRIREME_DTYPE_F32, TRIREME_SUM, &soon),
+        TRIREME_ERROR_TIMEOUT);
     assert_non_null(strstr(trireme_last_error(), "trireme_all_reduce: "));
     assert_non_null(strstr(trireme_last_error(), "rank"));
     assert_int_equal(trireme_last_error_info(&info), TRIREME_OK);
@@ -202,7 +208,6 @@ static void a_missing_rank_is_named_when_the_deadline_passes(void **state) {
     assert_true(blames_rank_1);
     for (int i = 0; i < 2; ++i) trireme_communicator_destroy(ranks[i]);
 }
-
 
 static void wait_for_an_abort(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
@@ -266,6 +271,28 @@ static void another_thread_can_abort_or_destroy_while_one_waits(void **state) {
     }
 }
 
+static void wait_or_destroy(int index, void *context) {
+    struct two_threads *const all = context;
+    if (index == 0) {
+        all->status = trireme_communicator_wait_ready(all->communicator, LONG_NS);
+    } else {
+        trireme_communicator_destroy(all->communicator);
+    }
+}
+
+static void destruction_ends_a_wait_for_the_peers(void **state) {
+    (void)state;
+    for (int turn = 0; turn < 20; ++turn) {
+        char rendezvous[64];
+        unique_rendezvous(rendezvous, sizeof rendezvous);
+        struct two_threads all = {join_rank(0, 2, rendezvous), TRIREME_OK, TRIREME_OK};
+        run_threads(2, wait_or_destroy, &all);
+        assert_true(all.status == TRIREME_ERROR_PEER_LOST ||
+                    all.status == TRIREME_ERROR_INVALID_HANDLE ||
+                    all.status == TRIREME_ERROR_INVALID_STATE);
+    }
+}
+
 struct leaving {
     struct verdict verdicts[3];
     pthread_barrier_t both_done; /* of those who stay: the next operation fails the group */
@@ -322,9 +349,9 @@ static void a_group_of_one_needs_nobody(void **state) {
     trireme_communicator *const alone = join_rank(0, 1, rendezvous);
     assert_int_equal(trireme_communicator_wait_ready(alone, 0), TRIREME_OK);
     float value = 3, result = 0;
-    assert_int_equal(trireme_all_reduce(alone, &value, &result, 1, TRIREME_DTYPE_F32, TRIREME_AVERAGE,
-                                        NULL),
-                     TRIREME_OK);
+    assert_int_equal(
+        trireme_all_reduce(alone, &value, &result, 1, TRIREME_DTYPE_F32, TRIREME_AVERAGE, NULL),
+        TRIREME_OK);
     assert_true(result == 3);
     trireme_communicator_destroy(alone);
 }
@@ -339,7 +366,8 @@ static uint64_t lines_of(const char *text) {
 
 static char *record_of(trireme_communicator *communicator) {
     uint64_t length = 0;
-    assert_int_equal(trireme_communicator_flight_record(communicator, NULL, 0, &length), TRIREME_OK);
+    assert_int_equal(trireme_communicator_flight_record(communicator, NULL, 0, &length),
+                     TRIREME_OK);
     char *const text = malloc(length + 1);
     assert_non_null(text);
     assert_int_equal(trireme_communicator_flight_record(communicator, text, length + 1, NULL),
@@ -363,10 +391,12 @@ static void the_flight_record_tells_the_last_operations(void **state) {
                      TRIREME_OK);
     text = record_of(alone);
     assert_int_equal(lines_of(text), 2);
-    assert_non_null(strstr(text, "{\"sequence\":1,\"operation\":\"broadcast\",\"dtype\":\"f64\","
-                                 "\"count\":3,\"root\":0,\"start_ns\":"));
+    assert_non_null(strstr(text,
+                           "{\"sequence\":1,\"operation\":\"broadcast\",\"dtype\":\"f64\","
+                           "\"count\":3,\"root\":0,\"start_ns\":"));
     assert_non_null(strstr(text, "\"status\":\"OK\"}\n"));
-    assert_non_null(strstr(text, "\"operation\":\"receive\",\"dtype\":\"u8\",\"count\":2,\"peer\":0"));
+    assert_non_null(
+        strstr(text, "\"operation\":\"receive\",\"dtype\":\"u8\",\"count\":2,\"peer\":0"));
     assert_non_null(strstr(text, "\"end_ns\":null,\"status\":null}\n"));
     free(text);
     assert_int_equal(trireme_request_cancel(request), TRIREME_OK);
@@ -418,7 +448,8 @@ static void every_function_refuses_what_is_no_communicator(void **state) {
     }
     assert_int_equal(trireme_communicator_rank(live, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(trireme_communicator_world_size(live, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(trireme_communicator_get_statistics(live, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trireme_communicator_get_statistics(live, NULL),
+                     TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(trireme_communicator_flight_record(live, NULL, 5, NULL),
                      TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(trireme_barrier(live, NULL), TRIREME_OK);
@@ -530,7 +561,8 @@ static void an_environment_that_lacks_something_or_disagrees_is_refused_by_name(
                          TRIREME_ERROR_INVALID_ARGUMENT);
         assert_ptr_equal(communicator, UNTOUCHED);
         assert_null(strstr(trireme_last_error(), "hush"));
-        if (strcmp(bad[i].variable, "RANK") != 0 || bad[i].value == NULL || bad[i].value[0] != '2') {
+        if (strcmp(bad[i].variable, "RANK") != 0 || bad[i].value == NULL ||
+            bad[i].value[0] != '2') {
             assert_non_null(strstr(trireme_last_error(), bad[i].variable));
         }
     }
@@ -558,6 +590,7 @@ int main(void) {
         cmocka_unit_test(a_missing_rank_is_named_when_the_deadline_passes),
         cmocka_unit_test(an_abort_ends_every_operation_on_every_rank_and_the_first_reason_stays),
         cmocka_unit_test(another_thread_can_abort_or_destroy_while_one_waits),
+        cmocka_unit_test(destruction_ends_a_wait_for_the_peers),
         cmocka_unit_test(a_rank_that_leaves_does_not_disturb_what_is_done_but_ends_what_follows),
         cmocka_unit_test(an_operation_waits_for_a_rank_that_joins_later),
         cmocka_unit_test(a_group_of_one_needs_nobody),

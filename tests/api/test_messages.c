@@ -55,15 +55,16 @@ static void pass_on(trireme_communicator *communicator, int rank, void *context)
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_send_start(communicator, out, counts[i], TRIREME_DTYPE_F32, to, i,
                                              NULL, &request));
-            EXPECT_STATUS(verdict, TRIREME_OK,
-                          trireme_receive(communicator, in, counts[i], TRIREME_DTYPE_F32, from, i,
-                                          NULL));
+            EXPECT_STATUS(
+                verdict, TRIREME_OK,
+                trireme_receive(communicator, in, counts[i], TRIREME_DTYPE_F32, from, i, NULL));
         } else {
             EXPECT_STATUS(verdict, TRIREME_OK,
-                          trireme_receive_start(communicator, in, counts[i], TRIREME_DTYPE_F32, from,
-                                                i, NULL, &request));
-            EXPECT_STATUS(verdict, TRIREME_OK,
-                          trireme_send(communicator, out, counts[i], TRIREME_DTYPE_F32, to, i, NULL));
+                          trireme_receive_start(communicator, in, counts[i], TRIREME_DTYPE_F32,
+                                                from, i, NULL, &request));
+            EXPECT_STATUS(
+                verdict, TRIREME_OK,
+                trireme_send(communicator, out, counts[i], TRIREME_DTYPE_F32, to, i, NULL));
         }
         EXPECT_STATUS(verdict, TRIREME_OK, finish(request));
         EXPECT(verdict, has_pattern(in, (uint64_t)from + i, bytes));
@@ -89,9 +90,9 @@ static void exchange_large(trireme_communicator *communicator, int rank, void *c
     unsigned char *const in = calloc(LARGE, 1);
     /* Both send before they receive. */
     trireme_request *send = NULL, *receive = NULL;
-    EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_send_start(communicator, out, LARGE, TRIREME_DTYPE_BYTES, peer, 1, NULL,
-                                     &send));
+    EXPECT_STATUS(
+        verdict, TRIREME_OK,
+        trireme_send_start(communicator, out, LARGE, TRIREME_DTYPE_BYTES, peer, 1, NULL, &send));
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_receive_start(communicator, in, LARGE, TRIREME_DTYPE_BYTES, peer, 1, NULL,
                                         &receive));
@@ -124,8 +125,8 @@ static void mix_tags(trireme_communicator *communicator, int rank, void *context
         for (uint64_t i = 0; i < MESSAGES; ++i) {
             payloads[i] = make_pattern(i, i * 5000);
             EXPECT_STATUS(verdict, TRIREME_OK,
-                          trireme_send_start(communicator, payloads[i], i * 5000, TRIREME_DTYPE_U8, 1,
-                                             i % 3, NULL, &requests[i]));
+                          trireme_send_start(communicator, payloads[i], i * 5000, TRIREME_DTYPE_U8,
+                                             1, i % 3, NULL, &requests[i]));
         }
         for (int i = 0; i < MESSAGES; ++i) {
             EXPECT_STATUS(verdict, TRIREME_OK, finish(requests[i]));
@@ -202,9 +203,9 @@ static void talk_to_all(trireme_communicator *communicator, int rank, void *cont
                                              ~0ull, NULL, &requests[2 * peer + 1]));
         }
         /* Messages need no order with collectives. */
-        EXPECT_STATUS(verdict, TRIREME_OK,
-                      trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I64, TRIREME_SUM,
-                                         NULL));
+        EXPECT_STATUS(
+            verdict, TRIREME_OK,
+            trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I64, TRIREME_SUM, NULL));
         for (int i = 0; i < 2 * RANKS; ++i) EXPECT_STATUS(verdict, TRIREME_OK, finish(requests[i]));
         for (int peer = 0; peer < RANKS; ++peer) {
             EXPECT(verdict, in[peer] == turn * 100 + peer * 10 + rank);
@@ -228,10 +229,11 @@ static void talk_to_oneself(trireme_communicator *communicator, int rank, void *
     for (int turn = 0; turn < 2; ++turn) {
         if (turn == 0) {
             EXPECT_STATUS(verdict, TRIREME_OK,
-                          trireme_send_start(communicator, out, LARGE, TRIREME_DTYPE_U8, rank, 4, NULL,
-                                             &request));
-            EXPECT_STATUS(verdict, TRIREME_OK,
-                          trireme_receive(communicator, in, LARGE, TRIREME_DTYPE_U8, rank, 4, NULL));
+                          trireme_send_start(communicator, out, LARGE, TRIREME_DTYPE_U8, rank, 4,
+                                             NULL, &request));
+            EXPECT_STATUS(
+                verdict, TRIREME_OK,
+                trireme_receive(communicator, in, LARGE, TRIREME_DTYPE_U8, rank, 4, NULL));
         } else {
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_receive_start(communicator, in, LARGE, TRIREME_DTYPE_U8, rank, 4,
@@ -311,8 +313,8 @@ static void another_count_or_dtype_is_a_mismatch_that_names_both(void **state) {
                                  TRIREME_OK);
             }
             assert_int_equal(trireme_receive_start(pair.ranks[1], in, dtype ? 5 : 4,
-                                                   dtype ? TRIREME_DTYPE_F64 : TRIREME_DTYPE_I64, 0, 8,
-                                                   NULL, &request),
+                                                   dtype ? TRIREME_DTYPE_F64 : TRIREME_DTYPE_I64, 0,
+                                                   8, NULL, &request),
                              TRIREME_OK);
             if (early) { /* done or told of the mismatch: both are right */
                 const trireme_status status =
@@ -322,7 +324,8 @@ static void another_count_or_dtype_is_a_mismatch_that_names_both(void **state) {
             assert_int_equal(trireme_request_wait(request, LONG_NS), TRIREME_ERROR_MISMATCH);
             const char *const message = trireme_last_error();
             assert_non_null(strstr(message, "rank 0 sent 5 i64 with tag 8"));
-            assert_non_null(strstr(message, dtype ? "rank 1 asked for 5 f64" : "rank 1 asked for 4 i64"));
+            assert_non_null(
+                strstr(message, dtype ? "rank 1 asked for 5 f64" : "rank 1 asked for 4 i64"));
             assert_non_null(strstr(message, "receive"));
             trireme_error_info info = TRIREME_ERROR_INFO_INIT;
             assert_int_equal(trireme_last_error_info(&info), TRIREME_OK);
@@ -368,12 +371,13 @@ static void a_receive_that_times_out_is_withdrawn_and_harms_nobody(void **state)
     assert_int_equal(info.blamed_count, 1);
     assert_int_equal(info.blamed[0], 0);
     trireme_request *request = NULL;
-    assert_int_equal(trireme_receive_start(pair.ranks[1], &number, 1, TRIREME_DTYPE_I32, 0, 77, &soon,
-                                           &request),
-                     TRIREME_OK);
+    assert_int_equal(
+        trireme_receive_start(pair.ranks[1], &number, 1, TRIREME_DTYPE_I32, 0, 77, &soon, &request),
+        TRIREME_OK);
     assert_int_equal(finish(request), TRIREME_ERROR_TIMEOUT);
     assert_int_equal(number, 7);
-    assert_int_equal(trireme_send(pair.ranks[0], &sent, 1, TRIREME_DTYPE_I32, 1, 77, NULL), TRIREME_OK);
+    assert_int_equal(trireme_send(pair.ranks[0], &sent, 1, TRIREME_DTYPE_I32, 1, 77, NULL),
+                     TRIREME_OK);
     assert_int_equal(trireme_receive(pair.ranks[1], &number, 1, TRIREME_DTYPE_I32, 0, 77, NULL),
                      TRIREME_OK);
     assert_int_equal(number, 8);
@@ -399,14 +403,15 @@ static void a_message_that_is_not_matched_can_be_cancelled_without_harm(void **s
     const struct pair pair = make_pair();
     int32_t number = 7, sent = 8;
     trireme_request *request = NULL;
-    assert_int_equal(trireme_receive_start(pair.ranks[1], &number, 1, TRIREME_DTYPE_I32, 0, 5, NULL,
-                                           &request),
-                     TRIREME_OK);
+    assert_int_equal(
+        trireme_receive_start(pair.ranks[1], &number, 1, TRIREME_DTYPE_I32, 0, 5, NULL, &request),
+        TRIREME_OK);
     assert_int_equal(trireme_request_cancel(request), TRIREME_OK);
     assert_int_equal(trireme_request_wait(request, LONG_NS), TRIREME_ERROR_CANCELLED);
     assert_int_equal(trireme_request_cancel(request), TRIREME_ERROR_INVALID_STATE);
     trireme_request_destroy(request);
-    assert_int_equal(trireme_send(pair.ranks[0], &sent, 1, TRIREME_DTYPE_I32, 1, 5, NULL), TRIREME_OK);
+    assert_int_equal(trireme_send(pair.ranks[0], &sent, 1, TRIREME_DTYPE_I32, 1, 5, NULL),
+                     TRIREME_OK);
     assert_int_equal(number, 7);
     assert_int_equal(trireme_receive(pair.ranks[1], &number, 1, TRIREME_DTYPE_I32, 0, 5, NULL),
                      TRIREME_OK);
@@ -479,9 +484,9 @@ static void an_abort_ends_messages_too(void **state) {
 
 static void failpoints_of_messages_are_met_and_fail_the_group(void **state) {
     (void)state;
-    static const char *const points[] = {"send.before_first",    "send.mid_message",
-                                         "send.before_done",     "receive.before_first",
-                                         "receive.mid_message",  "receive.before_done"};
+    static const char *const points[] = {"send.before_first",   "send.mid_message",
+                                         "send.before_done",    "receive.before_first",
+                                         "receive.mid_message", "receive.before_done"};
     for (size_t i = 0; i < sizeof points / sizeof *points; ++i) {
         const struct pair pair = make_pair();
         char text[64];

@@ -21,7 +21,8 @@ struct flag {
     pthread_cond_t changed;
     int raised;
 };
-#define FLAG_INIT { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0 }
+#define FLAG_INIT \
+    { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0 }
 
 static void raise_flag(struct flag *flag) {
     pthread_mutex_lock(&flag->mutex);
@@ -44,7 +45,8 @@ struct seen {
     int calls;
     pthread_t thread;
 };
-#define SEEN_INIT { FLAG_INIT, 1, {0}, 0, 0 }
+#define SEEN_INIT \
+    { FLAG_INIT, 1, {0}, 0, 0 }
 
 static void see(trireme_status status, void *user_data) {
     struct seen *const seen = user_data;
@@ -131,20 +133,21 @@ static void wait_any_gives_the_lowest_one_that_is_done(void **state) {
                                           begin_barrier(second.ranks[0]),
                                           begin_barrier(second.ranks[1])};
     uint64_t index = 9;
-    assert_int_equal(trireme_request_wait_any((const trireme_request *const *)requests, 1, SHORT_NS,
-                                              &index),
-                     TRIREME_ERROR_TIMEOUT);
+    assert_int_equal(
+        trireme_request_wait_any((const trireme_request *const *)requests, 1, SHORT_NS, &index),
+        TRIREME_ERROR_TIMEOUT);
     assert_int_equal(index, 9);
     assert_int_equal(trireme_request_wait(requests[1], LONG_NS), TRIREME_OK);
     assert_int_equal(trireme_request_wait(requests[2], LONG_NS), TRIREME_OK);
-    assert_int_equal(trireme_request_wait_any((const trireme_request *const *)requests, 3, LONG_NS,
-                                              &index),
-                     TRIREME_OK);
+    assert_int_equal(
+        trireme_request_wait_any((const trireme_request *const *)requests, 3, LONG_NS, &index),
+        TRIREME_OK);
     assert_int_equal(index, 1);
     assert_int_equal(trireme_barrier(first.ranks[1], NULL), TRIREME_OK);
     assert_int_equal(trireme_request_wait(requests[0], LONG_NS), TRIREME_OK);
     assert_int_equal(
-        trireme_request_wait_any((const trireme_request *const *)requests, 3, 0, &index), TRIREME_OK);
+        trireme_request_wait_any((const trireme_request *const *)requests, 3, 0, &index),
+        TRIREME_OK);
     assert_int_equal(index, 0);
     for (int i = 0; i < 3; ++i) trireme_request_destroy(requests[i]);
     free_pair(first);
@@ -184,12 +187,14 @@ static void a_callback_comes_once_on_a_thread_of_the_library(void **state) {
     trireme_request *const request = begin_barrier(pair.ranks[0]);
     struct seen seen = SEEN_INIT, second = SEEN_INIT;
     assert_int_equal(trireme_request_on_complete(request, see, &seen), TRIREME_OK);
-    assert_int_equal(trireme_request_on_complete(request, see, &second), TRIREME_ERROR_INVALID_STATE);
+    assert_int_equal(trireme_request_on_complete(request, see, &second),
+                     TRIREME_ERROR_INVALID_STATE);
     assert_int_equal(trireme_barrier(pair.ranks[1], NULL), TRIREME_OK);
     await_flag(&seen.flag);
     assert_int_equal(seen.status, TRIREME_OK);
     assert_false(pthread_equal(seen.thread, pthread_self()));
-    assert_int_equal(trireme_request_on_complete(request, see, &second), TRIREME_ERROR_INVALID_STATE);
+    assert_int_equal(trireme_request_on_complete(request, see, &second),
+                     TRIREME_ERROR_INVALID_STATE);
     trireme_request_destroy(request);
     free_pair(pair);
     assert_int_equal(seen.calls, 1);
@@ -293,18 +298,18 @@ static void a_callback_may_destroy_the_communicator(void **state) {
         struct busy_callback all = {.flag = FLAG_INIT, .pair = make_pair()};
         char byte = 1;
         if (message) {
-            assert_int_equal(trireme_receive_start(all.pair.ranks[0], &byte, 1, TRIREME_DTYPE_U8, 1, 5,
-                                                   NULL, &all.request),
+            assert_int_equal(trireme_receive_start(all.pair.ranks[0], &byte, 1, TRIREME_DTYPE_U8, 1,
+                                                   5, NULL, &all.request),
                              TRIREME_OK);
         } else {
             all.request = begin_barrier(all.pair.ranks[0]);
         }
         assert_int_equal(trireme_request_on_complete(all.request, destroy_the_communicator, &all),
                          TRIREME_OK);
-        assert_int_equal(message ? trireme_send(all.pair.ranks[1], &byte, 1, TRIREME_DTYPE_U8, 0, 5,
-                                                NULL)
-                                 : trireme_barrier(all.pair.ranks[1], NULL),
-                         TRIREME_OK);
+        assert_int_equal(
+            message ? trireme_send(all.pair.ranks[1], &byte, 1, TRIREME_DTYPE_U8, 0, 5, NULL)
+                    : trireme_barrier(all.pair.ranks[1], NULL),
+            TRIREME_OK);
         await_flag(&all.flag);
         /* That rank has left in order. */
         assert_int_equal(trireme_barrier(all.pair.ranks[1], NULL), TRIREME_ERROR_PEER_LOST);
@@ -418,9 +423,9 @@ static void requests_end_when_their_communicator_is_destroyed(void **state) {
     trireme_request *const queued = begin_barrier(pair.ranks[0]);
     char byte = 0;
     trireme_request *message = NULL;
-    assert_int_equal(trireme_receive_start(pair.ranks[0], &byte, 1, TRIREME_DTYPE_U8, 1, 3, NULL,
-                                           &message),
-                     TRIREME_OK);
+    assert_int_equal(
+        trireme_receive_start(pair.ranks[0], &byte, 1, TRIREME_DTYPE_U8, 1, 3, NULL, &message),
+        TRIREME_OK);
     trireme_communicator_destroy(pair.ranks[0]);
     assert_int_equal(trireme_request_wait(running, LONG_NS), TRIREME_ERROR_PEER_LOST);
     assert_int_equal(trireme_request_wait(queued, LONG_NS), TRIREME_ERROR_PEER_LOST);
@@ -446,7 +451,8 @@ static void a_finished_request_does_not_keep_its_rank_in_the_group(void **state)
     free_pair(pair);
 }
 
-/* Ends race with cancels, callbacks and destruction; what matters is that each callback comes once. */
+/* Ends race with cancels, callbacks and destruction; what matters is that each callback comes once.
+ */
 struct race {
     struct pair pair;
     trireme_request *requests[8];
@@ -464,10 +470,12 @@ static void race_part(int index, void *context) {
     struct race *const race = context;
     for (int i = 0; i < 8; ++i) {
         if (index == 0 && trireme_barrier(race->pair.ranks[1], NULL) != TRIREME_OK) return;
-        if (index == 1 && trireme_request_on_complete(race->requests[i], count_call, race) != TRIREME_OK) {
+        if (index == 1 &&
+            trireme_request_on_complete(race->requests[i], count_call, race) != TRIREME_OK) {
             atomic_fetch_add(&race->ended, 1); /* destroyed before: there is nobody to call */
         }
-        if (index == 2 && i == 6 && trireme_request_cancel(race->requests[i]) != TRIREME_OK) continue;
+        if (index == 2 && i == 6 && trireme_request_cancel(race->requests[i]) != TRIREME_OK)
+            continue;
         if (index == 2) trireme_request_destroy(race->requests[7 - i]);
         if (index == 3 && i == 7) trireme_communicator_destroy(race->pair.ranks[0]);
     }
@@ -482,7 +490,8 @@ static void races_of_ends_cancels_and_destruction_lose_no_callback(void **state)
         for (int i = 0; i < 8; ++i) trireme_request_destroy(race.requests[i]);
         free_pair(race.pair);
         /* The group has ended one way or the other, so the last callbacks are on their way. */
-        for (int waits = 0; atomic_load(&race.ended) < 8 && waits < 100000; ++waits) poll(NULL, 0, 1);
+        for (int waits = 0; atomic_load(&race.ended) < 8 && waits < 100000; ++waits)
+            poll(NULL, 0, 1);
         assert_int_equal(atomic_load(&race.ended), 8);
     }
 }

@@ -28,10 +28,14 @@ struct format {
 
 static struct format format_of(trireme_dtype dtype) {
     switch (dtype) {
-        case TRIREME_DTYPE_F16: return (struct format){16, 5, 10, 15};
-        case TRIREME_DTYPE_BF16: return (struct format){16, 8, 7, 127};
-        case TRIREME_DTYPE_F8E4M3: return (struct format){8, 4, 3, 7};
-        default: return (struct format){8, 5, 2, 15};
+        case TRIREME_DTYPE_F16:
+            return (struct format){16, 5, 10, 15};
+        case TRIREME_DTYPE_BF16:
+            return (struct format){16, 8, 7, 127};
+        case TRIREME_DTYPE_F8E4M3:
+            return (struct format){8, 4, 3, 7};
+        default:
+            return (struct format){8, 5, 2, 15};
     }
 }
 
@@ -96,7 +100,8 @@ static int64_t load_integer(trireme_dtype dtype, const void *element) {
     const size_t size = trireme_dtype_size(dtype);
     uint64_t value = 0;
     memcpy(&value, element, size);
-    if (is_signed(dtype) && size < 8 && (value >> (8 * size - 1) & 1) != 0) value |= ~0ull << (8 * size);
+    if (is_signed(dtype) && size < 8 && (value >> (8 * size - 1) & 1) != 0)
+        value |= ~0ull << (8 * size);
     return (int64_t)value;
 }
 
@@ -152,10 +157,18 @@ static void reduce_floats(trireme_dtype dtype, trireme_reduction reduction, doub
     double result = values[0];
     for (int i = 1; i < count; ++i) {
         switch (reduction) {
-            case TRIREME_PRODUCT: result = narrow(dtype, result * values[i]); break;
-            case TRIREME_MIN: result = values[i] < result ? values[i] : result; break;
-            case TRIREME_MAX: result = values[i] > result ? values[i] : result; break;
-            default: result = narrow(dtype, result + values[i]); break;
+            case TRIREME_PRODUCT:
+                result = narrow(dtype, result * values[i]);
+                break;
+            case TRIREME_MIN:
+                result = values[i] < result ? values[i] : result;
+                break;
+            case TRIREME_MAX:
+                result = values[i] > result ? values[i] : result;
+                break;
+            default:
+                result = narrow(dtype, result + values[i]);
+                break;
         }
     }
     if (reduction == TRIREME_AVERAGE) result = narrow(dtype, result / count);
@@ -170,13 +183,27 @@ static void reduce_integers(trireme_dtype dtype, trireme_reduction reduction, co
         const int64_t value = values[i];
         const int less = is_signed(dtype) ? value < result : (uint64_t)value < (uint64_t)result;
         switch (reduction) {
-            case TRIREME_PRODUCT: result *= value; break;
-            case TRIREME_MIN: result = less ? value : result; break;
-            case TRIREME_MAX: result = less ? result : value; break;
-            case TRIREME_BAND: result &= value; break;
-            case TRIREME_BOR: result |= value; break;
-            case TRIREME_BXOR: result ^= value; break;
-            default: result += value; break;
+            case TRIREME_PRODUCT:
+                result *= value;
+                break;
+            case TRIREME_MIN:
+                result = less ? value : result;
+                break;
+            case TRIREME_MAX:
+                result = less ? result : value;
+                break;
+            case TRIREME_BAND:
+                result &= value;
+                break;
+            case TRIREME_BOR:
+                result |= value;
+                break;
+            case TRIREME_BXOR:
+                result ^= value;
+                break;
+            default:
+                result += value;
+                break;
         }
     }
     if (reduction == TRIREME_AVERAGE) result /= count;

@@ -80,8 +80,8 @@ void run_ranks(int world_size, rank_function *function, void *context) {
 
 int expect_failed(struct verdict *verdict, const char *file, int line, const char *condition) {
     if (verdict->text[0] == 0) {
-        snprintf(verdict->text, sizeof verdict->text, "%s:%d: not so: %s (last error: %s)", file, line,
-                 condition, trireme_last_error());
+        snprintf(verdict->text, sizeof verdict->text, "%s:%d: not so: %s (last error: %s)", file,
+                 line, condition, trireme_last_error());
     }
     return 0;
 }

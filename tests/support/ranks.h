@@ -15,9 +15,9 @@
 typedef void rank_function(trireme_communicator *communicator, int rank, void *context);
 
 /*
- * Returns when all ranks are done. All have joined before the first function runs: a rank that leaves
- * earlier would not be missed but waited for. The communicator is destroyed after the function,
- * unless it did so itself. A group that cannot form ends the program.
+ * Returns when all ranks are done. All have joined before the first function runs: a rank that
+ * leaves earlier would not be missed but waited for. The communicator is destroyed after the
+ * function, unless it did so itself. A group that cannot form ends the program.
  */
 void run_ranks(int world_size, rank_function *function, void *context);
 
@@ -31,8 +31,8 @@ void unique_rendezvous(char *text, size_t capacity);
 trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous);
 
 /*
- * What one rank found wrong first; "" if nothing. Rank threads fill it with EXPECT(), the main thread
- * asserts that it is empty.
+ * What one rank found wrong first; "" if nothing. Rank threads fill it with EXPECT(), the main
+ * thread asserts that it is empty.
  */
 struct verdict {
     char text[600];

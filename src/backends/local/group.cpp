@@ -229,6 +229,7 @@ std::uint32_t Group::activity() const noexcept {
 }
 
 void Group::wait_activity(std::uint32_t seen, Deadline deadline) noexcept {
+  for (int spins = spins_; spins > 0 && activity() == seen && !failed(); --spins) cpu_relax();
   while (activity() == seen && !failed() && !deadline.passed()) {
     const Segment* const shared = segment();
     sleep(shared == nullptr ? private_bell_ : shared->member(rank_).message_bell, seen, deadline);
