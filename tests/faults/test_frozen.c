@@ -1,0 +1,180 @@
+/*
+ * SIGSTOP of one rank: for less than the deadline nothing is lost; for longer each other rank gets TIMEOUT
+ * that names exactly the frozen one, and that one, once awake, gets an error too.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "processes.h"
+
+#define ROUNDS 4
+/* Healthy ranks of a busy machine arrive within far less. */
+#define SHORT_DEADLINE_NS (4000ull * 1000 * 1000)
+
+struct trial {
+    struct call call;
+    char failpoint[64];
+    int world_size;
+    int victim;
+    bool shared;
+    uint64_t timeout_ns;
+    char rendezvous[64];
+};
+
+static const trireme_operation operations[] = {
+    TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_ALL_GATHER, TRIREME_OPERATION_BROADCAST,
+    TRIREME_OPERATION_REDUCE_SCATTER_V, TRIREME_OPERATION_BARRIER};
+static const char *const points[] = {"before_publish", "after_publish", "mid_move", "before_leave"};
+
+#define OPERATIONS (sizeof operations / sizeof operations[0])
+#define POINTS     (sizeof points / sizeof points[0])
+
+static struct trial make_trial(size_t operation, size_t point, uint64_t timeout_ns) {
+    const size_t turn = operation * POINTS + point;
+    struct trial trial = {.world_size = 2 + (int)(turn % 3), .timeout_ns = timeout_ns};
+    trial.victim = (int)(turn / 3) % trial.world_size;
+    trial.shared = turn % 2 == 0;
+    trial.call = (struct call){.operation = operations[operation],
+                               .dtype = TRIREME_DTYPE_F32,
+                               .reduction = TRIREME_SUM,
+                               .count = turn % 4 < 2 ? 7 : 200001,
+                               .root = trial.world_size - 1};
+    for (int rank = 0; rank < trial.world_size; ++rank) trial.call.counts[rank] = 50 + (uint64_t)rank;
+    snprintf(trial.failpoint, sizeof trial.failpoint, "%s.%s=stop@2",
+             operation_text(operations[operation]), points[point]);
+    unique_host_rendezvous(trial.rendezvous, sizeof trial.rendezvous);
+    return trial;
+}
+
+static void call_until_it_fails(int rank, void *context, struct outcome *outcome) {
+    const struct trial *const trial = context;
+    struct call_memory memory;
+    trireme_communicator *const communicator =
+        join_host(rank, trial->world_size, trial->rendezvous, PATIENT_NS);
+    if (!allocate_call(communicator, &trial->call, rank, trial->world_size, trial->shared,
+                       &memory)) {
+        _exit(92);
+    }
+    /* All are there before the first short deadline begins. */
+    if (trireme_communicator_wait_ready(communicator, PATIENT_NS) != TRIREME_OK) _exit(93);
+    if (rank == trial->victim && trireme_failpoint_set(trial->failpoint) != TRIREME_OK) _exit(91);
+    for (int round = 0; round < ROUNDS && outcome->status == TRIREME_OK && !outcome->wrong;
+         ++round) {
+        fill_call(&trial->call, &memory, rank, trial->world_size, round);
+        const trireme_status status =
+            run_call(communicator, &trial->call, &memory, false,
+                     round == 0 ? PATIENT_NS : trial->timeout_ns);
+        if (status != TRIREME_OK) {
+            keep_error(outcome, status);
+        } else if (is_call_right(&trial->call, &memory, rank, trial->world_size, round)) {
+            ++outcome->rounds;
+        } else {
+            outcome->wrong = true;
+        }
+    }
+    if (outcome->status != TRIREME_OK) {
+        outcome->later = run_call(communicator, &trial->call, &memory, false, trial->timeout_ns);
+    }
+    free_call(&memory, trial->shared);
+    trireme_communicator_destroy(communicator);
+}
+
+static void print_outcome(const struct trial *trial, int rank, const struct outcome *o) {
+    print_error("%s, %d ranks, victim %d: rank %d: %s after %d rounds, exit code %d, signal %d, "
+                "blames %u ranks%s%s: %s\n",
+                trial->failpoint, trial->world_size, trial->victim, rank,
+                trireme_status_name(o->status), o->rounds, o->exit_code, o->signal,
+                o->info.blamed_count, o->hung ? ", hangs" : "", o->wrong ? ", wrong result" : "",
+                o->message);
+}
+
+/* All trials of a test run at once, since they mostly sleep. */
+#define MOST_TRIALS (OPERATIONS * POINTS)
+
+static struct trial trials[MOST_TRIALS];
+static struct processes groups[MOST_TRIALS];
+
+static size_t start_trials(uint64_t timeout_ns) {
+    size_t count = 0;
+    for (size_t operation = 0; operation < OPERATIONS; ++operation) {
+        for (size_t point = 0; point < POINTS; ++point) {
+            if (is_quick() && (operation + point) % 4 != 0) continue;
+            trials[count] = make_trial(operation, point, timeout_ns);
+            start_processes(&groups[count], trials[count].world_size, call_until_it_fails,
+                            &trials[count]);
+            ++count;
+        }
+    }
+    return count;
+}
+
+static void a_rank_frozen_for_less_than_the_deadline_does_no_harm(void **state) {
+    (void)state;
+    const size_t count = start_trials(PATIENT_NS);
+    for (size_t i = 0; i < count; ++i) {
+        assert_true(wait_stopped(&groups[i], trials[i].victim));
+    }
+    sleep_ms(300);
+    for (size_t i = 0; i < count; ++i) kill(groups[i].ids[trials[i].victim], SIGCONT);
+    for (size_t i = 0; i < count; ++i) {
+        wait_processes(&groups[i]);
+        for (int rank = 0; rank < trials[i].world_size; ++rank) {
+            const struct outcome *const o = &groups[i].outcomes[rank];
+            if (o->exit_code == 0 && o->status == TRIREME_OK && o->rounds == ROUNDS && !o->wrong) {
+                continue;
+            }
+            print_outcome(&trials[i], rank, o);
+            fail();
+        }
+        free_processes(&groups[i]);
+    }
+    printf("frozen: %zu short freezes, all results right\n", count);
+}
+
+static void a_rank_frozen_for_longer_is_named_and_gets_an_error_itself(void **state) {
+    (void)state;
+    const size_t count = start_trials(SHORT_DEADLINE_NS);
+    for (size_t i = 0; i < count; ++i) {
+        assert_true(wait_stopped(&groups[i], trials[i].victim));
+    }
+    /* Others end by themselves; then the frozen ones may go on. */
+    for (size_t i = 0; i < count; ++i) {
+        for (int rank = 0; rank < trials[i].world_size; ++rank) {
+            if (rank != trials[i].victim) assert_true(!wait_stopped(&groups[i], rank));
+        }
+        kill(groups[i].ids[trials[i].victim], SIGCONT);
+    }
+    for (size_t i = 0; i < count; ++i) {
+        wait_processes(&groups[i]);
+        for (int rank = 0; rank < trials[i].world_size; ++rank) {
+            const struct outcome *const o = &groups[i].outcomes[rank];
+            const bool alive = o->exit_code == 0 && !o->hung && !o->wrong;
+            const bool right =
+                rank == trials[i].victim
+                    ? o->status != TRIREME_OK && o->later != TRIREME_OK
+                    : o->status == TRIREME_ERROR_TIMEOUT && o->later == TRIREME_ERROR_TIMEOUT &&
+                          blames_only(&o->info, trials[i].victim);
+            if (alive && right) continue;
+            print_outcome(&trials[i], rank, o);
+            fail();
+        }
+        free_processes(&groups[i]);
+    }
+    printf("frozen: %zu long freezes, each survivor names the frozen rank\n", count);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_frozen_for_less_than_the_deadline_does_no_harm),
+        cmocka_unit_test(a_rank_frozen_for_longer_is_named_and_gets_an_error_itself),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
