@@ -231,7 +231,7 @@ class RequestTest(TestCase):
         text = """
 import sys, threading, trireme
 heard = threading.Event()
-sys.unraisablehook = lambda info: (print(repr(info.exc_value)), heard.set())
+threading.excepthook = lambda info: (print(repr(info.exc_value)), heard.set())
 def broken(failure):
     raise RuntimeError("broken callback")
 with trireme.Communicator(0, 1, "local://x") as group:
@@ -367,7 +367,10 @@ group = trireme.Communicator(0, 2, "local://exit")
 entered = threading.Event()
 def wait():
     entered.set()
-    group.barrier()
+    try:
+        group.barrier()
+    except trireme.TriremeError:
+        pass
 threading.Thread(target=wait, daemon=True).start()
 entered.wait()
 """)
@@ -379,6 +382,42 @@ request = group.start_all_reduce(bytearray(8))
 request.on_complete(lambda failure: print("told", type(failure).__name__))
 """)
         self.assertRegex(output, r"^told \w+Error\n$")
+
+    def test_with_completions_that_are_being_told(self):
+        text = self.START + """
+group = trireme.Communicator(0, 2, "local://exit")
+def slow(failure):
+    total = sum(range(int(sys.argv[1])))
+    sys.stdout.write("told\\n")
+for i in range(20):
+    group.start_all_reduce(bytearray(8)).on_complete(slow)
+"""
+        for work in (0, 1000, 100000, 1000000):
+            self.assertEqual(self.passes(text, str(work)), "told\n" * 20)
+
+    def test_with_a_daemon_thread_inside_a_rule(self):
+        self.passes(self.START + """
+entered = threading.Event()
+def rule(update):
+    entered.set()
+    sum(range(300000))
+def train():
+    group = trireme.Communicator(0, 1, "local://exit")
+    model = trireme.Model(group, "zero1")
+    model.add_parameter("weight", [3])
+    model.seal()
+    optimizer = trireme.Optimizer(model, rule)
+    while True:
+        model.accumulate_flat(array.array("f", [1, 2, 3]))
+        optimizer.step()
+def train_until_the_end():
+    try:
+        train()
+    except trireme.TriremeError:
+        pass
+threading.Thread(target=train_until_the_end, daemon=True).start()
+entered.wait()
+""")
 
     def test_with_a_log_listener(self):
         self.passes(self.START + """

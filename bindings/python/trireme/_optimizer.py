@@ -9,7 +9,7 @@ import weakref
 from ctypes import byref, c_double, c_uint64, c_void_p
 from typing import Any, Callable, Union
 
-from . import _native
+from . import _native, _request
 from ._buffer import Owner, view_of
 from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
 from ._model import Model
@@ -232,3 +232,7 @@ class Optimizer:
 
     def __repr__(self) -> str:
         return f"<trireme.Optimizer{', closed' if self.closed else ''}>"
+
+
+# A rule runs inside the library, inside step().
+_request.called_back.add(Optimizer.step.__code__)

@@ -7,11 +7,13 @@ import atexit
 import ctypes
 import itertools
 import os
+import sys
 import threading
 import time
 import weakref
 from collections import deque
 from ctypes import byref, c_int32, c_void_p
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, Generator, Sequence
 
 from . import _native
@@ -38,7 +40,6 @@ _orphans: deque[int] = deque()
 # Functions that wait for a completion.
 _callbacks: dict[int, tuple[int, Callable[[TriremeError | None], object]]] = {}
 _callback_numbers = itertools.count(1)
-_callbacks_empty = threading.Event()
 
 
 def _reap() -> None:
@@ -58,15 +59,15 @@ def _reap() -> None:
 
 def _completed(status: int, number: int) -> None:
     entry = _callbacks.pop(number, None)
+    if entry is None:  # of before a fork
+        return
+    handle, function = entry
+    _running.pop(handle, None)
     try:
-        if entry is not None:
-            handle, function = entry
-            _running.pop(handle, None)
-            # An exception of the function ends in sys.unraisablehook: nobody can catch it here.
-            function(last_failure(status) if status else None)
-    finally:
-        if not _callbacks:
-            _callbacks_empty.set()
+        function(last_failure(status) if status else None)
+    except BaseException as problem:  # nobody above can catch it
+        arguments = (type(problem), problem, problem.__traceback__, None)
+        threading.excepthook(threading.ExceptHookArgs(arguments))
 
 
 _completed_callback = _native.trireme_completion_callback(_completed)
@@ -155,12 +156,12 @@ class Request:
         """Has `function` called once when it is done, with None or what it failed with.
 
         The call comes on a thread of the library, or at once on this one if it is done already. It
-        must not make a blocking call on the same communicator. One function a request.
+        must not make a blocking call on the same communicator; what it raises goes to
+        threading.excepthook. One function a request.
         """
         if not callable(function):
             raise TypeError(f"on_complete needs a function, not {type(function).__name__}")
         number = next(_callback_numbers)
-        _callbacks_empty.clear()
         _callbacks[number] = (self._handle, function)
         code = library.trireme_request_on_complete(self._handle, _completed_callback, number)
         if code:
@@ -213,6 +214,25 @@ def wait_any(requests: Sequence[Request], timeout: float | None = None) -> int:
 # ---- the end of the process ----------------------------------------------------------------
 
 communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+# Functions that the library calls, or that have it call others.
+called_back = {_completed.__code__}
+
+
+def _inside() -> bool:
+    """Whether the library calls, or is about to call, Python on another thread.
+
+    Such a thread must get out before the interpreter goes: it would be ended in the middle of the
+    library, which ends the process. It has its frame until it gives the interpreter lock back.
+    """
+    if _callbacks:
+        return True
+    for thread, current in sys._current_frames().items():
+        frame: FrameType | None = current
+        while frame is not None and thread != threading.get_ident():
+            if frame.f_code in called_back:
+                return True
+            frame = frame.f_back
+    return False
 
 
 def _at_exit() -> None:
@@ -225,8 +245,8 @@ def _at_exit() -> None:
         done = c_int32(0)
         if _wait(handle, left) == _TIMEOUT and not _test(handle, byref(done)) and not done.value:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(keep))  # better leaked than written to
-    if _callbacks:
-        _callbacks_empty.wait(max(0, end - time.monotonic_ns()) / 1e9)
+    while _inside() and time.monotonic_ns() < end:
+        time.sleep(0.001)
 
 
 def _after_fork() -> None:
