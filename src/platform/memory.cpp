@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 namespace trireme {
 namespace {
@@ -47,6 +48,13 @@ std::uint64_t available_memory() {
   std::uint64_t used = 0;
   if (read_number("/sys/fs/cgroup/memory.max", &limit) &&
       read_number("/sys/fs/cgroup/memory.current", &used)) {
+    // Files that nobody has used for long count as used, and give way.
+    const std::string statistics = read_small_file("/sys/fs/cgroup/memory.stat");
+    constexpr std::string_view kFiles = "\ninactive_file ";
+    if (const std::size_t at = statistics.find(kFiles); at != std::string::npos) {
+      const char* const digits = statistics.c_str() + at + kFiles.size();
+      used -= std::min<std::uint64_t>(used, std::strtoull(digits, nullptr, 10));
+    }
     available = std::min(available, limit > used ? limit - used : 0);
   }
   return available;

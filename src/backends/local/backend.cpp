@@ -6,7 +6,8 @@ namespace trireme::local {
 
 LocalBackend::LocalBackend(const GroupOptions& options, bool processes)
     : Backend(options.rank, options.world_size),
-      group_(options.rank, options.world_size, options.name, processes),
+      group_(options.rank, options.world_size,
+             options.name.empty() ? options.rendezvous : options.name, processes),
       buffers_(std::make_shared<Buffers>(group_)),
       collectives_(group_, *buffers_),
       messages_(group_) {}
@@ -77,6 +78,7 @@ Status LocalBackend::run(const Operation& operation, std::uint64_t sequence, Dea
   if (!ready_.load(std::memory_order_acquire)) {
     const Status status = wait_ready(deadline);
     if (!status.ok()) {
+      if (group_.failed()) return group_.failure(name, sequence);
       FailureDetails details = status.details() == nullptr ? FailureDetails{} : *status.details();
       details.operation = name;
       details.sequence = sequence;

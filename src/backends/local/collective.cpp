@@ -331,7 +331,7 @@ Status Collectives::run(const Operation& operation, std::uint64_t sequence, Dead
     throw;
   }
   if (status.ok()) return status;
-  group_.fail(complete(status, name, sequence, group_.rank()));  // the first failure stays
+  if (!group_.failed()) group_.fail(complete(status, name, sequence, group_.rank()));
   run.settle();
   Status first = group_.failure(name, sequence);
   // What this rank saw itself is true whatever came first.

@@ -22,7 +22,7 @@ constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kFirstBackoff = 1 * kMillisecond;
 constexpr std::uint64_t kLongestBackoff = 20 * kMillisecond;
 constexpr std::uint64_t kStrangerTime = 5'000 * kMillisecond;
-constexpr std::size_t kMostStrangers = 2 * kMaxRanks;
+constexpr std::size_t kMostStrangers = 64;  // descriptors are the host program's; the rest comes again
 constexpr std::size_t kLongestName = 64;  // of a group in an address as it is; longer ones are hashed
 
 void close_descriptor(int* descriptor) {
@@ -195,8 +195,7 @@ void Liaison::loop() {
   }
   // Best effort: the mark in the segment says the same.
   for (int rank = 0; rank < group_.world_size(); ++rank) {
-    if (link(rank).state != State::established) continue;
-    link(rank).outbox.push_back({packet(Packet::leave), -1});
+    tell(link(rank), packet(Packet::leave));
     flush(rank);
   }
 }
@@ -211,9 +210,18 @@ void Liaison::take_requests() {
     if (request.type == Packet::buffer) announced_.insert(request.id);
     if (request.type == Packet::drop) announced_.erase(request.id);
     if (request.type == Packet::failure) request.record = group_.own_record();
-    for (Link& each : links_) {
-      if (each.state == State::established) each.outbox.push_back({request, -1});
-    }
+    for (Link& each : links_) tell(each, request);
+  }
+}
+
+// A peer that has not answered yet may already count this rank as joined: it must hear of a failure and of
+// leaving, or it would take the end of the socket for a death. Of buffers it hears when it has answered.
+void Liaison::tell(Link& peer, const Packet& news) {
+  if (peer.state == State::established) {
+    peer.outbox.push_back({news, -1});
+  } else if (peer.state == State::greeting &&
+             (news.type == Packet::failure || news.type == Packet::leave)) {
+    static_cast<void>(send_packet(peer.socket, &news, sizeof news, -1));
   }
 }
 
@@ -412,9 +420,9 @@ void Liaison::establish(int rank, int socket) {
     news.record = group_.own_record();
     if (news.record.code != 0) each.outbox.push_back({news, -1});
   }
+  flush(rank);
   joined_[static_cast<unsigned>(rank)].store(true, std::memory_order_release);
   group_.ring(group_.private_bell());
-  flush(rank);
 }
 
 void Liaison::hear_peer(int rank) {

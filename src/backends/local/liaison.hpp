@@ -92,6 +92,7 @@ class Liaison {
   void establish(int rank, int socket);
   void retry(int rank);
   void closed(int rank);
+  void tell(Link& peer, const Packet& news);
   void flush(int rank);
   void close_all();
   Packet packet(Packet::Type type) const;

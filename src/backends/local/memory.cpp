@@ -84,13 +84,11 @@ Status Buffers::allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) {
     if (descriptor >= 0) system_table().close(descriptor);
     throw;
   }
-  std::function<void(std::uint64_t)> made;
   {
     const std::lock_guard lock(mutex_);
     own_[reinterpret_cast<std::uintptr_t>(data)] = {id, bytes, buffer};
-    made = sink_.made;
+    if (sink_.made) sink_.made(id);  // under the lock: the sink may be going away
   }
-  if (made) made(id);
   TRIREME_RETURN_IF_ERROR(failpoint("buffer", "after_allocate"));
   *out = std::move(buffer);
   return Status::success();
