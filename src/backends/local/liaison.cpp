@@ -214,6 +214,12 @@ void Liaison::take_requests() {
   }
 }
 
+void Liaison::tell_failure(Link& peer) {
+  Packet news = packet(Packet::failure);
+  news.record = group_.own_record();
+  if (news.record.code != 0) tell(peer, news);
+}
+
 // A peer that has not answered yet may already count this rank as joined: it must hear of a failure and of
 // leaving, or it would take the end of the socket for a death. Of buffers it hears when it has answered.
 void Liaison::tell(Link& peer, const Packet& news) {
@@ -389,6 +395,7 @@ void Liaison::connect_peers() {
       continue;
     }
     each.state = State::greeting;
+    tell_failure(each);  // if there has been one before this peer was met
     status = failpoint("join", "after_hello");
     if (!status.ok()) group_.fail(status);
   }
@@ -415,11 +422,7 @@ void Liaison::establish(int rank, int socket) {
     known.id = id;
     each.outbox.push_back({known, -1});
   }
-  if (group_.failed()) {
-    Packet news = packet(Packet::failure);
-    news.record = group_.own_record();
-    if (news.record.code != 0) each.outbox.push_back({news, -1});
-  }
+  tell_failure(each);
   flush(rank);
   joined_[static_cast<unsigned>(rank)].store(true, std::memory_order_release);
   group_.ring(group_.private_bell());

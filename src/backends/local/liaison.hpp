@@ -93,6 +93,7 @@ class Liaison {
   void retry(int rank);
   void closed(int rank);
   void tell(Link& peer, const Packet& news);
+  void tell_failure(Link& peer);
   void flush(int rank);
   void close_all();
   Packet packet(Packet::Type type) const;
