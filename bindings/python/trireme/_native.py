@@ -326,12 +326,13 @@ _counts = POINTER(c_uint64)
 _text_out = [c_void_p, c_uint64, POINTER(c_uint64)]
 
 
-def _with_start(name: str, arguments: list[Any]) -> dict[str, tuple[Any, list[Any]]]:
-    """An operation and its `_start` form, which answers a request besides."""
-    return {
-        name: (_status, arguments),
-        name + "_start": (_status, [*arguments, _out_handle]),
-    }
+_reduces = [_handle, _memory, _memory, c_uint64, c_int32, c_int32, _options]
+_reduces_v = [_handle, _memory, _memory, _counts, c_int32, c_int32, _options]
+_gathers = [_handle, _memory, _memory, c_uint64, c_int32, _options]
+_gathers_v = [_handle, _memory, _memory, _counts, c_int32, _options]
+_broadcasts = [_handle, _memory, c_uint64, c_int32, c_int32, _options]
+_waits = [_handle, _options]
+_passes = [_handle, _memory, c_uint64, c_int32, c_int32, c_uint64, _options]
 
 
 # Every exported function: its result and its arguments.
@@ -365,27 +366,24 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [_handle, POINTER(trireme_communicator_statistics)],
     ),
     "trireme_communicator_flight_record": (_status, [_handle, *_text_out]),
-    **_with_start(
-        "trireme_all_reduce", [_handle, _memory, _memory, c_uint64, c_int32, c_int32, _options]
-    ),
-    **_with_start(
-        "trireme_reduce_scatter",
-        [_handle, _memory, _memory, c_uint64, c_int32, c_int32, _options],
-    ),
-    **_with_start(
-        "trireme_reduce_scatter_v",
-        [_handle, _memory, _memory, _counts, c_int32, c_int32, _options],
-    ),
-    **_with_start("trireme_all_gather", [_handle, _memory, _memory, c_uint64, c_int32, _options]),
-    **_with_start("trireme_all_gather_v", [_handle, _memory, _memory, _counts, c_int32, _options]),
-    **_with_start("trireme_broadcast", [_handle, _memory, c_uint64, c_int32, c_int32, _options]),
-    **_with_start("trireme_barrier", [_handle, _options]),
-    **_with_start(
-        "trireme_send", [_handle, _memory, c_uint64, c_int32, c_int32, c_uint64, _options]
-    ),
-    **_with_start(
-        "trireme_receive", [_handle, _memory, c_uint64, c_int32, c_int32, c_uint64, _options]
-    ),
+    "trireme_all_reduce": (_status, _reduces),
+    "trireme_all_reduce_start": (_status, [*_reduces, _out_handle]),
+    "trireme_reduce_scatter": (_status, _reduces),
+    "trireme_reduce_scatter_start": (_status, [*_reduces, _out_handle]),
+    "trireme_reduce_scatter_v": (_status, _reduces_v),
+    "trireme_reduce_scatter_v_start": (_status, [*_reduces_v, _out_handle]),
+    "trireme_all_gather": (_status, _gathers),
+    "trireme_all_gather_start": (_status, [*_gathers, _out_handle]),
+    "trireme_all_gather_v": (_status, _gathers_v),
+    "trireme_all_gather_v_start": (_status, [*_gathers_v, _out_handle]),
+    "trireme_broadcast": (_status, _broadcasts),
+    "trireme_broadcast_start": (_status, [*_broadcasts, _out_handle]),
+    "trireme_barrier": (_status, _waits),
+    "trireme_barrier_start": (_status, [*_waits, _out_handle]),
+    "trireme_send": (_status, _passes),
+    "trireme_send_start": (_status, [*_passes, _out_handle]),
+    "trireme_receive": (_status, _passes),
+    "trireme_receive_start": (_status, [*_passes, _out_handle]),
     "trireme_request_test": (_status, [_handle, POINTER(c_int32)]),
     "trireme_request_wait": (_status, [_handle, c_uint64]),
     "trireme_request_wait_any": (
