@@ -1,10 +1,11 @@
 // model_shard.h: check, call down, hand over.
+#include "strategies/model.hpp"
+
 #include <trireme/model_shard.h>
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "collectives/communicator.hpp"
-#include "strategies/model.hpp"
 #include "strategies/strategy.hpp"
 
 using trireme::Communicator;
@@ -117,9 +118,8 @@ trireme_status trireme_model_get_memory(const trireme_model* model,
 
 trireme_status trireme_model_set_parameters(trireme_model* model, const void* values,
                                             uint64_t count, trireme_dtype dtype, int32_t root) {
-  return with_model(__func__, model, [&](Model& found) {
-    return found.set_parameters(values, count, dtype, root);
-  });
+  return with_model(__func__, model,
+                    [&](Model& found) { return found.set_parameters(values, count, dtype, root); });
 }
 
 trireme_status trireme_model_get_parameters(trireme_model* model, void* values, uint64_t count,

@@ -1,10 +1,11 @@
 // optimizer_shard.h: check, call down, hand over.
+#include "strategies/optimizer.hpp"
+
 #include <trireme/optimizer_shard.h>
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "optimizers/settings.hpp"
-#include "strategies/optimizer.hpp"
 
 using trireme::Status;
 using trireme::strategies::Model;
@@ -56,9 +57,8 @@ trireme_status trireme_optimizer_step(trireme_optimizer* optimizer) {
 
 trireme_status trireme_optimizer_set_learning_rate(trireme_optimizer* optimizer,
                                                    double learning_rate) {
-  return with_optimizer(__func__, optimizer, [&](Optimizer& found) {
-    return found.set_learning_rate(learning_rate);
-  });
+  return with_optimizer(__func__, optimizer,
+                        [&](Optimizer& found) { return found.set_learning_rate(learning_rate); });
 }
 
 trireme_status trireme_optimizer_learning_rate(const trireme_optimizer* optimizer,

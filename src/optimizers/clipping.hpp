@@ -25,7 +25,8 @@ class GradientNorm {
   kernels::ExactSum sum_;
 };
 
-// What every gradient is multiplied with. 1 also if the norm is no number: then the gradients go through as they are.
+// What every gradient is multiplied with. 1 also if the norm is no number: then the gradients go
+// through as they are.
 inline double clip_factor(double norm, double max_norm) {
   return max_norm > 0 && norm > max_norm ? max_norm / norm : 1;
 }

@@ -82,8 +82,7 @@ void fill_bucket(const Registry& registry, Layout* layout, Bucket* bucket) {
         if (parameter.frozen) continue;
         const Range part = intersect(shard, {parameter.first, parameter.elements});
         if (part.count == 0) continue;
-        bucket->segments.push_back(
-            {id, part.first - parameter.first, part.count, position, rank});
+        bucket->segments.push_back({id, part.first - parameter.first, part.count, position, rank});
         layout->segments[id].push_back(bucket->segments.back());
         position += part.count;
       }

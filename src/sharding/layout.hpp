@@ -1,10 +1,13 @@
-// Where everything of a sealed model lies on one rank: units, buckets, shards, in bytes of one arena a kind.
+// Where everything of a sealed model lies on one rank: units, buckets, shards, in bytes of one
+// arena a kind.
 //
-// Gradients and optimizer state exist for trainable elements only. A bucket is the trainable elements of some units in
-// the order of their owners: block r of it is what rank r owns, unit by unit. So one operation reduces a bucket of many
-// units, and a rank's part of it is one stretch of memory.
+// Gradients and optimizer state exist for trainable elements only. A bucket is the trainable
+// elements of some units in the order of their owners: block r of it is what rank r owns, unit by
+// unit. So one operation reduces a bucket of many units, and a rank's part of it is one stretch of
+// memory.
 //
-// In every arena all f64 come before all f32, so nothing needs padding and byte counts are exactly the formulas.
+// In every arena all f64 come before all f32, so nothing needs padding and byte counts are exactly
+// the formulas.
 #pragma once
 
 #include <trireme/model_shard.h>
@@ -70,7 +73,8 @@ struct Layout {
   std::vector<Bucket> buckets;
   // Of each target: its segments, in order. Empty for aliases and frozen parameters.
   std::vector<std::vector<Segment>> segments;
-  // Where an alias keeps its gradient until those before it are in: bytes in the arena of held gradients.
+  // Where an alias keeps its gradient until those before it are in: bytes in the arena of held
+  // gradients.
   std::vector<std::uint64_t> held_offset;
 
   std::uint64_t whole_parameter_bytes = 0, shard_parameter_bytes = 0;
@@ -78,7 +82,8 @@ struct Layout {
   std::uint64_t largest_unit_bytes = 0, largest_bucket_bytes = 0;
   std::uint64_t held_bytes = 0;
 
-  std::uint64_t block_offset(const Bucket& bucket) const;  // bytes from the bucket to this rank's block
+  // Bytes from the bucket to this rank's block.
+  std::uint64_t block_offset(const Bucket& bucket) const;
 };
 
 }  // namespace trireme::sharding

@@ -1,6 +1,7 @@
-// The canonical reduction tree over leaves: leaves 2k and 2k+1 are added, then pairs of those, and so on; a
-// pair without a partner moves up alone. Leaves that come in order need one partial sum a level: after n leaves
-// level j holds a sum of 2^j leaves if bit j of n is set, as in a binary counter.
+// The canonical reduction tree over leaves: leaves 2k and 2k+1 are added, then pairs of those, and
+// so on; a pair without a partner moves up alone. Leaves that come in order need one partial sum a
+// level: after n leaves level j holds a sum of 2^j leaves if bit j of n is set, as in a binary
+// counter.
 #pragma once
 
 #include <bit>
@@ -13,14 +14,14 @@ inline std::uint32_t tree_levels(std::uint32_t leaves) {
   return static_cast<std::uint32_t>(std::bit_width(leaves));
 }
 
-// Where the sum goes that leaf number `leaf` completes. It is the sum of the leaf and of all levels below that
-// one, each of which holds the partner at its height, and which are empty afterwards.
+// Where the sum goes that leaf number `leaf` completes. It is the sum of the leaf and of all levels
+// below that one, each of which holds the partner at its height, and which are empty afterwards.
 inline std::uint32_t level_completed_by(std::uint32_t leaf) {
   return static_cast<std::uint32_t>(std::countr_one(leaf));
 }
 
-// Whether level `level` holds a sum when all leaves are in. The whole is the sum of these from the lowest level up,
-// because the lower one waits alone until it meets the next higher one.
+// Whether level `level` holds a sum when all leaves are in. The whole is the sum of these from the
+// lowest level up, because the lower one waits alone until it meets the next higher one.
 inline bool level_remains(std::uint32_t leaves, std::uint32_t level) {
   return (leaves >> level & 1U) != 0;
 }

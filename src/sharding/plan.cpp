@@ -15,7 +15,8 @@ MemoryPlan plan_memory(const Layout& layout) {
       spread.whole_gradients() ? layout.whole_gradient_bytes : layout.shard_gradient_bytes;
   plan.exchange = piece(1024 + 32 * std::uint64_t{spread.world_size});
   if (!spread.whole_gradients()) {
-    // A rank that never has a leaf joins reductions at the step only, so nobody may wait for it before.
+    // A rank that never has a leaf joins reductions at the step only, so nobody may wait for it
+    // before.
     plan.slot_per_bucket = spread.leaves > 0 && spread.world_size > spread.leaves;
     if (plan.slot_per_bucket) {
       plan.slot_count = layout.buckets.size();
@@ -42,8 +43,8 @@ MemoryPlan plan_memory(const Layout& layout) {
 }
 
 std::uint64_t plan_state_bytes(const Layout& layout, std::uint32_t states) {
-  return states * (layout.spread.whole_state() ? layout.whole_gradient_bytes
-                                               : layout.shard_gradient_bytes);
+  return states *
+         (layout.spread.whole_state() ? layout.whole_gradient_bytes : layout.shard_gradient_bytes);
 }
 
 std::uint64_t gather_bytes(const std::vector<std::uint64_t>& counts, std::uint32_t rank,

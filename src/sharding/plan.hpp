@@ -24,10 +24,11 @@ struct MemoryPlan {
   std::uint64_t working() const { return exchange + slots + levels + held + pool; }
 
   std::uint64_t slot_count = 0;
-  std::uint64_t slot_stride = 0;   // bytes from slot to slot
-  bool slot_per_bucket = false;    // slot b is bucket b's, at its whole_offset
-  std::uint32_t level_count = 0;   // of those in `levels`; zero2 and zero3 keep the top one with the gradients
-  std::uint64_t ahead = 0;         // zero3: bytes of units gathered before they are asked for
+  std::uint64_t slot_stride = 0;  // bytes from slot to slot
+  bool slot_per_bucket = false;   // slot b is bucket b's, at its whole_offset
+  // Of those in `levels`; zero2 and zero3 keep the top one with the gradients.
+  std::uint32_t level_count = 0;
+  std::uint64_t ahead = 0;  // zero3: bytes of units gathered before they are asked for
 };
 
 MemoryPlan plan_memory(const Layout& layout);
@@ -40,8 +41,9 @@ std::uint64_t gather_bytes(const std::vector<std::uint64_t>& counts, std::uint32
                            std::uint64_t element_size);
 std::uint64_t reduce_bytes(const std::vector<std::uint64_t>& counts, std::uint32_t rank,
                            std::uint64_t element_size);
-// A step of one micro-batch: the gradients reduced; zero1 and zero2 give out the updated parameters, zero3
-// gathers each unit twice, for forward and backward. Without the few bytes by which ranks agree.
+// A step of one micro-batch: the gradients reduced; zero1 and zero2 give out the updated
+// parameters, zero3 gathers each unit twice, for forward and backward. Without the few bytes by
+// which ranks agree.
 std::uint64_t plan_step_bytes(const Registry& registry, const Layout& layout);
 
 }  // namespace trireme::sharding

@@ -126,11 +126,11 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
     const Parameter& original = parameters_[target];
     if (original.dtype != parameter.dtype || original.shape != parameter.shape ||
         original.frozen != parameter.frozen) {
-      return invalid_argument(
-          "parameter " + shown + " is " + dtype_name(parameter.dtype) + " " +
-          shape_text(parameter.shape) + (parameter.frozen ? " frozen" : "") + ", but " +
-          quoted(original.name) + " that it is tied to is " + dtype_name(original.dtype) + " " +
-          shape_text(original.shape) + (original.frozen ? " frozen" : ""));
+      return invalid_argument("parameter " + shown + " is " + dtype_name(parameter.dtype) + " " +
+                              shape_text(parameter.shape) + (parameter.frozen ? " frozen" : "") +
+                              ", but " + quoted(original.name) + " that it is tied to is " +
+                              dtype_name(original.dtype) + " " + shape_text(original.shape) +
+                              (original.frozen ? " frozen" : ""));
     }
     if (options.unit != nullptr && unit_name != units_[original.unit].name) {
       return invalid_argument("options.unit of parameter " + shown + " is " + quoted(unit_name) +

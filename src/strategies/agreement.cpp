@@ -105,8 +105,8 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
     const Summary& summary = summaries[rank];
     if (summary.status != TRIREME_OK) {
       const auto code = static_cast<trireme_status>(summary.status);
-      return Status::failure(code, std::string("rank ") + std::to_string(rank) + " answered " +
-                                       status_name(code));
+      return Status::failure(
+          code, std::string("rank ") + std::to_string(rank) + " answered " + status_name(code));
     }
     equal = equal && summary.hash == own.hash && summary.length == own.length;
   }

@@ -1,4 +1,5 @@
-// Whether all ranks describe the same thing. What differs travels as data, so the communicator lives on.
+// Whether all ranks describe the same thing. What differs travels as data, so the communicator
+// lives on.
 #pragma once
 
 #include <vector>
@@ -9,8 +10,8 @@
 
 namespace trireme::strategies {
 
-// Collective on the gathers' channel. `local` is this rank's own outcome so far: if it is a failure on any rank, all
-// ranks answer one. MISMATCH names the first fact that differs, with both sides.
+// Collective on the gathers' channel. `local` is this rank's own outcome so far: if it is a failure
+// on any rank, all ranks answer one. MISMATCH names the first fact that differs, with both sides.
 Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const Status& local);
 
 }  // namespace trireme::strategies

@@ -29,8 +29,7 @@ Model::Model(std::shared_ptr<Communicator> communicator, const trireme_model_opt
   link_.communicator = std::move(communicator);
   link_.gathers = link_.communicator->take_channels();
   link_.reductions = link_.gathers + 1;
-  link_.timeout_ns =
-      options.timeout_ns > 0 ? options.timeout_ns : link_.communicator->timeout_ns();
+  link_.timeout_ns = options.timeout_ns > 0 ? options.timeout_ns : link_.communicator->timeout_ns();
 }
 
 Status Model::create(std::shared_ptr<Communicator> communicator,
@@ -76,8 +75,8 @@ Status Model::allocate() {
   const auto& counter = storage_->allocated;
   TRIREME_RETURN_IF_ERROR(storage_->parameters.allocate(communicator, counter,
                                                         MemoryKind::parameters, plan_.parameters));
-  TRIREME_RETURN_IF_ERROR(storage_->gradients.allocate(communicator, counter,
-                                                       MemoryKind::gradients, plan_.gradients));
+  TRIREME_RETURN_IF_ERROR(
+      storage_->gradients.allocate(communicator, counter, MemoryKind::gradients, plan_.gradients));
   return storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.working());
 }
 
@@ -105,8 +104,8 @@ Status Model::seal() {
   char* const levels = slots + plan_.slots;
   char* const held = levels + plan_.levels;
   if (!spread.whole_parameters()) {
-    pool_ = std::make_unique<UnitPool>(registry_, *layout, plan_, link_, storage_,
-                                       held + plan_.held);
+    pool_ =
+        std::make_unique<UnitPool>(registry_, *layout, plan_, link_, storage_, held + plan_.held);
   }
   reducer_ = std::make_unique<Reducer>(registry_, *layout, plan_,
                                        options_.gradients == TRIREME_GRADIENTS_AVERAGE, link_,
@@ -175,8 +174,10 @@ Status Model::keep(Status status) {
     case TRIREME_ERROR_INVALID_ARGUMENT:
     case TRIREME_ERROR_INVALID_STATE:
     case TRIREME_ERROR_UNSUPPORTED:
-    case TRIREME_ERROR_OUT_OF_MEMORY: break;
-    default: failed_ = status;
+    case TRIREME_ERROR_OUT_OF_MEMORY:
+      break;
+    default:
+      failed_ = status;
   }
   return status;
 }
@@ -215,8 +216,8 @@ Status Model::memory(trireme_model_memory* out) const {
   out->planned_parameters = plan_.parameters;
   out->planned_gradients = plan_.gradients;
   out->planned_optimizer_state = planned_state_;
-  out->planned_working = plan_.working() + reducer_->extra_bytes() +
-                         (pool_ != nullptr ? pool_->extra_bytes() : 0);
+  out->planned_working =
+      plan_.working() + reducer_->extra_bytes() + (pool_ != nullptr ? pool_->extra_bytes() : 0);
   AllocatedBytes& allocated = *storage_->allocated;
   out->allocated_parameters = allocated.of(MemoryKind::parameters);
   out->allocated_gradients = allocated.of(MemoryKind::gradients);
@@ -295,7 +296,8 @@ Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dt
     if (uses_[unit] == 0) pool_->release(unit);
     TRIREME_RETURN_IF_ERROR(std::move(status));
   }
-  // Often the last call of a job: a rank that leaves with a prefetch under way would fail its peers in this one.
+  // Often the last call of a job: a rank that leaves with a prefetch under way would fail its peers
+  // in this one.
   return keep(pool_->drop_prefetched());
 }
 
@@ -364,11 +366,10 @@ Status Model::gradient_ready(std::uint64_t parameter, const void* gradient, std:
   TRIREME_RETURN_IF_ERROR(check_parameter(parameter));
   const Parameter& described = registry_.parameters()[parameter];
   if (count != described.elements || dtype != described.dtype) {
-    return invalid_argument("gradient of " + std::to_string(count) + " elements of " +
-                            dtype_name(dtype) + ", but parameter " + std::to_string(parameter) +
-                            " (" + sharding::quoted(described.name) + ") has " +
-                            std::to_string(described.elements) + " of " +
-                            dtype_name(described.dtype));
+    return invalid_argument(
+        "gradient of " + std::to_string(count) + " elements of " + dtype_name(dtype) +
+        ", but parameter " + std::to_string(parameter) + " (" + sharding::quoted(described.name) +
+        ") has " + std::to_string(described.elements) + " of " + dtype_name(described.dtype));
   }
   if (gradient == nullptr && count > 0) return invalid_argument("gradient is NULL");
   return keep(reducer_->ready(parameter, gradient, false));

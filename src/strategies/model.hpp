@@ -1,5 +1,5 @@
-// Model: parameters that are registered, sealed, and then trained in steps. The order of calls is checked here; gradients
-// are the reducer's, units in flight the pool's.
+// Model: parameters that are registered, sealed, and then trained in steps. The order of calls is
+// checked here; gradients are the reducer's, units in flight the pool's.
 #pragma once
 
 #include <trireme/model_shard.h>
@@ -63,8 +63,8 @@ class Model {
   Status check_unit(std::uint64_t unit) const;
   Status check_parameter(std::uint64_t parameter) const;
   Status check_released(const char* before) const;
-  // Remembers a failure that leaves this rank's part of the model undefined. Others are the caller's mistakes, or memory
-  // that a later call may find.
+  // Remembers a failure that leaves this rank's part of the model undefined. Others are the
+  // caller's mistakes, or memory that a later call may find.
   Status keep(Status status);
   char* unit_memory(std::uint64_t unit) const;
 

@@ -48,8 +48,8 @@ Optimizer::~Optimizer() {
   model_->planned_state_ = 0;
 }
 
-// The pieces that this rank updates: with data_parallel all of them, else those of its blocks. State of a bucket lies
-// vector by vector where an arena of one vector would have the bucket.
+// The pieces that this rank updates: with data_parallel all of them, else those of its blocks.
+// State of a bucket lies vector by vector where an arena of one vector would have the bucket.
 void Optimizer::place_pieces() {
   const Model& model = *model_;
   const sharding::Layout& layout = *model.layout_;
@@ -100,8 +100,9 @@ Status Optimizer::step() {
 
 Status Optimizer::run_step() {
   Model& model = *model_;
-  // A gather ends on this rank when no peer reads its shard any more, and a later one begins to read it only when this rank
-  // has come to it. So with no gather under way here, the update below is alone with the shard.
+  // A gather ends on this rank when no peer reads its shard any more, and a later one begins to
+  // read it only when this rank has come to it. So with no gather under way here, the update below
+  // is alone with the shard.
   if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.pool_->drop_prefetched());
   TRIREME_RETURN_IF_ERROR(model.reducer_->finish());
   double norm = 0;

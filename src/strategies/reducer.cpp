@@ -52,7 +52,8 @@ struct LeafFold {
   }
 };
 
-// Reduces in the order of ranks; `block` is this rank's and lies in what it sent, so nobody else reads it.
+// Reduces in the order of ranks; `block` is this rank's and lies in what it sent, so nobody else
+// reads it.
 struct RankFold {
   trireme_dtype dtype;
   std::uint64_t size;
@@ -102,8 +103,9 @@ Status Reducer::begin(bool no_sync) {
   if (in_backward_) return invalid_state("a backward pass is under way");
   if (reproducible()) {
     if (no_sync) {
-      return unsupported("TRIREME_BACKWARD_NO_SYNC on a reproducible model, which reduces every "
-                         "leaf on its own");
+      return unsupported(
+          "TRIREME_BACKWARD_NO_SYNC on a reproducible model, which reduces every "
+          "leaf on its own");
     }
     if (passes_ == own_leaves_) {
       return invalid_state("this rank has had all its " + std::to_string(own_leaves_) +
@@ -160,8 +162,9 @@ Status Reducer::ready(std::uint64_t parameter, const void* gradient, bool with_a
   return Status::success();
 }
 
-// Gradients of tied parameters are added in the order of registration, however they come: one that comes too early is
-// held until those before it are in. `place` is 0 for the target, i + 1 for its alias i.
+// Gradients of tied parameters are added in the order of registration, however they come: one that
+// comes too early is held until those before it are in. `place` is 0 for the target, i + 1 for its
+// alias i.
 Status Reducer::merge(std::uint64_t target, std::uint64_t place, const void* gradient,
                       char* bucket) {
   const Parameter& parameter = registry_.parameters()[target];
@@ -248,7 +251,8 @@ Status Reducer::find_slot(std::uint64_t bucket) {
     if (in_flight_.empty()) break;
     TRIREME_RETURN_IF_ERROR(wait_oldest());
   }
-  // Gradients come in another order than buckets are launched, so nothing that could be waited for frees a slot.
+  // Gradients come in another order than buckets are launched, so nothing that could be waited for
+  // frees a slot.
   const Bucket& layout = layout_.buckets[bucket];
   TRIREME_RETURN_IF_ERROR(mine.extra.allocate(*link_.communicator, storage_->allocated,
                                               MemoryKind::working,
@@ -331,8 +335,8 @@ Status Reducer::launch_gather(const Bucket& bucket, std::shared_ptr<Request>* ou
   return link_.communicator->start(std::move(operation), link_.deadline(), out);
 }
 
-// What is left of the step, without a contribution of this rank. A rank whose leaves are done starts it at once, so that
-// nobody waits for it.
+// What is left of the step, without a contribution of this rank. A rank whose leaves are done
+// starts it at once, so that nobody waits for it.
 Status Reducer::launch_absent() {
   for (; launched_rounds_ < rounds_; ++launched_rounds_) {
     for (std::uint64_t bucket = 0; bucket < layout_.buckets.size(); ++bucket) {

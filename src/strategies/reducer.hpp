@@ -1,8 +1,9 @@
-// Gradients of one step: from the caller's hands into buckets, and reduced to the ranks that own them.
+// Gradients of one step: from the caller's hands into buckets, and reduced to the ranks that own
+// them.
 //
-// Buckets are launched in one fixed order on all ranks, whatever the order of gradients: the next one when all its
-// gradients of this rank are in. So a rank waits only for reductions it has launched, and the rank that has
-// launched fewest waits for nobody.
+// Buckets are launched in one fixed order on all ranks, whatever the order of gradients: the next
+// one when all its gradients of this rank are in. So a rank waits only for reductions it has
+// launched, and the rank that has launched fewest waits for nobody.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,8 @@ class Reducer {
   Status discard();
   void clear();
 
-  // Reduced gradients of a bucket: of the whole bucket with data_parallel, else of this rank's block.
+  // Reduced gradients of a bucket: of the whole bucket with data_parallel, else of this rank's
+  // block.
   char* reduced(const sharding::Bucket& bucket) const;
   // This rank's block, in either case.
   char* reduced_block(const sharding::Bucket& bucket) const;
@@ -90,12 +92,12 @@ class Reducer {
 
   bool in_backward_ = false;
   bool no_sync_ = false;
-  std::uint32_t passes_ = 0;           // that ended in this step
-  std::uint32_t launched_rounds_ = 0;  // reproducible: whose buckets are all launched
-  std::uint64_t next_launch_ = 0;      // bucket of this pass
-  std::vector<bool> handed_;           // by parameter, in this pass
-  std::vector<std::uint64_t> merged_;  // by target: names whose gradient is in
-  std::vector<std::uint64_t> missing_;  // by bucket: names still to come
+  std::uint32_t passes_ = 0;                 // that ended in this step
+  std::uint32_t launched_rounds_ = 0;        // reproducible: whose buckets are all launched
+  std::uint64_t next_launch_ = 0;            // bucket of this pass
+  std::vector<bool> handed_;                 // by parameter, in this pass
+  std::vector<std::uint64_t> merged_;        // by target: names whose gradient is in
+  std::vector<std::uint64_t> missing_;       // by bucket: names still to come
   std::vector<Contribution> contributions_;  // by bucket
   std::vector<Slot> slots_;
   std::deque<InFlight> in_flight_;

@@ -35,7 +35,8 @@ std::shared_ptr<const void> Storage::hold() const {
 
 Status Link::wait(const Request& request) const {
   constexpr std::uint64_t kGraceNs = 2'000'000'000;
-  const std::uint64_t limit = timeout_ns > UINT64_MAX - kGraceNs ? UINT64_MAX : timeout_ns + kGraceNs;
+  const std::uint64_t limit =
+      timeout_ns > UINT64_MAX - kGraceNs ? UINT64_MAX : timeout_ns + kGraceNs;
   return request.wait(Deadline::after(limit));
 }
 

@@ -17,8 +17,8 @@ struct AllocatedBytes {
   std::uint64_t& of(MemoryKind kind) { return by_kind[static_cast<int>(kind)]; }
 };
 
-// One piece of memory that peers read in place. It counts until it is let go of here; operations that still run keep
-// the bytes themselves.
+// One piece of memory that peers read in place. It counts until it is let go of here; operations
+// that still run keep the bytes themselves.
 class Arena {
  public:
   Arena() = default;
@@ -46,7 +46,8 @@ class Arena {
   MemoryKind kind_ = MemoryKind::working;
 };
 
-// What a sealed model holds for good. Operations under way share it, so that a model may be destroyed any time.
+// What a sealed model holds for good. Operations under way share it, so that a model may be
+// destroyed any time.
 struct Storage {
   std::shared_ptr<AllocatedBytes> allocated = std::make_shared<AllocatedBytes>();
   Arena parameters;
@@ -57,8 +58,9 @@ struct Storage {
   std::shared_ptr<const void> hold() const;
 };
 
-// Started operations of one model. Channel `gathers` carries parameters and what the ranks agree about, `reductions`
-// gradients and the step; so a gather in the middle of backward does not wait for reductions.
+// Started operations of one model. Channel `gathers` carries parameters and what the ranks agree
+// about, `reductions` gradients and the step; so a gather in the middle of backward does not wait
+// for reductions.
 struct Link {
   std::shared_ptr<Communicator> communicator;
   std::uint32_t gathers = 0;
@@ -71,7 +73,8 @@ struct Link {
     return static_cast<std::uint32_t>(communicator->world_size());
   }
   Deadline deadline() const { return Deadline::after(timeout_ns); }
-  // A started operation has a deadline of its own that names who is missing; it passes before this wait ends.
+  // A started operation has a deadline of its own that names who is missing; it passes before this
+  // wait ends.
   Status wait(const Request& request) const;
 };
 

@@ -112,8 +112,8 @@ Status UnitPool::gather_and_follow(std::uint64_t unit) {
   return status;
 }
 
-// Along what followed the last time, as far as there is room and as it goes on up or down: where a pass turns, it may be
-// over, and a rank that leaves then must have no operation under way.
+// Along what followed the last time, as far as there is room and as it goes on up or down: where a
+// pass turns, it may be over, and a rank that leaves then must have no operation under way.
 Status UnitPool::follow() {
   if (previous_ == kNone || previous_ == current_) return Status::success();
   const bool up = current_ > previous_;

@@ -1,7 +1,8 @@
 // Whole units in flight on a rank that owns shards of them (zero3): memory, gathers, prefetch.
 //
-// All ranks gather and release the same units in the same order, and every decision here depends on that order alone,
-// never on which operation is done already; so the operations on the channel come in one order on all ranks.
+// All ranks gather and release the same units in the same order, and every decision here depends on
+// that order alone, never on which operation is done already; so the operations on the channel come
+// in one order on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ class UnitPool {
   Status prefetch(std::uint64_t unit);
   // Where a unit in use lies.
   char* data(std::uint64_t unit) const { return places_[unit].data; }
-  // Before shards change: no copy may be read later, and no peer may still read a shard of this rank. Ends the pass.
+  // Before shards change: no copy may be read later, and no peer may still read a shard of this
+  // rank. Ends the pass.
   Status drop_prefetched();
   // Room for the largest unit; nothing may be gathered.
   char* scratch() const { return memory_; }
@@ -64,7 +66,8 @@ class UnitPool {
   char* const memory_;
   std::vector<Place> places_;
   std::uint64_t extra_bytes_ = 0;
-  // What was gathered after a unit and the one before it. Two units of memory tell forward from backward.
+  // What was gathered after a unit and the one before it. Two units of memory tell forward from
+  // backward.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> next_;
   std::uint64_t previous_ = sharding::kNone, current_ = sharding::kNone;
 };

@@ -161,7 +161,7 @@ static void call_in_wrong_order(trireme_communicator *communicator, int rank, vo
     *a++ = ask(trireme_model_end_backward(model));                               /* good */
     *a++ = ask(trireme_model_begin_backward(model, 0));
     *a++ = ask(trireme_model_set_parameters(model, start, 6, TRIREME_DTYPE_F32, 0));
-    *a++ = ask(trireme_optimizer_step(optimizer)); /* good */
+    *a++ = ask(trireme_optimizer_step(optimizer));                                 /* good */
     *a++ = ask(trireme_model_get_parameters(model, values, 6, TRIREME_DTYPE_F32)); /* good */
     memcpy(order->values[rank], values, sizeof values);
     trireme_optimizer_destroy(optimizer);
@@ -171,13 +171,30 @@ static void call_in_wrong_order(trireme_communicator *communicator, int rank, vo
 static void calls_in_the_wrong_order_are_refused_and_forgotten(void **state) {
     (void)state;
     const char *const words[CALLS] = {
-        "the model has no parameter", "not sealed", "not sealed", NULL, "is sealed", "is sealed",
-        "not reproducible", "unit 0 (\"a\") is not gathered", NULL, "no backward pass was made",
-        "no backward pass is under way", "no backward pass is under way", NULL,
-        "a backward pass is under way", "a backward pass is under way",
-        "gradients of 2 parameters are missing, the first is parameter 0 (\"a\")", NULL,
-        "parameter 1 (\"b\") was handed in before", NULL, NULL, "the last pass of this step",
-        "a step is under way", NULL, NULL};
+        "the model has no parameter",
+        "not sealed",
+        "not sealed",
+        NULL,
+        "is sealed",
+        "is sealed",
+        "not reproducible",
+        "unit 0 (\"a\") is not gathered",
+        NULL,
+        "no backward pass was made",
+        "no backward pass is under way",
+        "no backward pass is under way",
+        NULL,
+        "a backward pass is under way",
+        "a backward pass is under way",
+        "gradients of 2 parameters are missing, the first is parameter 0 (\"a\")",
+        NULL,
+        "parameter 1 (\"b\") was handed in before",
+        NULL,
+        NULL,
+        "the last pass of this step",
+        "a step is under way",
+        NULL,
+        NULL};
     for (trireme_strategy strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
         struct order order = {.strategy = strategy};
         run_ranks(2, call_in_wrong_order, &order);
@@ -228,7 +245,8 @@ static void give_bad_arguments(trireme_communicator *communicator, int rank, voi
     want(all, trireme_model_create(communicator, &options, &model), bad, "options.leaves 65537");
     options.leaves = 2;
     options.struct_size = 8;
-    want(all, trireme_model_create(communicator, &options, &model), bad, "options.struct_size is 8");
+    want(all, trireme_model_create(communicator, &options, &model), bad,
+         "options.struct_size is 8");
     struct {
         trireme_model_options options;
         uint64_t newer;
@@ -301,8 +319,9 @@ static void names_of_strategies_go_both_ways(void **state) {
     const struct {
         const char *text;
         trireme_strategy strategy;
-    } names[] = {{"data_parallel", 1}, {"zero1", 2}, {"zero2", 3}, {"zero3", 4}, {"ddp", 1},
-                 {"NO_SHARD", 1}, {"shard_grad_op", 3}, {"FSDP", 4}, {"full_shard", 4}};
+    } names[] = {{"data_parallel", 1}, {"zero1", 2}, {"zero2", 3},
+                 {"zero3", 4},         {"ddp", 1},   {"NO_SHARD", 1},
+                 {"shard_grad_op", 3}, {"FSDP", 4},  {"full_shard", 4}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
         trireme_strategy strategy = 0;
         assert_int_equal(trireme_strategy_parse(names[i].text, &strategy), TRIREME_OK);
@@ -422,8 +441,8 @@ static void discard_and_step(trireme_communicator *communicator, int rank, void 
                 d->leaves == 0 && round == 0 ? TRIREME_BACKWARD_NO_SYNC : 0);
         }
         if (status != TRIREME_OK) break;
-        status = round < 2 ? trireme_model_discard_gradients(model)
-                           : trireme_optimizer_step(optimizer);
+        status =
+            round < 2 ? trireme_model_discard_gradients(model) : trireme_optimizer_step(optimizer);
     }
     if (status == TRIREME_OK) {
         status = trireme_model_get_parameters(model, d->values[rank], 4, TRIREME_DTYPE_F32);

@@ -179,7 +179,7 @@ static void live(trireme_communicator *communicator, int rank, void *context) {
     *a++ = ask(trireme_optimizer_step(optimizer));
     options.max_norm = 1;
     *a++ = ask(trireme_optimizer_create(model, &options, &second)); /* another one */
-    trireme_model_destroy(model); /* the optimizer keeps it */
+    trireme_model_destroy(model);                                   /* the optimizer keeps it */
     if (trireme_optimizer_step_count(second, &life->steps[1]) != TRIREME_OK) abort();
     trireme_optimizer_destroy(second);
     trireme_optimizer_destroy(second);
@@ -380,7 +380,8 @@ static int32_t TRIREME_CALL look(const trireme_update *update, void *user_data) 
     bool right = update->struct_size == sizeof *update && update->dtype == TRIREME_DTYPE_F64 &&
                  update->parameter == 0 && update->count > 0 && update->step == 1 &&
                  update->learning_rate == 0.125 && update->first + update->count <= ELEMENTS;
-    for (int i = 0; i < TRIREME_MAX_STATES; ++i) right = right && (update->states[i] != NULL) == (i < 3);
+    for (int i = 0; i < TRIREME_MAX_STATES; ++i)
+        right = right && (update->states[i] != NULL) == (i < 3);
     for (uint64_t i = 0; right && i < update->count; ++i) {
         const double element = (double)(update->first + i);
         ++looking->seen[update->first + i];
@@ -474,8 +475,8 @@ static void clip(trireme_communicator *communicator, int rank, void *context) {
         status = trireme_optimizer_gradient_norm(optimizer, &normed->norm[rank]);
     }
     if (status == TRIREME_OK) {
-        status = trireme_model_get_parameters(model, normed->values[rank], ELEMENTS,
-                                              TRIREME_DTYPE_F64);
+        status =
+            trireme_model_get_parameters(model, normed->values[rank], ELEMENTS, TRIREME_DTYPE_F64);
     }
     normed->answer[rank] = ask(status);
     trireme_optimizer_destroy(optimizer);
@@ -521,7 +522,8 @@ static void gradients_above_the_limit_are_scaled_down_to_it(void **state) {
             expect(normed.answer[rank], TRIREME_OK, NULL);
             for (int i = 0; i < ELEMENTS; ++i) {
                 const long double wanted = -(long double)normed.gradients[i] * 0.75L / sqrtl(sum);
-                assert_true(fabsl(normed.values[rank][i] - wanted) <= 4 * DBL_EPSILON * fabsl(wanted));
+                assert_true(fabsl(normed.values[rank][i] - wanted) <=
+                            4 * DBL_EPSILON * fabsl(wanted));
             }
         }
     }
@@ -543,7 +545,9 @@ static void a_gradient_that_is_no_number_goes_through_and_shows_in_the_norm(void
                 assert_true(isnan(normed.norm[rank]));
                 for (int i = 0; i < ELEMENTS; ++i) {
                     const double value = normed.values[rank][i];
-                    assert_true(i != 9 ? value == -2 : bad == 0 ? isnan(value) : value == (double)INFINITY);
+                    assert_true(i != 9     ? value == -2
+                                : bad == 0 ? isnan(value)
+                                           : value == (double)INFINITY);
                 }
             }
         }

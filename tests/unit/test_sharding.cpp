@@ -15,6 +15,7 @@ extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+// cmocka.h comes after those it needs.
 #include <cmocka.h>
 }
 
@@ -23,7 +24,8 @@ namespace {
 using namespace trireme;
 using namespace trireme::sharding;
 
-trireme_parameter_options options_of(const char* name, const char* unit, const std::uint64_t* extent,
+trireme_parameter_options options_of(const char* name, const char* unit,
+                                     const std::uint64_t* extent,
                                      trireme_dtype dtype = TRIREME_DTYPE_F32) {
   trireme_parameter_options options = TRIREME_PARAMETER_OPTIONS_INIT;
   options.name = name;
@@ -60,8 +62,9 @@ void levels_of_partial_sums_give_the_canonical_tree(void**) {
     for (std::uint32_t i = 0; i < count; ++i) {
       random = random * 6364136223846793005ULL + 1442695040888963407ULL;
       // Of very unequal size, so that another order of additions has other bits.
-      leaves.push_back(static_cast<double>(random >> 12) *
-                       (random % 5 == 0 ? 1e-12 : random % 3 == 0 ? 1e5 : 1));
+      leaves.push_back(static_cast<double>(random >> 12) * (random % 5 == 0   ? 1e-12
+                                                            : random % 3 == 0 ? 1e5
+                                                                              : 1));
     }
     std::vector<double> levels(tree_levels(count), 0.0);
     for (std::uint32_t leaf = 0; leaf < count; ++leaf) {
@@ -165,7 +168,8 @@ void buckets_hold_every_trainable_element_of_its_owner_once(void**) {
               assert_true(parameter.first + i >= shard.first);
               assert_true(parameter.first + i < shard.end());
             }
-            if (segment.owner == rank) own += segment.count * (bucket.dtype == TRIREME_DTYPE_F64 ? 8 : 4);
+            if (segment.owner == rank)
+              own += segment.count * (bucket.dtype == TRIREME_DTYPE_F64 ? 8 : 4);
           }
           assert_int_equal(position, bucket.elements);
         }
