@@ -24,11 +24,11 @@ void Output::write_next() {
   writing_.swap(waiting_);
   if (uv_queue_work(loop_, &work_, write_all, written) != 0) {
     write_all(&work_);
-    writing_.clear();
+    take_result();
   }
 }
 
-// On a thread of the pool. `writing_` and `broken_` are its own until written() runs.
+// On a thread of the pool. `writing_` and `refused_` are its own until written() runs.
 void Output::write_all(uv_work_t* work) {
   auto& self = *static_cast<Output*>(work->data);
   std::string_view rest = self.writing_;
@@ -40,16 +40,21 @@ void Output::write_all(uv_work_t* work) {
       pollfd ready{self.descriptor_, POLLOUT, 0};
       poll(&ready, 1, -1);
     } else if (errno != EINTR) {
-      self.broken_ = true;
+      self.refused_ = true;
       return;
     }
   }
 }
 
+void Output::take_result() {
+  writing_.clear();
+  broken_ = refused_;
+  if (broken_) waiting_.clear();
+}
+
 void Output::written(uv_work_t* work, int) {
   auto& self = *static_cast<Output*>(work->data);
-  self.writing_.clear();
-  if (self.broken_) self.waiting_.clear();
+  self.take_result();
   self.write_next();
   self.on_written_();
 }

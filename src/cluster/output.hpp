@@ -26,6 +26,7 @@ class Output {
   static void write_all(uv_work_t* work);
   static void written(uv_work_t* work, int status);
   void write_next();
+  void take_result();
 
   uv_loop_t* const loop_;
   const int descriptor_;
@@ -33,7 +34,8 @@ class Output {
   uv_work_t work_{};
   std::string waiting_;
   std::string writing_;
-  bool broken_ = false;  // nobody reads any more; the workers go on without being heard
+  bool refused_ = false;  // the last write failed; the writing thread's until written() runs
+  bool broken_ = false;   // nobody reads any more; the workers go on without being heard
 };
 
 }  // namespace trireme::cluster
