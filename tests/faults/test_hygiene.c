@@ -23,7 +23,11 @@
 #include "ranks.h"
 
 #define WARM_UP 3 /* cycles after which the C library has what it keeps */
-#define CYCLES  20
+#ifdef __SANITIZE_THREAD__
+#define CYCLES 3 /* each maps and unmaps a segment, whose shadow the sanitizer clears byte by byte */
+#else
+#define CYCLES 20
+#endif
 #define RANKS   3
 
 /* ---- what a process owns ---- */
