@@ -42,7 +42,7 @@ run_ctest() {
         return
     fi
     # Fault tests measure time and fill both cores: they run alone, the rest two at a time.
-    (cd "$build/$preset" && ctest --no-tests=error --output-on-failure -j2 -LE faults) >"$log" 2>&1 || status=1
+    (cd "$build/$preset" && ctest --no-tests=error --output-on-failure -j2 -LE 'faults|oracle') >"$log" 2>&1 || status=1
     (cd "$build/$preset" && ctest --no-tests=error --output-on-failure -L faults) >>"$log" 2>&1 || status=1
     local good bad
     good=$(grep -cE '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log")
@@ -97,7 +97,8 @@ step_rust() {
 }
 step_oracle() {
     requires python3-torch || { skip "oracle: PyTorch (python3-torch) is missing"; return; }
-    run_counted oracle "$python" "$root/tests/oracle/test_pytorch.py"
+    cmake --build "$build/release" --target oracle_trajectory >/dev/null || { fail "oracle: does not build"; return; }
+    run_counted oracle "$python" "$root/tests/oracle/test_pytorch.py" "$build/release/tests/oracle/oracle_trajectory"
 }
 step_readme() { run_counted readme "$python" "$root/tests/readme/test_readme.py"; }
 step_cuda() { skip "cuda: the CUDA and NCCL backends are not in this release; capabilities say so"; }

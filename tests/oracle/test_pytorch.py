@@ -70,11 +70,12 @@ def our_trajectory(program, name, settings, dtype, world_size, strategy):
 
 def main():
     program = sys.argv[1]
-    failures = 0
+    failures = rows = 0
     for dtype in ("f32", "f64"):
         for name, rule, settings in RULES:
             expected = torch_trajectory(rule, settings, getattr(torch, "float" + dtype[1:]))
             for world_size, strategy in RANKS:
+                rows += 1
                 got = our_trajectory(program, name, settings, dtype, world_size, strategy)
                 label = "%s %s %s, %d x %s" % (dtype, name, settings, world_size, strategy)
                 if got.shape != expected.shape:
@@ -86,6 +87,7 @@ def main():
                 good = error <= TOLERANCE[dtype]
                 failures += not good
                 print("%-7s %s: %.2e" % ("ok" if good else "FAILED", label, error))
+    print("%d passed, %d failed, 0 skipped" % (rows - failures, failures))
     sys.exit(1 if failures else 0)
 
 
