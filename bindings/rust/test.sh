@@ -5,10 +5,12 @@ cd "$(dirname "$0")"
 : "${TRIREME_LIBRARY:?the path of libtrireme.so.1}"
 TRIREME_LIB_DIR=$(dirname "$TRIREME_LIBRARY")
 export TRIREME_LIB_DIR LD_LIBRARY_PATH=$TRIREME_LIB_DIR CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$TRIREME_LIB_DIR/../rust}
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-cargo test --offline --workspace 2>&1 | tee "$log"
+log=$(mktemp) errors=$(mktemp)
+trap 'rm -f "$log" "$errors"' EXIT
+# Apart, or the panics that some tests want would be written into the lines that are counted.
+cargo test --offline --workspace 2>"$errors" | tee "$log"
 status=${PIPESTATUS[0]}
+[ "$status" -eq 0 ] || cat "$errors"
 # One line a test program: "test result: ok. 3 passed; 0 failed; 1 ignored; ..."
 sum() { grep -E '^test result:' "$log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
 failed=$(sum failed)
