@@ -12,6 +12,10 @@
  * Failure: the first failure of an operation makes the communicator fail on every rank; from then
  * on each operation answers that failure at once. A message that ends with TRIREME_ERROR_TIMEOUT or
  * TRIREME_ERROR_CANCELLED before any of it has moved is the exception: it harms nobody else.
+ *
+ * Children: trireme_communicator_split(), _subgroup() and _duplicate() make groups of ranks of a
+ * group. A child is an ordinary communicator, independent of its parent: neither fails, waits or
+ * ends because the other does, and they may be used at the same time from several threads.
  */
 #ifndef TRIREME_COMMUNICATOR_H
 #define TRIREME_COMMUNICATOR_H
@@ -50,6 +54,17 @@ typedef struct trireme_communicator_statistics {
 
 /** Statistics ready for trireme_communicator_get_statistics(). */
 #define TRIREME_COMMUNICATOR_STATISTICS_INIT { sizeof(trireme_communicator_statistics), 0, 0, 0, 0, 0 }
+
+/** How to make a child. Start from TRIREME_GROUP_OPTIONS_INIT. 0 or NULL means the default. */
+typedef struct trireme_group_options {
+    uint32_t    struct_size; /**< sizeof this struct as the caller knows it. */
+    uint32_t    flags;       /**< Must be 0. */
+    const char *name;        /**< Name of the child in messages, at most 63 bytes; need not be the same on all ranks. Default: the parent's and a number. */
+    uint64_t    timeout_ns;  /**< Longest this call may wait. Default: the parent's timeout. */
+} trireme_group_options; /* since 1.0 */
+
+/** Options that change nothing. */
+#define TRIREME_GROUP_OPTIONS_INIT { sizeof(trireme_group_options), 0, 0, 0 }
 
 /**
  * Claims this rank's place in a group.
@@ -223,6 +238,129 @@ trireme_communicator_get_statistics(const trireme_communicator *communicator,
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_communicator_flight_record(const trireme_communicator *communicator, char *text,
                                    uint64_t capacity, uint64_t *out_length);
+
+/**
+ * Gives each rank's number in the group this communicator descends from.
+ *
+ * Does not block. A communicator of trireme_communicator_create() gives 0, 1, 2 and so on; a child,
+ * also the child of a child, the numbers its ranks have there.
+ *
+ * @param communicator  The communicator.
+ * @param[out] out_ranks  One number for each rank. Not written on failure.
+ * @param capacity      Numbers that fit at `out_ranks`; at least the world size.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_ranks is NULL, or capacity is below the world size.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_ranks(const trireme_communicator *communicator, int32_t *out_ranks,
+                           uint64_t capacity);
+
+/**
+ * Splits the group: ranks of one color become a new group.
+ *
+ * Collective: all ranks call it in the same order as their other collectives; blocks until every
+ * rank has joined its new group, but not until those know each other: the first operation of the
+ * child or trireme_communicator_wait_ready() waits for that. All ranks succeed or all get the same
+ * failure. The child keeps the parent's backend and timeout. Keeps no pointer into `options`.
+ *
+ * @param communicator  The parent.
+ * @param color         The group this rank wants, 0 or more; negative: none.
+ * @param key           Ranks of the child are in the order of their keys, those with the same key
+ *                  in the order of the parent.
+ * @param options       Name and deadline; NULL for the defaults.
+ * @param[out] out_communicator  The child; free it with trireme_communicator_destroy(). NULL if the
+ *                  color is negative. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or an option is out of range; the
+ * communicator goes on as if the call had not been made.
+ * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of this communicator, or
+ * after it was destroyed.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks called different things.
+ * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; names the ranks that are missing.
+ * @retval TRIREME_ERROR_PEER_LOST  A rank died or left; names it.
+ * @retval TRIREME_ERROR_ABORTED  The communicator was aborted.
+ * @retval TRIREME_ERROR_SYSTEM  A rank could not make a socket, thread or mapping; all ranks get
+ * this, name it, and their communicator goes on.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out on a rank.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_split(trireme_communicator *communicator, int32_t color, int32_t key,
+                           const trireme_group_options *options,
+                           trireme_communicator **out_communicator);
+
+/**
+ * Makes a group of some ranks, in the order of a list.
+ *
+ * Collective over the parent: also ranks that are not in the list call it, with the same list.
+ * Blocks as trireme_communicator_split() does, and is the same in all else. Keeps no pointer.
+ *
+ * @param communicator  The parent.
+ * @param ranks         Ranks of the parent, each at most once; ranks[i] becomes rank i.
+ * @param count         How many; 1 or more.
+ * @param options       Name and deadline; NULL for the defaults.
+ * @param[out] out_communicator  The child; free it with trireme_communicator_destroy(). NULL if this
+ *                  rank is not in the list. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, an option is out of range, or the
+ * list is empty or names a rank twice or one that is not there; the communicator goes on as if the
+ * call had not been made.
+ * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of this communicator, or
+ * after it was destroyed.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks called different things or gave different lists.
+ * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; names the ranks that are missing.
+ * @retval TRIREME_ERROR_PEER_LOST  A rank died or left; names it.
+ * @retval TRIREME_ERROR_ABORTED  The communicator was aborted.
+ * @retval TRIREME_ERROR_SYSTEM  A rank could not make a socket, thread or mapping; all ranks get
+ * this, name it, and their communicator goes on.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out on a rank.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_subgroup(trireme_communicator *communicator, const int32_t *ranks,
+                              uint64_t count, const trireme_group_options *options,
+                              trireme_communicator **out_communicator);
+
+/**
+ * Makes a second group of the same ranks, so that two parts of a program need no common order.
+ *
+ * Collective: blocks as trireme_communicator_split() does. Keeps no pointer.
+ *
+ * @param communicator  The parent.
+ * @param options       Name and deadline; NULL for the defaults.
+ * @param[out] out_communicator  The child; free it with trireme_communicator_destroy(). Not written
+ *                  on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or an option is out of range; the
+ * communicator goes on as if the call had not been made.
+ * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of this communicator, or
+ * after it was destroyed.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks called different things.
+ * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; names the ranks that are missing.
+ * @retval TRIREME_ERROR_PEER_LOST  A rank died or left; names it.
+ * @retval TRIREME_ERROR_ABORTED  The communicator was aborted.
+ * @retval TRIREME_ERROR_SYSTEM  A rank could not make a socket, thread or mapping; all ranks get
+ * this, name it, and their communicator goes on.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out on a rank.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_duplicate(trireme_communicator *communicator,
+                               const trireme_group_options *options,
+                               trireme_communicator **out_communicator);
 
 TRIREME_END_C
 

@@ -3,10 +3,13 @@
 
 #include <trireme/communicator.h>
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
+#include "collectives/subgroup.hpp"
 #include "platform/utf8.hpp"
 
 using namespace trireme;
@@ -18,6 +21,9 @@ static_assert(sizeof(trireme_communicator_options) == kOptionsSize10);
 constexpr std::uint32_t kStatisticsSize10 = 40;
 static_assert(sizeof(trireme_communicator_statistics) == kStatisticsSize10);
 
+constexpr std::uint32_t kGroupOptionsSize10 = 24;
+static_assert(sizeof(trireme_group_options) == kGroupOptionsSize10);
+
 constexpr std::uint64_t kDefaultTimeoutNs = 300'000'000'000;
 constexpr std::size_t kMaxNameBytes = 63;
 constexpr std::size_t kMaxReasonBytes = 127;
@@ -27,6 +33,20 @@ Status read_text(const char* text, const char* field, std::string* out) {
   if (!is_utf8(text)) return invalid_argument(std::string("options.") + field + " is not UTF-8");
   *out = text;
   return Status::success();
+}
+
+Status read_name(const char* text, std::string* out) {
+  TRIREME_RETURN_IF_ERROR(read_text(text, "name", out));
+  if (out->size() > kMaxNameBytes) {
+    return invalid_argument("options.name has " + std::to_string(out->size()) +
+                            " bytes, more than " + std::to_string(kMaxNameBytes));
+  }
+  return Status::success();
+}
+
+Status check_flags(std::uint32_t flags) {
+  if (flags == 0) return Status::success();
+  return invalid_argument("options.flags is " + std::to_string(flags) + ", but must be 0");
 }
 
 Status check_device(const trireme_device& device) {
@@ -49,23 +69,25 @@ Status read_options(const trireme_communicator_options* caller, GroupOptions* gr
                     std::uint64_t* timeout_ns) {
   trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
   TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", kOptionsSize10, &options));
-  if (options.flags != 0) {
-    return invalid_argument("options.flags is " + std::to_string(options.flags) +
-                            ", but must be 0");
-  }
+  TRIREME_RETURN_IF_ERROR(check_flags(options.flags));
   TRIREME_RETURN_IF_ERROR(api::require(options.rendezvous, "options.rendezvous"));
   TRIREME_RETURN_IF_ERROR(read_text(options.rendezvous, "rendezvous", &group->rendezvous));
   TRIREME_RETURN_IF_ERROR(read_text(options.backend, "backend", &group->backend));
-  TRIREME_RETURN_IF_ERROR(read_text(options.name, "name", &group->name));
-  if (group->name.size() > kMaxNameBytes) {
-    return invalid_argument("options.name has " + std::to_string(group->name.size()) +
-                            " bytes, more than " + std::to_string(kMaxNameBytes));
-  }
+  TRIREME_RETURN_IF_ERROR(read_name(options.name, &group->name));
   TRIREME_RETURN_IF_ERROR(check_device(options.device));
   group->rank = options.rank;
   group->world_size = options.world_size;
   *timeout_ns = options.timeout_ns == 0 ? kDefaultTimeoutNs : options.timeout_ns;
   return Status::success();
+}
+
+Status read_group_options(const trireme_group_options* caller, ChildOptions* out) {
+  if (caller == nullptr) return Status::success();
+  trireme_group_options options = TRIREME_GROUP_OPTIONS_INIT;
+  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", kGroupOptionsSize10, &options));
+  TRIREME_RETURN_IF_ERROR(check_flags(options.flags));
+  out->timeout_ns = options.timeout_ns;
+  return read_name(options.name, &out->name);
 }
 
 // A call that asks one thing of a communicator.
@@ -75,6 +97,22 @@ trireme_status ask(const char* function, const trireme_communicator* handle, Bod
     std::shared_ptr<Communicator> communicator;
     TRIREME_RETURN_IF_ERROR(api::find(handle, &communicator));
     return body(*communicator);
+  });
+}
+
+// A call that makes a child, or none for this rank. make(parent, options, &child).
+template <class Make>
+trireme_status make_child(const char* function, const trireme_communicator* handle,
+                          const trireme_group_options* caller, trireme_communicator** out,
+                          Make make) noexcept {
+  return ask(function, handle, [&](Communicator& parent) -> Status {
+    ChildOptions options;
+    TRIREME_RETURN_IF_ERROR(read_group_options(caller, &options));
+    TRIREME_RETURN_IF_ERROR(api::require(out, "out_communicator"));
+    std::shared_ptr<Communicator> child;
+    TRIREME_RETURN_IF_ERROR(make(parent, options, &child));
+    *out = child == nullptr ? nullptr : api::insert<trireme_communicator>(std::move(child));
+    return Status::success();
   });
 }
 
@@ -167,4 +205,53 @@ trireme_status trireme_communicator_flight_record(const trireme_communicator* co
   return ask(__func__, communicator, [&](const Communicator& object) {
     return api::write_text(object.flight_record(), text, capacity, out_length);
   });
+}
+
+trireme_status trireme_communicator_ranks(const trireme_communicator* communicator,
+                                          int32_t* out_ranks, uint64_t capacity) {
+  return ask(__func__, communicator, [&](const Communicator& object) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_ranks, "out_ranks"));
+    const std::vector<std::int32_t>& ranks = object.root_ranks();
+    if (capacity < ranks.size()) {
+      return invalid_argument("capacity is " + std::to_string(capacity) + ", below the " +
+                              std::to_string(ranks.size()) + " ranks of the communicator");
+    }
+    std::copy(ranks.begin(), ranks.end(), out_ranks);
+    return Status::success();
+  });
+}
+
+trireme_status trireme_communicator_split(trireme_communicator* communicator, int32_t color,
+                                          int32_t key, const trireme_group_options* options,
+                                          trireme_communicator** out_communicator) {
+  return make_child(__func__, communicator, options, out_communicator,
+                    [&](Communicator& parent, const ChildOptions& child, auto* out) {
+                      return split(parent, color, key, child, out);
+                    });
+}
+
+trireme_status trireme_communicator_subgroup(trireme_communicator* communicator,
+                                             const int32_t* ranks, uint64_t count,
+                                             const trireme_group_options* options,
+                                             trireme_communicator** out_communicator) {
+  return make_child(__func__, communicator, options, out_communicator,
+                    [&](Communicator& parent, const ChildOptions& child, auto* out) -> Status {
+                      if (count > 0) TRIREME_RETURN_IF_ERROR(api::require(ranks, "ranks"));
+                      if (count > static_cast<std::uint64_t>(parent.world_size())) {
+                        return invalid_argument("count is " + std::to_string(count) +
+                                                ", but the parent has " +
+                                                std::to_string(parent.world_size()) + " ranks");
+                      }
+                      return subgroup(parent, std::vector<std::int32_t>(ranks, ranks + count),
+                                      child, out);
+                    });
+}
+
+trireme_status trireme_communicator_duplicate(trireme_communicator* communicator,
+                                              const trireme_group_options* options,
+                                              trireme_communicator** out_communicator) {
+  return make_child(__func__, communicator, options, out_communicator,
+                    [&](Communicator& parent, const ChildOptions& child, auto* out) {
+                      return duplicate(parent, child, out);
+                    });
 }

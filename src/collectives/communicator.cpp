@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "collectives/channel.hpp"
@@ -58,13 +59,16 @@ struct Held {
 
 class Core final : public Communicator, public std::enable_shared_from_this<Core> {
  public:
-  Core(std::unique_ptr<Backend> backend, std::string name, std::uint64_t timeout_ns)
+  Core(std::unique_ptr<Backend> backend, const GroupOptions& options, std::uint64_t timeout_ns,
+       std::vector<std::int32_t> root_ranks)
       : backend_(std::move(backend)),
         description_(backend_->description()),
+        options_(options),
+        root_ranks_(std::move(root_ranks)),
         timeout_ns_(timeout_ns),
         timekeeper_([this] { return expire(); }),
         messages_(records_) {
-    records_.name = std::move(name);
+    records_.name = options.name;
     records_.rank = backend_->rank();
     records_.world_size = backend_->world_size();
     for (std::uint32_t number = 0; number < kChannels; ++number) {
@@ -90,6 +94,11 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   const std::string& name() const override { return records_.name; }
   std::string description() const override { return description_; }
   std::uint64_t timeout_ns() const override { return timeout_ns_; }
+  const GroupOptions& options() const override { return options_; }
+  const std::vector<std::int32_t>& root_ranks() const override { return root_ranks_; }
+  std::uint64_t next_child() noexcept override {
+    return children_.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
 
   Status wait_ready(Deadline deadline) const override {
     if (inside_callback_of(this) && !deadline.passed()) return refuse_blocking_in_callback();
@@ -224,9 +233,12 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   mutable int waiting_for_peers_ = 0;  // threads in wait_ready()
   TrafficCounters last_traffic_;
   const std::string description_;
+  const GroupOptions options_;
+  const std::vector<std::int32_t> root_ranks_;
   const std::uint64_t timeout_ns_;
   Records records_;
   std::atomic<std::uint32_t> models_{0};
+  std::atomic<std::uint64_t> children_{0};
   Memories memories_;
   Timekeeper timekeeper_;
   std::deque<Channel> channels_;
@@ -248,9 +260,20 @@ Status Communicator::create(const GroupOptions& options, std::uint64_t timeout_n
                             ", but the ranks are 0 to " + std::to_string(resolved.world_size - 1));
   }
   if (resolved.name.empty()) resolved.name = resolved.rendezvous;
+  return join(resolved, timeout_ns, {}, out);
+}
+
+Status Communicator::join(const GroupOptions& options, std::uint64_t timeout_ns,
+                          std::vector<std::int32_t> root_ranks,
+                          std::shared_ptr<Communicator>* out) {
   std::unique_ptr<Backend> backend;
-  TRIREME_RETURN_IF_ERROR(join_group(resolved, &backend));
-  auto core = std::make_shared<Core>(std::move(backend), resolved.name, timeout_ns);
+  TRIREME_RETURN_IF_ERROR(join_group(options, &backend));
+  if (root_ranks.empty()) {
+    root_ranks.resize(static_cast<std::size_t>(options.world_size));
+    std::iota(root_ranks.begin(), root_ranks.end(), 0);
+  }
+  auto core =
+      std::make_shared<Core>(std::move(backend), options, timeout_ns, std::move(root_ranks));
   core->log_membership("joined");
   // Threads and requests hold the core itself; whoever holds this pointer holds the membership.
   *out = std::shared_ptr<Communicator>(core.get(), [core](Communicator* which) { which->leave(); });

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backends/backend.hpp"
 #include "platform/clock.hpp"
@@ -50,6 +51,10 @@ class Communicator {
   // timeout_ns: the default of every call, never 0.
   static Status create(const GroupOptions& options, std::uint64_t timeout_ns,
                        std::shared_ptr<Communicator>* out);
+  // The same with options that are whole. root_ranks: each rank's number in the group from which this one
+  // descends; empty for one that was created, where ranks have their own numbers.
+  static Status join(const GroupOptions& options, std::uint64_t timeout_ns,
+                     std::vector<std::int32_t> root_ranks, std::shared_ptr<Communicator>* out);
   virtual ~Communicator() = default;  // leaves; started operations end with a failure first
 
   virtual int rank() const = 0;
@@ -57,6 +62,9 @@ class Communicator {
   virtual const std::string& name() const = 0;
   virtual std::string description() const = 0;
   virtual std::uint64_t timeout_ns() const = 0;
+  virtual const GroupOptions& options() const = 0;  // as it was joined
+  virtual const std::vector<std::int32_t>& root_ranks() const = 0;
+  virtual std::uint64_t next_child() noexcept = 0;  // 1, 2, ...: for the names of children
 
   virtual Status wait_ready(Deadline deadline) const = 0;
 

@@ -145,6 +145,25 @@ namespace Trireme
         internal static extern unsafe Status trireme_communicator_flight_record(
             CommunicatorHandle communicator, byte* text, ulong capacity, ulong* outLength);
 
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_communicator_ranks(
+            CommunicatorHandle communicator, int* outRanks, ulong capacity);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_communicator_split(
+            CommunicatorHandle communicator, int color, int key, ref NativeGroupOptions options,
+            out CommunicatorHandle outCommunicator);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_communicator_subgroup(
+            CommunicatorHandle communicator, int* ranks, ulong count,
+            ref NativeGroupOptions options, out CommunicatorHandle outCommunicator);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_communicator_duplicate(
+            CommunicatorHandle communicator, ref NativeGroupOptions options,
+            out CommunicatorHandle outCommunicator);
+
         // request.h
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_request_test(

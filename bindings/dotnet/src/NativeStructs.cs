@@ -60,6 +60,15 @@ namespace Trireme
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeGroupOptions
+    {
+        public uint StructSize;
+        public uint Flags;
+        public IntPtr Name;
+        public ulong TimeoutNs;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     internal struct NativeCommunicatorStatistics
     {
         public uint StructSize;

@@ -9,7 +9,7 @@ from ctypes import byref, c_int32, c_uint64, c_void_p
 from typing import Any, NamedTuple, Sequence
 
 from . import _native, _request
-from ._errors import check, last_failure
+from ._errors import InvalidArgumentError, check, last_failure
 from ._native import library
 from ._request import Request
 from ._values import (
@@ -70,6 +70,15 @@ def _same_dtype(send: int, receive: int) -> None:
         )
 
 
+def _adopted(handle: c_void_p) -> Communicator | None:
+    """The communicator of a handle that the library has just made; None for NULL."""
+    if not handle.value:
+        return None
+    communicator = Communicator.__new__(Communicator)
+    communicator._adopt(handle)
+    return communicator
+
+
 class Communicator:
     """A group of ranks, as one of them sees it. Use it in a `with` block, or call close().
 
@@ -112,6 +121,10 @@ class Communicator:
         )
         handle = c_void_p()
         check(library.trireme_communicator_create(byref(options), byref(handle)))
+        self._adopt(handle)
+
+    def _adopt(self, handle: c_void_p) -> None:
+        """Becomes the object of a handle that the library has just made."""
         self._handle = handle.value
         # Runs once: at close(), when collected, or at the end of the process.
         self._close = weakref.finalize(self, library.trireme_communicator_destroy, self._handle)
@@ -169,6 +182,13 @@ class Communicator:
         """Which backend and transport carry the bytes, for example "local (processes)"."""
         return self._text(library.trireme_communicator_backend)
 
+    @property
+    def ranks(self) -> list[int]:
+        """Each rank's number in the group that this one descends from."""
+        numbers = (c_int32 * self._world_size)()
+        check(library.trireme_communicator_ranks(self._handle, numbers, self._world_size))
+        return list(numbers)
+
     def wait_ready(self, timeout: float | None = None) -> None:
         """Waits until every rank has joined; a timeout names those that have not.
 
@@ -205,6 +225,53 @@ class Communicator:
             if length.value < capacity:
                 return memory.value.decode()
             capacity = length.value + 4096
+
+    # ---- groups of ranks of this group -----------------------------------------------------
+
+    def split(
+        self, color: int | None, key: int = 0, *, name: str | None = None, timeout: float | None = None
+    ) -> Communicator | None:
+        """Ranks of one color become a new group, in the order of `key` and then of rank.
+
+        With color None this rank is in no group and gets None. Called by all ranks.
+        """
+        number = -1 if color is None else in_range(color, 31, "color")
+        if color is not None and number < 0:
+            raise InvalidArgumentError(
+                f"color {color} is negative; None is no group",
+                _native.TRIREME_ERROR_INVALID_ARGUMENT,
+            )
+        order = in_range(key, 31, "key")
+        return self._child(library.trireme_communicator_split, (number, order), name, timeout)
+
+    def subgroup(
+        self, ranks: Sequence[int], *, name: str | None = None, timeout: float | None = None
+    ) -> Communicator | None:
+        """Ranks of a list become a new group in that order; None on ranks that are not in it.
+
+        Called by all ranks, with the same list.
+        """
+        numbers = (c_int32 * len(ranks))(*(in_range(rank, 31, "rank") for rank in ranks))
+        arguments = (numbers, len(ranks))
+        return self._child(library.trireme_communicator_subgroup, arguments, name, timeout)
+
+    def duplicate(self, *, name: str | None = None, timeout: float | None = None) -> Communicator:
+        """A second group of the same ranks. Called by all ranks."""
+        child = self._child(library.trireme_communicator_duplicate, (), name, timeout)
+        assert child is not None
+        return child
+
+    def _child(
+        self, function: Any, arguments: tuple[Any, ...], name: str | None, timeout: float | None
+    ) -> Communicator | None:
+        options = _native.trireme_group_options(
+            struct_size=ctypes.sizeof(_native.trireme_group_options),
+            name=encoded(name),
+            timeout_ns=nanoseconds(timeout),
+        )
+        handle = c_void_p()
+        check(function(self._handle, *arguments, byref(options), byref(handle)))
+        return _adopted(handle)
 
     # ---- all-reduce ------------------------------------------------------------------------
 

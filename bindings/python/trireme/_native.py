@@ -157,6 +157,15 @@ class trireme_communicator_options(Structure):
     ]
 
 
+class trireme_group_options(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("name", c_char_p),
+        ("timeout_ns", c_uint64),
+    ]
+
+
 class trireme_communicator_statistics(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -366,6 +375,19 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [_handle, POINTER(trireme_communicator_statistics)],
     ),
     "trireme_communicator_flight_record": (_status, [_handle, *_text_out]),
+    "trireme_communicator_ranks": (_status, [_handle, POINTER(c_int32), c_uint64]),
+    "trireme_communicator_split": (
+        _status,
+        [_handle, c_int32, c_int32, POINTER(trireme_group_options), _out_handle],
+    ),
+    "trireme_communicator_subgroup": (
+        _status,
+        [_handle, POINTER(c_int32), c_uint64, POINTER(trireme_group_options), _out_handle],
+    ),
+    "trireme_communicator_duplicate": (
+        _status,
+        [_handle, POINTER(trireme_group_options), _out_handle],
+    ),
     "trireme_all_reduce": (_status, _reduces),
     "trireme_all_reduce_start": (_status, [*_reduces, _out_handle]),
     "trireme_reduce_scatter": (_status, _reduces),

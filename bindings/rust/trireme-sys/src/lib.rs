@@ -153,6 +153,18 @@ structs! {
         /// Where buffers live. Default: the host.
         device: trireme_device,
     }
+    /// How to make a child. Start from TRIREME_GROUP_OPTIONS_INIT. 0 or NULL means the default.
+    trireme_group_options {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// Must be 0.
+        flags: u32,
+        /// Name of the child in messages, at most 63 bytes; need not be the same on all ranks.
+        /// Default: the parent's and a number.
+        name: *const c_char,
+        /// Longest this call may wait. Default: the parent's timeout.
+        timeout_ns: u64,
+    }
     /// What a communicator has done so far. Set struct_size before the call.
     trireme_communicator_statistics {
         /// sizeof this struct as the caller knows it.
@@ -361,6 +373,7 @@ inits! {
     trireme_capability_query
     trireme_error_info
     trireme_communicator_options
+    trireme_group_options
     trireme_communicator_statistics
     trireme_operation_options
     trireme_model_options
@@ -468,6 +481,30 @@ extern "C" {
         text: *mut c_char,
         capacity: u64,
         out_length: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_communicator_ranks(
+        communicator: *const trireme_communicator,
+        out_ranks: *mut i32,
+        capacity: u64,
+    ) -> trireme_status;
+    pub fn trireme_communicator_split(
+        communicator: *mut trireme_communicator,
+        color: i32,
+        key: i32,
+        options: *const trireme_group_options,
+        out_communicator: *mut *mut trireme_communicator,
+    ) -> trireme_status;
+    pub fn trireme_communicator_subgroup(
+        communicator: *mut trireme_communicator,
+        ranks: *const i32,
+        count: u64,
+        options: *const trireme_group_options,
+        out_communicator: *mut *mut trireme_communicator,
+    ) -> trireme_status;
+    pub fn trireme_communicator_duplicate(
+        communicator: *mut trireme_communicator,
+        options: *const trireme_group_options,
+        out_communicator: *mut *mut trireme_communicator,
     ) -> trireme_status;
     // collectives.h
     pub fn trireme_all_reduce(

@@ -103,6 +103,11 @@ impl Communicator {
         // SAFETY: communicator.h: "Keeps no pointer into `options`"; both pointers are valid.
         let handle =
             Handle::create(|out| check(unsafe { sys::trireme_communicator_create(&raw, out) }))?;
+        Self::of_handle(handle)
+    }
+
+    /// The communicator of a handle that the library has just made.
+    pub(crate) fn of_handle(handle: Handle<sys::trireme_communicator>) -> Result<Self> {
         let mut joined = Self { handle, rank: 0, world_size: 0, timeout_ns: 0 };
         // SAFETY: a live communicator and places for the numbers.
         unsafe {
@@ -204,6 +209,6 @@ impl Deref for Within<'_> {
     }
 }
 
-fn optional_text(text: &Option<String>, what: &str) -> Result<Option<CString>> {
+pub(crate) fn optional_text(text: &Option<String>, what: &str) -> Result<Option<CString>> {
     text.as_ref().map(|text| c_text(text, what)).transpose()
 }

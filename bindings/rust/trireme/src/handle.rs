@@ -23,6 +23,15 @@ impl<T> Handle<T> {
         Ok(Handle(NonNull::new(handle).expect("the library answered OK without a handle")))
     }
 
+    /// The same where NULL is an answer, too.
+    pub(crate) fn create_or_none(
+        create: impl FnOnce(*mut *mut T) -> Result<()>,
+    ) -> Result<Option<Self>> {
+        let mut handle = std::ptr::null_mut();
+        create(&mut handle)?;
+        Ok(NonNull::new(handle).map(Handle))
+    }
+
     pub(crate) fn get(&self) -> *mut T {
         self.0.as_ptr()
     }

@@ -64,6 +64,7 @@ mod log;
 mod model;
 mod optimizer;
 mod request;
+mod subgroup;
 
 pub use buffer::Buffer;
 pub use communicator::{Communicator, CommunicatorOptions, Device, Statistics, Within};
@@ -75,6 +76,7 @@ pub use model::{
 };
 pub use optimizer::{Kind, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};
 pub use request::{wait_any, Pending, Request, Storage};
+pub use subgroup::GroupOptions;
 
 /// The library's version: major * 1000000 + minor * 1000 + patch.
 pub fn version() -> u32 {

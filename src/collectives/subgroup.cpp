@@ -1,0 +1,203 @@
+#include "collectives/subgroup.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "platform/failpoint.hpp"
+#include "platform/sha256.hpp"
+#include "platform/system.hpp"
+#include "sharding/subgroup.hpp"
+
+namespace trireme {
+namespace {
+
+std::string hexadecimal(const std::array<std::uint8_t, 32>& digest, std::size_t bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    text += kDigits[digest[i] >> 4];
+    text += kDigits[digest[i] & 15];
+  }
+  return text;
+}
+
+// One rank's part of the first collective. The random numbers of all ranks make a place that nobody else can meet at, nor a
+// later parent of the same name.
+struct Wish {
+  std::uint64_t random[2];
+  Words words;
+};
+static_assert(sizeof(Wish) == 24);
+
+// One rank's part of the second: whether it joined.
+struct Report {
+  std::int32_t code;
+  std::int32_t system_error;
+  char text[184];
+};
+
+Report report_of(const Status& status) {
+  Report report{};
+  report.code = status.code();
+  if (status.details() != nullptr) report.system_error = status.details()->system_error;
+  const std::string& text = status.message();
+  std::memcpy(report.text, text.data(), std::min(text.size(), sizeof report.text - 1));
+  return report;
+}
+
+// Gathers one struct of each rank. Ranks that say something else get MISMATCH, all of them.
+template <class Part>
+Status gather(Communicator& parent, const std::string& text, const char* name, const Part& own,
+              Deadline deadline, std::vector<Part>* out) {
+  out->resize(static_cast<std::size_t>(parent.world_size()));
+  const auto digest = sha256(text);
+  Operation operation;
+  operation.kind = OperationKind::all_gather;
+  operation.dtype = TRIREME_DTYPE_BYTES;
+  operation.send = &own;
+  operation.receive = out->data();
+  operation.count = sizeof(Part);
+  std::memcpy(&operation.agreement, digest.data(), sizeof operation.agreement);
+  operation.agreement_name = name;
+  return parent.run(std::move(operation), deadline);
+}
+
+// The same on all ranks: it depends on the reports alone.
+Status verdict(const std::vector<Report>& reports) {
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const Report& report = reports[rank];
+    if (report.code == TRIREME_OK) continue;
+    FailureDetails details;
+    details.blamed = {static_cast<std::int32_t>(rank)};
+    details.system_error = report.system_error;
+    return Status::failure(report.code,
+                           "rank " + std::to_string(rank) + " could not join its new group: " +
+                               std::string(report.text, strnlen(report.text, sizeof report.text)))
+        .with_details(std::move(details));
+  }
+  return Status::success();
+}
+
+std::string child_name(const ChildOptions& options, const std::string& parent,
+                       std::uint64_t number, const std::string& label) {
+  if (!options.name.empty()) return options.name;
+  std::string name = parent;
+  name.append("/").append(std::to_string(number));
+  if (!label.empty()) name.append(".").append(label);
+  return name;
+}
+
+}  // namespace
+
+Status join_child(Communicator& parent, const std::vector<std::int32_t>& ranks,
+                  const std::string& place, const std::string& name,
+                  std::shared_ptr<Communicator>* out) {
+  GroupOptions options = parent.options();
+  const std::size_t scheme = options.rendezvous.find("://");
+  options.rendezvous = options.rendezvous.substr(0, scheme).append("://").append(place);
+  options.rank = sharding::position_of(ranks, parent.rank());
+  options.world_size = static_cast<int>(ranks.size());
+  options.name = name;
+  std::vector<std::int32_t> root_ranks;
+  for (const std::int32_t rank : ranks) {
+    root_ranks.push_back(parent.root_ranks()[static_cast<std::size_t>(rank)]);
+  }
+  return Communicator::join(options, parent.timeout_ns(), std::move(root_ranks), out);
+}
+
+Status make_children(Communicator& parent, const Agreement& agreement, const Words& words,
+                     const std::function<std::vector<ChildPlan>(const std::vector<Words>&)>& plan,
+                     const ChildOptions& options,
+                     std::vector<std::shared_ptr<Communicator>>* out) {
+  const Deadline deadline =
+      Deadline::after(options.timeout_ns == 0 ? parent.timeout_ns() : options.timeout_ns);
+  Wish own{{}, words};
+  if (!system_table().random_bytes(own.random, sizeof own.random)) {
+    return Status::failure(TRIREME_ERROR_SYSTEM, "the system gives no random numbers");
+  }
+  std::vector<Wish> all;
+  TRIREME_RETURN_IF_ERROR(gather(parent, agreement.text, agreement.name, own, deadline, &all));
+  const std::uint64_t number = parent.next_child();
+
+  std::vector<std::shared_ptr<Communicator>> children;
+  // Whatever goes wrong here, the peers wait for the report.
+  const Status joined = [&]() -> Status {
+    try {
+      std::vector<Words> said;
+      std::string secret(reinterpret_cast<const char*>(all.data()), all.size() * sizeof(Wish));
+      for (const Wish& each : all) said.push_back(each.words);
+      TRIREME_RETURN_IF_ERROR(failpoint("child", "before_join"));
+      for (const ChildPlan& child : plan(said)) {
+        const std::string place = "sub-" + hexadecimal(sha256(secret + child.label), 16);
+        children.emplace_back();
+        TRIREME_RETURN_IF_ERROR(join_child(parent, child.ranks, place,
+                                           child_name(options, parent.name(), number, child.label),
+                                           &children.back()));
+      }
+      return failpoint("child", "after_join");
+    } catch (const std::bad_alloc&) {
+      return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
+    } catch (const std::exception& error) {
+      return Status::failure(TRIREME_ERROR_INTERNAL, error.what());
+    }
+  }();
+  std::vector<Report> reports;
+  TRIREME_RETURN_IF_ERROR(gather(parent, agreement.text + "; joined", agreement.name,
+                                 report_of(joined), deadline, &reports));
+  TRIREME_RETURN_IF_ERROR(verdict(reports));
+  *out = std::move(children);
+  return Status::success();
+}
+
+namespace {
+
+Status make_child(Communicator& parent, const Agreement& agreement, const Words& words,
+                  const std::function<std::vector<ChildPlan>(const std::vector<Words>&)>& plan,
+                  const ChildOptions& options, std::shared_ptr<Communicator>* out) {
+  std::vector<std::shared_ptr<Communicator>> children;
+  TRIREME_RETURN_IF_ERROR(make_children(parent, agreement, words, plan, options, &children));
+  *out = children.empty() ? nullptr : std::move(children.front());
+  return Status::success();
+}
+
+}  // namespace
+
+Status split(Communicator& parent, std::int32_t color, std::int32_t key,
+             const ChildOptions& options, std::shared_ptr<Communicator>* out) {
+  const auto plan = [&](const std::vector<Words>& words) -> std::vector<ChildPlan> {
+    if (color < 0) return {};
+    std::vector<sharding::Choice> choices;
+    for (const Words& each : words) choices.push_back({each[0], each[1]});
+    return {{std::to_string(color), sharding::ranks_of_color(choices, color)}};
+  };
+  return make_child(parent, {"split", "groups"}, {color, key}, plan, options, out);
+}
+
+Status subgroup(Communicator& parent, const std::vector<std::int32_t>& ranks,
+                const ChildOptions& options, std::shared_ptr<Communicator>* out) {
+  TRIREME_RETURN_IF_ERROR(sharding::check_rank_list(ranks, parent.world_size()));
+  std::string text = "subgroup";
+  for (const std::int32_t rank : ranks) text.append(" ").append(std::to_string(rank));
+  const auto plan = [&](const std::vector<Words>&) -> std::vector<ChildPlan> {
+    if (sharding::position_of(ranks, parent.rank()) < 0) return {};
+    return {{"", ranks}};
+  };
+  return make_child(parent, {std::move(text), "ranks of a subgroup"}, {}, plan, options, out);
+}
+
+Status duplicate(Communicator& parent, const ChildOptions& options,
+                 std::shared_ptr<Communicator>* out) {
+  const auto plan = [&](const std::vector<Words>& words) -> std::vector<ChildPlan> {
+    ChildPlan all;
+    for (std::size_t rank = 0; rank < words.size(); ++rank) {
+      all.ranks.push_back(static_cast<std::int32_t>(rank));
+    }
+    return {std::move(all)};
+  };
+  return make_child(parent, {"duplicate", "groups"}, {}, plan, options, out);
+}
+
+}  // namespace trireme

@@ -1,0 +1,59 @@
+// Groups made from a group. A child has a backend, deadlines and a failure of its own: neither of the
+// two notices when the other fails or is left.
+//
+// Making one takes two collectives of the parent: one in which the ranks say what they want, and one
+// in which they say whether they joined, so that all ranks get a child or all get the same failure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "platform/status.hpp"
+
+namespace trireme {
+
+struct ChildOptions {
+  std::string name;              // of the child in messages; "" makes one of the parent's
+  std::uint64_t timeout_ns = 0;  // of the call; 0: the parent's
+};
+
+// One child this rank belongs to.
+struct ChildPlan {
+  std::string label;                // tells the children of one call apart; the same on its ranks
+  std::vector<std::int32_t> ranks;  // of the parent, in the order of the child
+};
+
+// What all ranks must say alike when they make children.
+struct Agreement {
+  std::string text;
+  const char* name = "";  // for messages: "... with different NAME"
+};
+
+// What one rank says; seen by all.
+using Words = std::array<std::int32_t, 2>;
+
+// Makes this rank's children of one call, in the order of the plan, which sees the words of all ranks. Ranks may have
+// different plans, also empty ones, but the ranks of one label have the same ranks in it.
+Status make_children(Communicator& parent, const Agreement& agreement, const Words& words,
+                     const std::function<std::vector<ChildPlan>(const std::vector<Words>&)>& plan,
+                     const ChildOptions& options, std::vector<std::shared_ptr<Communicator>>* out);
+
+// *out is null on ranks that are in no group.
+Status split(Communicator& parent, std::int32_t color, std::int32_t key,
+             const ChildOptions& options, std::shared_ptr<Communicator>* out);
+Status subgroup(Communicator& parent, const std::vector<std::int32_t>& ranks,
+                const ChildOptions& options, std::shared_ptr<Communicator>* out);
+Status duplicate(Communicator& parent, const ChildOptions& options,
+                 std::shared_ptr<Communicator>* out);
+
+// One rank's end of the group that meets at SCHEME of the parent + `place`.
+Status join_child(Communicator& parent, const std::vector<std::int32_t>& ranks,
+                  const std::string& place, const std::string& name,
+                  std::shared_ptr<Communicator>* out);
+
+}  // namespace trireme
