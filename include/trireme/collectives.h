@@ -37,6 +37,15 @@
 
 TRIREME_BEGIN_C
 
+/** How urgent an operation is. 0 is normal. */
+typedef int32_t trireme_priority;
+
+/** Numbers of the priorities. */
+enum {
+    TRIREME_PRIORITY_NORMAL = 0,
+    TRIREME_PRIORITY_HIGH   = 1 /**< Does not wait behind normal operations: it has a queue of its own. */
+};
+
 /** Options of one call; NULL in place of a pointer to it means all defaults. */
 typedef struct trireme_operation_options {
     uint32_t       struct_size; /**< sizeof this struct as the caller knows it. */
@@ -44,10 +53,14 @@ typedef struct trireme_operation_options {
     uint64_t       timeout_ns;  /**< Deadline of this call from now. Default: the communicator's. */
     double         scale;       /**< Factor of TRIREME_SCALED_SUM, finite and not 0; must be 0 for other reductions. */
     trireme_stream stream;      /**< Must be all zero for the host. */
+    trireme_priority priority;  /**< Collectives run in order among those of one priority; all ranks must name the same. Not for messages. */
+    int32_t        algorithm;   /**< Must be 0. */
+    trireme_dtype  wire_dtype;  /**< Must be 0. */
+    uint32_t       reserved;    /**< Must be 0. */
 } trireme_operation_options; /* since 1.0 */
 
 /** Options that change nothing. */
-#define TRIREME_OPERATION_OPTIONS_INIT { sizeof(trireme_operation_options), 0, 0, 0, {0, 0, 0} }
+#define TRIREME_OPERATION_OPTIONS_INIT { sizeof(trireme_operation_options), 0, 0, 0, {0, 0, 0}, 0, 0, 0, 0 }
 
 /**
  * Reduces `count` elements over all ranks and gives every rank the result.
@@ -346,6 +359,106 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_broadcast_start(trireme_communicator *communicator, void *data, uint64_t count,
                         trireme_dtype dtype, int32_t root, const trireme_operation_options *options,
                         trireme_request **out_request);
+
+/**
+ * Gives rank r block r of every rank: a transposition of blocks.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. Does
+ * not work in place.
+ *
+ * @param communicator  The communicator.
+ * @param send  `block_count` x world size elements: block r goes to rank r.
+ * @param[out] receive  `block_count` x world size elements: block r came from rank r.
+ * @param block_count  Elements of one block.
+ * @param dtype  Type of the elements.
+ * @param options  Deadline and more; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_all_to_all(trireme_communicator *communicator, const void *send, void *receive,
+                   uint64_t block_count, trireme_dtype dtype,
+                   const trireme_operation_options *options);
+
+/**
+ * Starts trireme_all_to_all() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param send  `block_count` x world size elements: block r goes to rank r.
+ * @param[out] receive  `block_count` x world size elements: block r came from rank r.
+ * @param block_count  Elements of one block.
+ * @param dtype  Type of the elements.
+ * @param options  Deadline and more; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_all_to_all_start(trireme_communicator *communicator, const void *send, void *receive,
+                         uint64_t block_count, trireme_dtype dtype,
+                         const trireme_operation_options *options, trireme_request **out_request);
+
+/**
+ * Gives rank r block r of every rank; blocks may differ in length.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. Does
+ * not work in place. The counts of all ranks are exchanged first: a rank that expects another
+ * number than its peer sends is TRIREME_ERROR_MISMATCH, with both numbers.
+ *
+ * @param communicator  The communicator.
+ * @param send  Blocks for rank 0, 1 and so on, one after the other.
+ * @param send_counts  World size numbers: elements for each rank. Copied.
+ * @param[out] receive  Blocks of rank 0, 1 and so on, one after the other.
+ * @param receive_counts  World size numbers: elements of each rank. Copied.
+ * @param dtype  Type of the elements.
+ * @param options  Deadline and more; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_all_to_all_v(trireme_communicator *communicator, const void *send,
+                     const uint64_t *send_counts, void *receive, const uint64_t *receive_counts,
+                     trireme_dtype dtype, const trireme_operation_options *options);
+
+/**
+ * Starts trireme_all_to_all_v() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param send  Blocks for rank 0, 1 and so on, one after the other.
+ * @param send_counts  World size numbers: elements for each rank. Copied.
+ * @param[out] receive  Blocks of rank 0, 1 and so on, one after the other.
+ * @param receive_counts  World size numbers: elements of each rank. Copied.
+ * @param dtype  Type of the elements.
+ * @param options  Deadline and more; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of this file.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_all_to_all_v_start(trireme_communicator *communicator, const void *send,
+                           const uint64_t *send_counts, void *receive,
+                           const uint64_t *receive_counts, trireme_dtype dtype,
+                           const trireme_operation_options *options, trireme_request **out_request);
 
 /**
  * Waits until every rank has called it.

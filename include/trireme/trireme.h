@@ -16,6 +16,7 @@
 #include <trireme/model_shard.h>
 #include <trireme/optimizer_shard.h>
 #include <trireme/request.h>
+#include <trireme/rooted_collectives.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
 #include <trireme/version.h>

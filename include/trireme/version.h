@@ -35,7 +35,15 @@ enum {
     TRIREME_OPERATION_BROADCAST        = 6,
     TRIREME_OPERATION_BARRIER          = 7,
     TRIREME_OPERATION_SEND             = 8,
-    TRIREME_OPERATION_RECEIVE          = 9
+    TRIREME_OPERATION_RECEIVE          = 9,
+    TRIREME_OPERATION_REDUCE           = 10,
+    TRIREME_OPERATION_GATHER           = 11,
+    TRIREME_OPERATION_GATHER_V         = 12,
+    TRIREME_OPERATION_SCATTER          = 13,
+    TRIREME_OPERATION_SCATTER_V        = 14,
+    TRIREME_OPERATION_ALL_TO_ALL       = 15,
+    TRIREME_OPERATION_ALL_TO_ALL_V     = 16,
+    TRIREME_OPERATION_PROBE            = 17
 };
 
 /** A question for trireme_capability(). In every field 0 or NULL asks about "any". */

@@ -17,7 +17,8 @@ static_assert(sizeof(trireme_capability_query) == kCapabilityQuerySize10);
 bool reduces(trireme_operation operation) {
   return operation == TRIREME_OPERATION_ALL_REDUCE ||
          operation == TRIREME_OPERATION_REDUCE_SCATTER ||
-         operation == TRIREME_OPERATION_REDUCE_SCATTER_V;
+         operation == TRIREME_OPERATION_REDUCE_SCATTER_V ||
+         operation == TRIREME_OPERATION_REDUCE;
 }
 
 Status check_numbers(const trireme_capability_query& query) {
@@ -25,7 +26,7 @@ Status check_numbers(const trireme_capability_query& query) {
     return invalid_argument(std::string("query.") + field + " is " + std::to_string(value) +
                             ", not 0 or one of " + names);
   };
-  if (query.operation < 0 || query.operation > TRIREME_OPERATION_RECEIVE) {
+  if (query.operation < 0 || query.operation > TRIREME_OPERATION_PROBE) {
     return refuse("operation", query.operation, "TRIREME_OPERATION_*");
   }
   if (query.dtype < 0 || query.dtype > TRIREME_DTYPE_BYTES) {

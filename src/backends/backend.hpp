@@ -27,6 +27,14 @@ enum class OperationKind : std::uint32_t {
   barrier = TRIREME_OPERATION_BARRIER,
   send = TRIREME_OPERATION_SEND,
   receive = TRIREME_OPERATION_RECEIVE,
+  reduce = TRIREME_OPERATION_REDUCE,
+  gather = TRIREME_OPERATION_GATHER,
+  gather_v = TRIREME_OPERATION_GATHER_V,
+  scatter = TRIREME_OPERATION_SCATTER,
+  scatter_v = TRIREME_OPERATION_SCATTER_V,
+  all_to_all = TRIREME_OPERATION_ALL_TO_ALL,
+  all_to_all_v = TRIREME_OPERATION_ALL_TO_ALL_V,
+  probe = TRIREME_OPERATION_PROBE,
   fold = 64,  // internal: see Operation::fold
 };
 
@@ -38,33 +46,6 @@ const char* operation_name(OperationKind kind);  // "all_reduce"
 using Fold = std::function<void(std::uint64_t first, std::uint64_t count,
                                 const void* const* sources, std::uint32_t source_count)>;
 
-// Collectives run in order within a channel; channels do not wait for each other. Channel 0 is the caller's. The
-// others belong to models, so that gathers, reductions and the caller's own collectives need no common order
-// across ranks; they carry only memory of Backend::allocate() (threads: any memory).
-constexpr std::uint32_t kChannels = 8;
-
-// One collective as one rank sees it. Arguments were checked by whoever made it.
-struct Operation {
-  std::uint32_t channel = 0;
-  OperationKind kind = OperationKind::barrier;
-  trireme_dtype dtype = TRIREME_DTYPE_BYTES;
-  trireme_reduction reduction = 0;  // 0 where nothing is reduced
-  std::int32_t root = 0;            // broadcast only
-  double scale = 0;                 // SCALED_SUM only
-  const void* send = nullptr;
-  void* receive = nullptr;  // broadcast: data, send is then unused
-  // As in the header: all elements (all_reduce, broadcast), one block (reduce_scatter, all_gather), 0 (barrier), the
-  // sum of counts (the v forms and fold).
-  std::uint64_t count = 0;
-  std::vector<std::uint64_t> counts;  // the v forms and fold: elements of each rank's block
-  // fold: every rank gives `send` (count elements, or null for no contribution); rank r is shown block r of all of them.
-  Fold fold;
-  // Anything else that all ranks must agree on; part of the fingerprint. For messages of a mismatch it has a name.
-  std::uint64_t agreement = 0;
-  const char* agreement_name = "";
-  std::shared_ptr<const void> owner;  // what must live until the operation is over, such as memory it uses
-};
-
 // Memory that peers can read. Freed when the last reference goes.
 class Memory {
  public:
@@ -75,6 +56,56 @@ class Memory {
  protected:
   void* data_ = nullptr;
   std::uint64_t bytes_ = 0;
+};
+
+// Collectives run in order within a channel; channels do not wait for each other. Channel 0 is the
+// caller's, the last one the caller's urgent operations. The others belong to models, so that
+// gathers, reductions and the caller's own collectives need no common order across ranks; they
+// carry only memory of Backend::allocate() (threads: any memory).
+constexpr std::uint32_t kChannels = 8;
+constexpr std::uint32_t kUrgentChannel = kChannels - 1;
+
+struct Operation;
+
+// What a composite operation can do while it runs.
+class Steps {
+ public:
+  virtual ~Steps() = default;
+  virtual Status run(const Operation& step) = 0;  // one collective, of the same channel
+  // Memory that peers read without a copy, for results that live on.
+  virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
+  // The channel's scratch memory, at least this large. Its content is lost with the next call.
+  virtual Status scratch(std::uint64_t bytes, std::byte** out) = 0;
+};
+
+// One collective as one rank sees it. Arguments were checked by whoever made it.
+struct Operation {
+  std::uint32_t channel = 0;
+  OperationKind kind = OperationKind::barrier;
+  trireme_dtype dtype = TRIREME_DTYPE_BYTES;
+  trireme_reduction reduction = 0;  // 0 where nothing is reduced
+  std::int32_t root = 0;            // broadcast, reduce, gathers and scatters
+  double scale = 0;                 // SCALED_SUM only
+  const void* send = nullptr;
+  void* receive = nullptr;  // broadcast: data, send is then unused
+  // As in the header: all elements (all_reduce, reduce, broadcast), one block (reduce_scatter,
+  // all_gather, gather, scatter, all_to_all), 0 (barrier), the sum of counts (the v forms and fold).
+  std::uint64_t count = 0;
+  // The v forms and fold: elements of each rank's block. all_to_all_v: of the block that rank s has
+  // for rank d, at s * world size + d.
+  std::vector<std::uint64_t> counts;
+  // fold: every rank gives `send` (count elements, or null for no contribution); rank r is shown block r of all of them.
+  Fold fold;
+  // Anything else that all ranks must agree on; part of the fingerprint. For messages of a mismatch it has a name.
+  std::uint64_t agreement = 0;
+  const char* agreement_name = "";
+  std::shared_ptr<const void> owner;  // what must live until the operation is over, such as memory it uses
+  // A step of a composite: the operation that was called, for the fingerprint and for messages.
+  const Operation* called = nullptr;
+  const Operation& as_called() const { return called == nullptr ? *this : *called; }
+  // A composite: several collectives that take one place in the queue. The fields above then only
+  // describe it; a failure of the program fails the group.
+  std::function<Status(Steps& steps)> program;
 };
 
 // One message under way. Owned by the caller of post(); the backend touches it, and `data`, until `done`.

@@ -13,6 +13,14 @@ const char* operation_name(OperationKind kind) {
     case OperationKind::barrier: return "barrier";
     case OperationKind::send: return "send";
     case OperationKind::receive: return "receive";
+    case OperationKind::reduce: return "reduce";
+    case OperationKind::gather: return "gather";
+    case OperationKind::gather_v: return "gather_v";
+    case OperationKind::scatter: return "scatter";
+    case OperationKind::scatter_v: return "scatter_v";
+    case OperationKind::all_to_all: return "all_to_all";
+    case OperationKind::all_to_all_v: return "all_to_all_v";
+    case OperationKind::probe: return "probe";
     case OperationKind::fold: return "fold";
   }
   return "unknown";  // a number out of a peer's memory

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/parts.hpp"
 #include "collectives/request.hpp"
 #include "platform/thread.hpp"
 
@@ -77,6 +78,49 @@ class Collective final : public Completion {
   const std::shared_ptr<void> keep_;
 };
 
+// --- the steps of a composite -----------------------------------------------------------------
+
+namespace {
+
+class StepsOfBackend final : public Steps {
+ public:
+  StepsOfBackend(Backend& backend, std::uint32_t channel, std::shared_ptr<Memory>& scratch,
+                 std::uint64_t sequence, Deadline deadline)
+      : backend_(backend),
+        channel_(channel),
+        scratch_(scratch),
+        sequence_(sequence),
+        deadline_(deadline) {}
+
+  Status run(const Operation& step) override {
+    Operation here = step;
+    here.channel = channel_;
+    return backend_.run(here, sequence_, deadline_);
+  }
+
+  Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
+    return backend_.allocate(bytes, out);
+  }
+
+  Status scratch(std::uint64_t bytes, std::byte** out) override {
+    if (scratch_ == nullptr || scratch_->bytes() < bytes) {
+      scratch_.reset();
+      TRIREME_RETURN_IF_ERROR(backend_.allocate(bytes, &scratch_));
+    }
+    *out = static_cast<std::byte*>(scratch_->data());
+    return Status::success();
+  }
+
+ private:
+  Backend& backend_;
+  const std::uint32_t channel_;
+  std::shared_ptr<Memory>& scratch_;
+  const std::uint64_t sequence_;
+  const Deadline deadline_;
+};
+
+}  // namespace
+
 // --- Channel ---------------------------------------------------------------------------------
 
 void Channel::open(std::shared_ptr<Backend> backend) {
@@ -85,16 +129,39 @@ void Channel::open(std::shared_ptr<Backend> backend) {
 }
 
 std::uint64_t Channel::begin_record(const Operation& operation, std::uint64_t sequence) noexcept {
-  const std::int32_t root = operation.kind == OperationKind::broadcast ? operation.root : -1;
+  const std::int32_t root = has_root(operation.kind) ? operation.root : -1;
   return records_.flight.begin(
       {operation.kind, operation.dtype, root, number_, sequence, operation.count});
+}
+
+// What went wrong on this rank, as its peers shall hear it.
+Status Channel::failure_of_this_rank(OperationKind kind, std::uint64_t sequence,
+                                     const Status& status) const {
+  const FailureDetails* const details = status.details();
+  if (details != nullptr && !details->blamed.empty()) {
+    return make_failure(records_, kind, sequence, status.code(), status.message().c_str(),
+                        details->blamed);
+  }
+  const std::string text = "rank " + std::to_string(records_.rank) + ": " + status.message();
+  return make_failure(records_, kind, sequence, status.code(), text.c_str(), {records_.rank});
 }
 
 Status Channel::execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
                         Deadline deadline) noexcept {
   bool returned = false;
   Status status = caught(records_, operation.kind, sequence, [&] {
-    Status answer = backend.run(operation, sequence, deadline);
+    Status answer = Status::success();
+    if (operation.program) {
+      StepsOfBackend steps(backend, operation.channel, scratch_, sequence, deadline);
+      answer = operation.program(steps);
+      // What is not the group's failure yet, the peers would not hear of.
+      if (!answer.ok() && backend.failure().ok()) {
+        backend.fail(failure_of_this_rank(operation.kind, sequence, answer));
+        answer = backend.failure();
+      }
+    } else {
+      answer = backend.run(operation, sequence, deadline);
+    }
     returned = true;
     return answer;
   });
@@ -232,9 +299,11 @@ void Channel::withdraw(Queue::iterator turn, const Status& status) noexcept {
 
 bool Channel::stop() noexcept {
   std::shared_ptr<Backend> backend;
+  std::shared_ptr<Memory> scratch;
   const std::lock_guard lock(mutex_);
   backend = std::move(backend_);  // let go of outside the lock
   backend_ = nullptr;
+  if (!running_) scratch = std::move(scratch_);
   changed_.notify_all();
   return running_ || !queue_.empty();
 }

@@ -64,6 +64,8 @@ class Channel {
 
   Status wait_turn(std::unique_lock<std::mutex>& lock, Queue* turn, OperationKind kind,
                    std::uint64_t sequence, Deadline deadline);
+  Status failure_of_this_rank(OperationKind kind, std::uint64_t sequence,
+                              const Status& status) const;
   Status execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
                  Deadline deadline) noexcept;
   void withdraw(Queue::iterator turn, const Status& status) noexcept;
@@ -79,6 +81,7 @@ class Channel {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<Backend> backend_;  // null: not open, or stopped
+  std::shared_ptr<Memory> scratch_;   // of composites; touched by the one that runs
   std::uint64_t last_sequence_ = 0;
   bool running_ = false;  // a collective is in the backend
   Queue queue_;

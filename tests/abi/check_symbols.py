@@ -11,7 +11,7 @@ import headers
 BINDINGS = {
     "python": "bindings/python/trireme/_native.py",
     "dotnet": "bindings/dotnet/src/NativeMethods.cs",
-    "rust": "bindings/rust/trireme-sys/src/lib.rs",
+    "rust": "bindings/rust/trireme-sys/src/functions.rs",
 }
 
 

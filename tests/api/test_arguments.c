@@ -77,6 +77,27 @@ static trireme_status call(trireme_operation operation, const struct arguments *
                                                 a->rank, 0, a->options, a->out_request)
                            : trireme_send(a->communicator, a->send, a->count, a->dtype, a->rank, 0,
                                           a->options);
+        case TRIREME_OPERATION_REDUCE:
+            return started ? trireme_reduce_start(a->communicator, a->send, a->receive, a->count, a->dtype, a->reduction, a->rank, a->options, a->out_request)
+                           : trireme_reduce(a->communicator, a->send, a->receive, a->count, a->dtype, a->reduction, a->rank, a->options);
+        case TRIREME_OPERATION_GATHER:
+            return started ? trireme_gather_start(a->communicator, a->send, a->receive, a->count, a->dtype, a->rank, a->options, a->out_request)
+                           : trireme_gather(a->communicator, a->send, a->receive, a->count, a->dtype, a->rank, a->options);
+        case TRIREME_OPERATION_GATHER_V:
+            return started ? trireme_gather_v_start(a->communicator, a->send, a->receive, a->counts, a->dtype, a->rank, a->options, a->out_request)
+                           : trireme_gather_v(a->communicator, a->send, a->receive, a->counts, a->dtype, a->rank, a->options);
+        case TRIREME_OPERATION_SCATTER:
+            return started ? trireme_scatter_start(a->communicator, a->send, a->receive, a->count, a->dtype, a->rank, a->options, a->out_request)
+                           : trireme_scatter(a->communicator, a->send, a->receive, a->count, a->dtype, a->rank, a->options);
+        case TRIREME_OPERATION_SCATTER_V:
+            return started ? trireme_scatter_v_start(a->communicator, a->send, a->receive, a->counts, a->dtype, a->rank, a->options, a->out_request)
+                           : trireme_scatter_v(a->communicator, a->send, a->receive, a->counts, a->dtype, a->rank, a->options);
+        case TRIREME_OPERATION_ALL_TO_ALL:
+            return started ? trireme_all_to_all_start(a->communicator, a->send, a->receive, a->count, a->dtype, a->options, a->out_request)
+                           : trireme_all_to_all(a->communicator, a->send, a->receive, a->count, a->dtype, a->options);
+        case TRIREME_OPERATION_ALL_TO_ALL_V:
+            return started ? trireme_all_to_all_v_start(a->communicator, a->send, a->counts, a->receive, a->counts, a->dtype, a->options, a->out_request)
+                           : trireme_all_to_all_v(a->communicator, a->send, a->counts, a->receive, a->counts, a->dtype, a->options);
         default:
             return started ? trireme_receive_start(a->communicator, a->receive, a->count, a->dtype,
                                                    a->rank, 0, a->options, a->out_request)
@@ -86,19 +107,23 @@ static trireme_status call(trireme_operation operation, const struct arguments *
 }
 
 static int is_v(trireme_operation o) {
-    return o == TRIREME_OPERATION_REDUCE_SCATTER_V || o == TRIREME_OPERATION_ALL_GATHER_V;
+    return o == TRIREME_OPERATION_REDUCE_SCATTER_V || o == TRIREME_OPERATION_ALL_GATHER_V ||
+           o == TRIREME_OPERATION_GATHER_V || o == TRIREME_OPERATION_SCATTER_V ||
+           o == TRIREME_OPERATION_ALL_TO_ALL_V;
 }
 static int is_reducing(trireme_operation o) {
-    return o <= TRIREME_OPERATION_REDUCE_SCATTER_V;
+    return o <= TRIREME_OPERATION_REDUCE_SCATTER_V || o == TRIREME_OPERATION_REDUCE;
 }
 static int has_send(trireme_operation o) {
-    return o <= TRIREME_OPERATION_ALL_GATHER_V || o == TRIREME_OPERATION_SEND;
+    return o != TRIREME_OPERATION_BROADCAST && o != TRIREME_OPERATION_BARRIER &&
+           o != TRIREME_OPERATION_RECEIVE;
 }
 static int has_receive(trireme_operation o) {
-    return o <= TRIREME_OPERATION_BROADCAST || o == TRIREME_OPERATION_RECEIVE;
+    return o != TRIREME_OPERATION_BARRIER && o != TRIREME_OPERATION_SEND;
 }
 static int has_rank(trireme_operation o) {
-    return o == TRIREME_OPERATION_BROADCAST || o >= TRIREME_OPERATION_SEND;
+    return o == TRIREME_OPERATION_BROADCAST ||
+           (o >= TRIREME_OPERATION_SEND && o <= TRIREME_OPERATION_SCATTER_V);
 }
 static int has_count(trireme_operation o) {
     return o != TRIREME_OPERATION_BARRIER && !is_v(o);
@@ -130,7 +155,7 @@ static struct arguments valid(struct fixture *fixture, int started) {
                               .counts = fixture->counts,
                               .dtype = TRIREME_DTYPE_I32,
                               .reduction = TRIREME_SUM,
-                              .rank = 1,
+                              .rank = 0, /* as a root it uses all memory */
                               .out_request = &fixture->request,
                               .started = started};
 }
@@ -171,8 +196,8 @@ static void tear_down(struct fixture *fixture) {
     do {                                                                                         \
         struct fixture fixture;                                                                  \
         set_up(&fixture);                                                                        \
-        for (trireme_operation o = TRIREME_OPERATION_ALL_REDUCE; o <= TRIREME_OPERATION_RECEIVE; \
-             ++o) {                                                                              \
+        for (trireme_operation o = TRIREME_OPERATION_ALL_REDUCE;                                 \
+             o <= TRIREME_OPERATION_ALL_TO_ALL_V; ++o) {                                         \
             for (int started = 0; started < 2; ++started) {                                      \
                 struct arguments a = valid(&fixture, started);                                   \
                 __VA_ARGS__                                                                      \
@@ -258,10 +283,12 @@ static void overlapping_memory_is_refused(void **state) {
     (void)state;
     FOR_EVERY_CALL({
         /* One element apart from every place that an operation allows. */
-        const int overlaps = o <= TRIREME_OPERATION_ALL_GATHER_V;
-        a.send = fixture.receive + (o == TRIREME_OPERATION_ALL_REDUCE ? 1 : 0);
-        a.receive = fixture.receive + (o == TRIREME_OPERATION_ALL_REDUCE ? 0 : 1);
-        if (o == TRIREME_OPERATION_ALL_GATHER || o == TRIREME_OPERATION_ALL_GATHER_V) {
+        const int overlaps = has_send(o) && has_receive(o);
+        const int whole = o == TRIREME_OPERATION_ALL_REDUCE || o == TRIREME_OPERATION_REDUCE;
+        a.send = fixture.receive + (whole ? 1 : 0);
+        a.receive = fixture.receive + (whole ? 0 : 1);
+        if (o == TRIREME_OPERATION_ALL_GATHER || o == TRIREME_OPERATION_ALL_GATHER_V ||
+            o == TRIREME_OPERATION_GATHER || o == TRIREME_OPERATION_GATHER_V) {
             a.receive = fixture.receive;
             a.send = fixture.receive + 1;
         }
@@ -276,7 +303,7 @@ static void bad_options_are_refused(void **state) {
         a.options = &options;
         options.struct_size = 0;
         refused(o, &a, &fixture, INVALID, "struct_size");
-        options.struct_size = sizeof options - 1;
+        options.struct_size = offsetof(trireme_operation_options, priority) - 1;
         refused(o, &a, &fixture, INVALID, "struct_size");
         options.struct_size = sizeof options;
         options.flags = 4;
@@ -288,6 +315,12 @@ static void bad_options_are_refused(void **state) {
         options.stream.native = &options;
         refused(o, &a, &fixture, INVALID, "options.stream");
         options.stream.native = NULL;
+        static const int32_t priorities[] = {-1, 2, INT32_MAX};
+        for (int i = 0; i < 3; ++i) {
+            options.priority = priorities[i];
+            refused(o, &a, &fixture, INVALID, "options.priority");
+        }
+        options.priority = 0;
         options.scale = 0.5;
         refused(o, &a, &fixture, INVALID, "scale");
         options.scale = NAN;
@@ -334,8 +367,9 @@ static void nothing_may_be_null_when_there_are_no_elements(void **state) {
     unique_rendezvous(rendezvous, sizeof rendezvous);
     trireme_communicator *const alone = join_rank(0, 1, rendezvous);
     const uint64_t none[1] = {0};
-    for (trireme_operation o = TRIREME_OPERATION_ALL_REDUCE; o <= TRIREME_OPERATION_BROADCAST;
+    for (trireme_operation o = TRIREME_OPERATION_ALL_REDUCE; o <= TRIREME_OPERATION_ALL_TO_ALL_V;
          ++o) {
+        if (o == TRIREME_OPERATION_SEND || o == TRIREME_OPERATION_RECEIVE) continue;
         const struct arguments a = {.communicator = alone,
                                     .counts = none,
                                     .dtype = TRIREME_DTYPE_F64,

@@ -3,26 +3,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_OPERATIONS 18
+
 bool is_v_form(trireme_operation operation) {
     return operation == TRIREME_OPERATION_REDUCE_SCATTER_V ||
-           operation == TRIREME_OPERATION_ALL_GATHER_V;
+           operation == TRIREME_OPERATION_ALL_GATHER_V || operation == TRIREME_OPERATION_GATHER_V ||
+           operation == TRIREME_OPERATION_SCATTER_V || operation == TRIREME_OPERATION_ALL_TO_ALL_V;
 }
 
 bool reduces(trireme_operation operation) {
-    return operation == TRIREME_OPERATION_ALL_REDUCE ||
+    return operation == TRIREME_OPERATION_ALL_REDUCE || operation == TRIREME_OPERATION_REDUCE ||
            operation == TRIREME_OPERATION_REDUCE_SCATTER ||
            operation == TRIREME_OPERATION_REDUCE_SCATTER_V;
 }
 
+bool has_root(trireme_operation operation) {
+    return operation == TRIREME_OPERATION_BROADCAST || operation == TRIREME_OPERATION_REDUCE ||
+           operation == TRIREME_OPERATION_GATHER || operation == TRIREME_OPERATION_GATHER_V ||
+           operation == TRIREME_OPERATION_SCATTER || operation == TRIREME_OPERATION_SCATTER_V;
+}
+
 const char *operation_text(trireme_operation operation) {
-    static const char *const names[] = {"",
-                                        "all_reduce",
-                                        "reduce_scatter",
-                                        "reduce_scatter_v",
-                                        "all_gather",
-                                        "all_gather_v",
-                                        "broadcast",
-                                        "barrier"};
+    static const char *const names[MOST_OPERATIONS] = {
+        "",           "all_reduce", "reduce_scatter", "reduce_scatter_v", "all_gather", "all_gather_v",
+        "broadcast",  "barrier",    "send",           "receive",          "reduce",     "gather",
+        "gather_v",   "scatter",    "scatter_v",      "all_to_all",       "all_to_all_v", "probe"};
     return names[operation];
 }
 
@@ -37,30 +42,83 @@ static uint64_t before(const struct call *call, int rank) {
     return sum;
 }
 
+uint64_t pair_count(const struct call *call, int source, int destination) {
+    if (call->operation == TRIREME_OPERATION_ALL_TO_ALL) return call->count;
+    return call->counts[(source + 2 * destination) % MOST_RANKS];
+}
+
 static void sizes(const struct call *call, int rank, int world_size, uint64_t *send,
                   uint64_t *receive) {
-    const uint64_t mine = block(call, rank);
-    const uint64_t all = before(call, world_size);
+    const bool root = rank == call->root;
     *send = *receive = 0;
     switch (call->operation) {
     case TRIREME_OPERATION_ALL_REDUCE:
         *send = *receive = call->count;
         break;
+    case TRIREME_OPERATION_REDUCE:
+        *send = call->count;
+        *receive = root ? call->count : 0;
+        break;
     case TRIREME_OPERATION_REDUCE_SCATTER:
     case TRIREME_OPERATION_REDUCE_SCATTER_V:
-        *send = all;
-        *receive = mine;
+        *send = before(call, world_size);
+        *receive = block(call, rank);
         break;
     case TRIREME_OPERATION_ALL_GATHER:
     case TRIREME_OPERATION_ALL_GATHER_V:
-        *send = mine;
-        *receive = all;
+        *send = block(call, rank);
+        *receive = before(call, world_size);
+        break;
+    case TRIREME_OPERATION_GATHER:
+    case TRIREME_OPERATION_GATHER_V:
+        *send = block(call, rank);
+        *receive = root ? before(call, world_size) : 0;
+        break;
+    case TRIREME_OPERATION_SCATTER:
+    case TRIREME_OPERATION_SCATTER_V:
+        *send = root ? before(call, world_size) : 0;
+        *receive = block(call, rank);
+        break;
+    case TRIREME_OPERATION_ALL_TO_ALL:
+    case TRIREME_OPERATION_ALL_TO_ALL_V:
+        for (int peer = 0; peer < world_size; ++peer) {
+            *send += pair_count(call, rank, peer);
+            *receive += pair_count(call, peer, rank);
+        }
         break;
     case TRIREME_OPERATION_BROADCAST:
         *receive = call->count;
         break;
     default:
         break;
+    }
+}
+
+struct origin origin_of(const struct call *call, int rank, int world_size, uint64_t index) {
+    struct origin origin = {0, index};
+    switch (call->operation) {
+    case TRIREME_OPERATION_BROADCAST:
+        origin.source = call->root;
+        return origin;
+    case TRIREME_OPERATION_SCATTER:
+    case TRIREME_OPERATION_SCATTER_V:
+        origin.source = call->root;
+        origin.index += before(call, rank);
+        return origin;
+    case TRIREME_OPERATION_ALL_TO_ALL:
+    case TRIREME_OPERATION_ALL_TO_ALL_V:
+        while (origin.source < world_size && origin.index >= pair_count(call, origin.source, rank)) {
+            origin.index -= pair_count(call, origin.source++, rank);
+        }
+        for (int peer = 0; peer < rank; ++peer) {
+            origin.index += pair_count(call, origin.source, peer);
+        }
+        return origin;
+    default: /* the gathers */
+        while (origin.source < world_size && origin.index >= block(call, origin.source)) {
+            origin.index -= block(call, origin.source++);
+        }
+        return origin;
     }
 }
 
@@ -100,6 +158,19 @@ void free_call(struct call_memory *memory, bool shared) {
     memset(memory, 0, sizeof *memory);
 }
 
+static void pair_counts(trireme_communicator *communicator, const struct call *call,
+                        uint64_t *sent, uint64_t *received) {
+    int32_t rank = 0, world_size = 0;
+    if (trireme_communicator_rank(communicator, &rank) != TRIREME_OK ||
+        trireme_communicator_world_size(communicator, &world_size) != TRIREME_OK) {
+        abort();
+    }
+    for (int peer = 0; peer < world_size; ++peer) {
+        sent[peer] = pair_count(call, rank, peer);
+        received[peer] = pair_count(call, peer, rank);
+    }
+}
+
 static trireme_status run_plain(trireme_communicator *communicator, const struct call *c,
                                 const struct call_memory *m,
                                 const trireme_operation_options *options) {
@@ -120,6 +191,30 @@ static trireme_status run_plain(trireme_communicator *communicator, const struct
                                     options);
     case TRIREME_OPERATION_BROADCAST:
         return trireme_broadcast(communicator, m->receive, c->count, c->dtype, c->root, options);
+    case TRIREME_OPERATION_REDUCE:
+        return trireme_reduce(communicator, m->send, m->receive, c->count, c->dtype, c->reduction,
+                              c->root, options);
+    case TRIREME_OPERATION_GATHER:
+        return trireme_gather(communicator, m->send, m->receive, c->count, c->dtype, c->root,
+                              options);
+    case TRIREME_OPERATION_GATHER_V:
+        return trireme_gather_v(communicator, m->send, m->receive, c->counts, c->dtype, c->root,
+                                options);
+    case TRIREME_OPERATION_SCATTER:
+        return trireme_scatter(communicator, m->send, m->receive, c->count, c->dtype, c->root,
+                               options);
+    case TRIREME_OPERATION_SCATTER_V:
+        return trireme_scatter_v(communicator, m->send, m->receive, c->counts, c->dtype, c->root,
+                                 options);
+    case TRIREME_OPERATION_ALL_TO_ALL:
+        return trireme_all_to_all(communicator, m->send, m->receive, c->count, c->dtype,
+                                  options);
+    case TRIREME_OPERATION_ALL_TO_ALL_V: {
+        uint64_t sent[MOST_RANKS], received[MOST_RANKS];
+        pair_counts(communicator, c, sent, received);
+        return trireme_all_to_all_v(communicator, m->send, sent, m->receive, received, c->dtype,
+                                    options);
+    }
     default:
         return trireme_barrier(communicator, options);
     }
@@ -147,6 +242,30 @@ static trireme_status start(trireme_communicator *communicator, const struct cal
     case TRIREME_OPERATION_BROADCAST:
         return trireme_broadcast_start(communicator, m->receive, c->count, c->dtype, c->root,
                                        options, request);
+    case TRIREME_OPERATION_REDUCE:
+        return trireme_reduce_start(communicator, m->send, m->receive, c->count, c->dtype, c->reduction,
+                              c->root, options, request);
+    case TRIREME_OPERATION_GATHER:
+        return trireme_gather_start(communicator, m->send, m->receive, c->count, c->dtype, c->root,
+                              options, request);
+    case TRIREME_OPERATION_GATHER_V:
+        return trireme_gather_v_start(communicator, m->send, m->receive, c->counts, c->dtype, c->root,
+                                options, request);
+    case TRIREME_OPERATION_SCATTER:
+        return trireme_scatter_start(communicator, m->send, m->receive, c->count, c->dtype, c->root,
+                               options, request);
+    case TRIREME_OPERATION_SCATTER_V:
+        return trireme_scatter_v_start(communicator, m->send, m->receive, c->counts, c->dtype, c->root,
+                                 options, request);
+    case TRIREME_OPERATION_ALL_TO_ALL:
+        return trireme_all_to_all_start(communicator, m->send, m->receive, c->count, c->dtype,
+                                  options, request);
+    case TRIREME_OPERATION_ALL_TO_ALL_V: {
+        uint64_t sent[MOST_RANKS], received[MOST_RANKS];
+        pair_counts(communicator, c, sent, received);
+        return trireme_all_to_all_v_start(communicator, m->send, sent, m->receive, received, c->dtype,
+                                    options, request);
+    }
     default:
         return trireme_barrier_start(communicator, options, request);
     }
@@ -196,33 +315,17 @@ bool is_call_right(const struct call *call, const struct call_memory *memory, in
                    int world_size, int round) {
     const float *const got = (const float *)memory->receive;
     const uint64_t received = memory->receive_bytes / sizeof(float);
-    uint64_t at = 0;
-    switch (call->operation) {
-    case TRIREME_OPERATION_ALL_REDUCE:
-        for (uint64_t i = 0; i < received; ++i) {
-            if (got[i] != sum_of(world_size, i, round)) return false;
+    const bool blocks = call->operation == TRIREME_OPERATION_REDUCE_SCATTER ||
+                        call->operation == TRIREME_OPERATION_REDUCE_SCATTER_V;
+    for (uint64_t i = 0; i < received; ++i) {
+        float expected = 0;
+        if (reduces(call->operation)) {
+            expected = sum_of(world_size, i + (blocks ? before(call, rank) : 0), round);
+        } else {
+            const struct origin origin = origin_of(call, rank, world_size, i);
+            expected = value_of(origin.source, origin.index, round);
         }
-        return true;
-    case TRIREME_OPERATION_REDUCE_SCATTER:
-    case TRIREME_OPERATION_REDUCE_SCATTER_V:
-        for (uint64_t i = 0; i < received; ++i) {
-            if (got[i] != sum_of(world_size, before(call, rank) + i, round)) return false;
-        }
-        return true;
-    case TRIREME_OPERATION_ALL_GATHER:
-    case TRIREME_OPERATION_ALL_GATHER_V:
-        for (int source = 0; source < world_size; ++source) {
-            for (uint64_t i = 0; i < block(call, source); ++i, ++at) {
-                if (got[at] != value_of(source, i, round)) return false;
-            }
-        }
-        return true;
-    case TRIREME_OPERATION_BROADCAST:
-        for (uint64_t i = 0; i < received; ++i) {
-            if (got[i] != value_of(call->root, i, round)) return false;
-        }
-        return true;
-    default:
-        return true;
+        if (got[i] != expected) return false;
     }
+    return true;
 }

@@ -16,8 +16,8 @@ struct call {
     trireme_dtype dtype;
     trireme_reduction reduction; /* where something is reduced */
     uint64_t count;              /* as in the header; unused by the v forms */
-    uint64_t counts[MOST_RANKS]; /* the v forms */
-    int32_t root;                /* broadcast */
+    uint64_t counts[MOST_RANKS]; /* the v forms; all_to_all_v: see pair_count() */
+    int32_t root;                /* where there is one */
     double scale;                /* SCALED_SUM */
 };
 
@@ -32,7 +32,18 @@ struct call_memory {
 
 bool is_v_form(trireme_operation operation);
 bool reduces(trireme_operation operation);
+bool has_root(trireme_operation operation);
 const char *operation_text(trireme_operation operation);
+
+/* all_to_all(_v): elements that `source` has for `destination`. */
+uint64_t pair_count(const struct call *call, int source, int destination);
+
+/* Where element `index` of what `rank` receives comes from: not for reductions. */
+struct origin {
+    int source;
+    uint64_t index; /* in what the source sends */
+};
+struct origin origin_of(const struct call *call, int rank, int world_size, uint64_t index);
 
 /* Allocates what `call` needs: of trireme_buffer_alloc() if `shared`, else of malloc(). */
 bool allocate_call(trireme_communicator *communicator, const struct call *call, int rank,

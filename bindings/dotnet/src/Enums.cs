@@ -89,6 +89,23 @@ namespace Trireme
         Barrier = 7,
         Send = 8,
         Receive = 9,
+        Reduce = 10,
+        Gather = 11,
+        GatherV = 12,
+        Scatter = 13,
+        ScatterV = 14,
+        AllToAll = 15,
+        AllToAllV = 16,
+        Probe = 17,
+    }
+
+    /// <summary>How urgent a collective is.</summary>
+    public enum Priority
+    {
+        Normal = 0,
+
+        /// <summary>Does not wait behind normal ones: it has a queue of its own.</summary>
+        High = 1,
     }
 
     /// <summary>How much a log message matters.</summary>

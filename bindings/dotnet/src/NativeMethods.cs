@@ -272,6 +272,79 @@ namespace Trireme
             NativeOperationOptions* options, out RequestHandle outRequest);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_reduce(
+            CommunicatorHandle communicator, void* send, void* receive, ulong count, ElementType
+            dtype, Reduction reduction, int root, NativeOperationOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_reduce_start(
+            CommunicatorHandle communicator, void* send, void* receive, ulong count, ElementType
+            dtype, Reduction reduction, int root, NativeOperationOptions* options, out RequestHandle
+            outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_gather(
+            CommunicatorHandle communicator, void* send, void* receive, ulong sendCount, ElementType
+            dtype, int root, NativeOperationOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_gather_start(
+            CommunicatorHandle communicator, void* send, void* receive, ulong sendCount, ElementType
+            dtype, int root, NativeOperationOptions* options, out RequestHandle outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_gather_v(
+            CommunicatorHandle communicator, void* send, void* receive, ulong* counts, ElementType
+            dtype, int root, NativeOperationOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_gather_v_start(
+            CommunicatorHandle communicator, void* send, void* receive, ulong* counts, ElementType
+            dtype, int root, NativeOperationOptions* options, out RequestHandle outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_scatter(
+            CommunicatorHandle communicator, void* send, void* receive, ulong receiveCount,
+            ElementType dtype, int root, NativeOperationOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_scatter_start(
+            CommunicatorHandle communicator, void* send, void* receive, ulong receiveCount,
+            ElementType dtype, int root, NativeOperationOptions* options, out RequestHandle
+            outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_scatter_v(
+            CommunicatorHandle communicator, void* send, void* receive, ulong* counts, ElementType
+            dtype, int root, NativeOperationOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_scatter_v_start(
+            CommunicatorHandle communicator, void* send, void* receive, ulong* counts, ElementType
+            dtype, int root, NativeOperationOptions* options, out RequestHandle outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_all_to_all(
+            CommunicatorHandle communicator, void* send, void* receive, ulong blockCount,
+            ElementType dtype, NativeOperationOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_all_to_all_start(
+            CommunicatorHandle communicator, void* send, void* receive, ulong blockCount,
+            ElementType dtype, NativeOperationOptions* options, out RequestHandle outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_all_to_all_v(
+            CommunicatorHandle communicator, void* send, ulong* sendCounts, void* receive, ulong*
+            receiveCounts, ElementType dtype, NativeOperationOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_all_to_all_v_start(
+            CommunicatorHandle communicator, void* send, ulong* sendCounts, void* receive, ulong*
+            receiveCounts, ElementType dtype, NativeOperationOptions* options, out RequestHandle
+            outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_barrier(
             CommunicatorHandle communicator, NativeOperationOptions* options);
 

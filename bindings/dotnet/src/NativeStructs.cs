@@ -87,6 +87,10 @@ namespace Trireme
         public ulong TimeoutNs;
         public double Scale;
         public NativeStream Stream;
+        public int Priority;
+        public int Algorithm;
+        public int WireDtype;
+        public uint Reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]

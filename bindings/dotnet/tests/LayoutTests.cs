@@ -21,6 +21,7 @@ namespace Trireme.Tests
             Pair("TRIREME_OPTIMIZER_", typeof(OptimizerKind)),
             Pair("TRIREME_BACKWARD_", typeof(BackwardFlags)),
             Pair("TRIREME_STRATEGY_", typeof(Strategy)),
+            Pair("TRIREME_PRIORITY_", typeof(Priority)),
             Pair("TRIREME_DEVICE_", typeof(DeviceKind)),
             Pair("TRIREME_DTYPE_", typeof(ElementType)),
             Pair("TRIREME_ERROR_", typeof(Status)),

@@ -116,6 +116,14 @@ TRIREME_OPERATION_BROADCAST = 6
 TRIREME_OPERATION_BARRIER = 7
 TRIREME_OPERATION_SEND = 8
 TRIREME_OPERATION_RECEIVE = 9
+TRIREME_OPERATION_REDUCE = 10
+TRIREME_OPERATION_GATHER = 11
+TRIREME_OPERATION_GATHER_V = 12
+TRIREME_OPERATION_SCATTER = 13
+TRIREME_OPERATION_SCATTER_V = 14
+TRIREME_OPERATION_ALL_TO_ALL = 15
+TRIREME_OPERATION_ALL_TO_ALL_V = 16
+TRIREME_OPERATION_PROBE = 17
 
 
 class trireme_capability_query(Structure):
@@ -180,6 +188,10 @@ class trireme_communicator_statistics(Structure):
 # ---- collectives.h and request.h -----------------------------------------------------------
 
 
+TRIREME_PRIORITY_NORMAL = 0
+TRIREME_PRIORITY_HIGH = 1
+
+
 class trireme_operation_options(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -187,6 +199,10 @@ class trireme_operation_options(Structure):
         ("timeout_ns", c_uint64),
         ("scale", c_double),
         ("stream", trireme_stream),
+        ("priority", c_int32),
+        ("algorithm", c_int32),
+        ("wire_dtype", c_int32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -400,6 +416,56 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_all_gather_v_start": (_status, [*_gathers_v, _out_handle]),
     "trireme_broadcast": (_status, _broadcasts),
     "trireme_broadcast_start": (_status, [*_broadcasts, _out_handle]),
+    "trireme_reduce": (
+        _status,
+        [_handle, _memory, _memory, c_uint64, c_int32, c_int32, c_int32, _options],
+    ),
+    "trireme_reduce_start": (
+        _status,
+        [_handle, _memory, _memory, c_uint64, c_int32, c_int32, c_int32, _options, _out_handle],
+    ),
+    "trireme_gather": (_status, [_handle, _memory, _memory, c_uint64, c_int32, c_int32, _options]),
+    "trireme_gather_start": (
+        _status,
+        [_handle, _memory, _memory, c_uint64, c_int32, c_int32, _options, _out_handle],
+    ),
+    "trireme_gather_v": (
+        _status,
+        [_handle, _memory, _memory, _counts, c_int32, c_int32, _options],
+    ),
+    "trireme_gather_v_start": (
+        _status,
+        [_handle, _memory, _memory, _counts, c_int32, c_int32, _options, _out_handle],
+    ),
+    "trireme_scatter": (
+        _status,
+        [_handle, _memory, _memory, c_uint64, c_int32, c_int32, _options],
+    ),
+    "trireme_scatter_start": (
+        _status,
+        [_handle, _memory, _memory, c_uint64, c_int32, c_int32, _options, _out_handle],
+    ),
+    "trireme_scatter_v": (
+        _status,
+        [_handle, _memory, _memory, _counts, c_int32, c_int32, _options],
+    ),
+    "trireme_scatter_v_start": (
+        _status,
+        [_handle, _memory, _memory, _counts, c_int32, c_int32, _options, _out_handle],
+    ),
+    "trireme_all_to_all": (_status, [_handle, _memory, _memory, c_uint64, c_int32, _options]),
+    "trireme_all_to_all_start": (
+        _status,
+        [_handle, _memory, _memory, c_uint64, c_int32, _options, _out_handle],
+    ),
+    "trireme_all_to_all_v": (
+        _status,
+        [_handle, _memory, _counts, _memory, _counts, c_int32, _options],
+    ),
+    "trireme_all_to_all_v_start": (
+        _status,
+        [_handle, _memory, _counts, _memory, _counts, c_int32, _options, _out_handle],
+    ),
     "trireme_barrier": (_status, _waits),
     "trireme_barrier_start": (_status, [*_waits, _out_handle]),
     "trireme_send": (_status, _passes),

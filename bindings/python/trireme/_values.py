@@ -53,6 +53,14 @@ OPERATIONS = {
     "barrier": _native.TRIREME_OPERATION_BARRIER,
     "send": _native.TRIREME_OPERATION_SEND,
     "receive": _native.TRIREME_OPERATION_RECEIVE,
+    "reduce": _native.TRIREME_OPERATION_REDUCE,
+    "gather": _native.TRIREME_OPERATION_GATHER,
+    "gather_v": _native.TRIREME_OPERATION_GATHER_V,
+    "scatter": _native.TRIREME_OPERATION_SCATTER,
+    "scatter_v": _native.TRIREME_OPERATION_SCATTER_V,
+    "all_to_all": _native.TRIREME_OPERATION_ALL_TO_ALL,
+    "all_to_all_v": _native.TRIREME_OPERATION_ALL_TO_ALL_V,
+    "probe": _native.TRIREME_OPERATION_PROBE,
 }
 DEVICES = {"host": _native.TRIREME_DEVICE_HOST, "cuda": _native.TRIREME_DEVICE_CUDA}
 GRADIENTS = {

@@ -73,7 +73,7 @@ Status LocalBackend::wait_ready(Deadline deadline) {
 }
 
 Status LocalBackend::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
-  const char* const name = operation_name(operation.kind);
+  const char* const name = operation_name(operation.as_called().kind);
   if (group_.failed()) return group_.failure(name, sequence);
   if (!ready_.load(std::memory_order_acquire)) {
     const Status status = wait_ready(deadline);
@@ -86,7 +86,7 @@ Status LocalBackend::run(const Operation& operation, std::uint64_t sequence, Dea
       return group_.failure(name, sequence);
     }
   }
-  group_.segment()->member(rank()).last_call.store(pack_call(operation.kind, sequence),
+  group_.segment()->member(rank()).last_call.store(pack_call(operation.as_called().kind, sequence),
                                                    std::memory_order_relaxed);
   return collectives_.run(operation, sequence, deadline);
 }

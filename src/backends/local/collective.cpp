@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -25,19 +26,22 @@ std::uint64_t hash_counts(const std::vector<std::uint64_t>& counts) {
   return hash;
 }
 
-bool reduces(OperationKind kind) {
-  return kind == OperationKind::all_reduce || kind == OperationKind::reduce_scatter ||
-         kind == OperationKind::reduce_scatter_v;
+std::string exact(std::uint64_t bits) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", std::bit_cast<double>(bits));
+  return text;
 }
 
 std::string describe(const Fingerprint& print) {
   const auto kind = static_cast<OperationKind>(print.kind);
   std::string text = operation_name(kind);
   if (kind == OperationKind::barrier) return text + "()";
+  const bool counted = kind != OperationKind::all_to_all_v;  // each rank has counts of its own
   text += "(";
   if (reduces(kind)) text += std::string(reduction_name(print.reduction)) + ", ";
-  text += std::string(dtype_name(print.dtype)) + ", count " + std::to_string(print.count);
-  if (kind == OperationKind::broadcast) text += ", root " + std::to_string(print.root);
+  text += dtype_name(print.dtype);
+  if (counted) text += ", count " + std::to_string(print.count);
+  if (has_root(kind)) text += ", root " + std::to_string(print.root);
   return text + ")";
 }
 
@@ -50,8 +54,7 @@ std::string difference(const Fingerprint& a, const Fingerprint& b) {
   if (describe(a) != describe(b)) return "";
   if (a.counts_hash != b.counts_hash) return " with different counts";
   if (a.scale_bits != b.scale_bits) {
-    return " with scales " + std::to_string(std::bit_cast<double>(a.scale_bits)) + " and " +
-           std::to_string(std::bit_cast<double>(b.scale_bits));
+    return " with scales " + exact(a.scale_bits) + " and " + exact(b.scale_bits);
   }
   if (a.agreement != b.agreement) {
     const std::string name(a.agreement_name, strnlen(a.agreement_name, sizeof a.agreement_name));
@@ -74,24 +77,6 @@ Status complete(const Status& status, const char* name, std::uint64_t sequence, 
 }
 
 }  // namespace
-
-std::uint64_t Run::contribution(int rank) const {
-  switch (op_.kind) {
-    case OperationKind::all_reduce:
-    case OperationKind::reduce_scatter_v:
-    case OperationKind::fold:
-      return op_.count;
-    case OperationKind::reduce_scatter:
-      return op_.count * static_cast<std::uint64_t>(n_);
-    case OperationKind::all_gather:
-    case OperationKind::all_gather_v:
-      return block(rank);
-    case OperationKind::broadcast:
-      return rank == op_.root ? op_.count : 0;
-    default:
-      return 0;
-  }
-}
 
 const std::byte* Run::contribution_data() const {
   return static_cast<const std::byte*>(op_.kind == OperationKind::broadcast ? op_.receive
@@ -119,16 +104,19 @@ Location Run::locate(const void* data, std::uint64_t bytes) {
 
 void Run::publish() {
   Slot& mine = slot(me_);
+  const Operation& called = op_.as_called();
   Fingerprint print{};
   print.sequence = sequence_;
-  print.count = op_.count;
+  print.count = called.count;
   print.counts_hash = op_.counts.empty() ? 0 : hash_counts(op_.counts);
+  if (op_.called != nullptr) print.counts_hash ^= hash_counts({op_.count, called.counts.size()});
   print.agreement = op_.agreement;
-  print.scale_bits = op_.reduction == TRIREME_SCALED_SUM ? std::bit_cast<std::uint64_t>(op_.scale) : 0;
-  print.kind = static_cast<std::uint32_t>(op_.kind);
-  print.dtype = op_.kind == OperationKind::barrier ? 0 : op_.dtype;
-  print.reduction = reduces(op_.kind) ? op_.reduction : 0;
-  print.root = op_.kind == OperationKind::broadcast ? op_.root : 0;
+  print.scale_bits =
+      called.reduction == TRIREME_SCALED_SUM ? std::bit_cast<std::uint64_t>(called.scale) : 0;
+  print.kind = static_cast<std::uint32_t>(called.kind);
+  print.dtype = called.kind == OperationKind::barrier ? 0 : called.dtype;
+  print.reduction = reduces(called.kind) ? called.reduction : 0;
+  print.root = has_root(called.kind) ? called.root : 0;
   if (op_.agreement_name != nullptr) {
     std::memcpy(print.agreement_name, op_.agreement_name,
                 strnlen(op_.agreement_name, sizeof print.agreement_name - 1));
@@ -240,7 +228,6 @@ Status Run::open(int rank, const Location& location, std::uint64_t bytes, const 
 }
 
 Status Run::open_sources() {
-  const bool everybody = op_.kind != OperationKind::broadcast;
   for (int rank = 0; rank < n_; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     if (rank == me_) {
@@ -248,7 +235,7 @@ Status Run::open_sources() {
       results_[at] = static_cast<const std::byte*>(op_.receive);
       continue;
     }
-    if (!everybody && rank != op_.root) continue;
+    if (!reads_from(rank)) continue;
     const std::uint64_t bytes = contribution(rank) * size_;
     TRIREME_RETURN_IF_ERROR(open(rank, slots_[at].send, bytes, &sources_[at]));
     TRIREME_RETURN_IF_ERROR(open(rank, slots_[at].receive, bytes, &results_[at]));
@@ -286,7 +273,7 @@ Status Run::execute() {
         TRIREME_RETURN_IF_ERROR(barrier());
         break;
       case Way::staged:
-        if (op_.channel != 0) {
+        if (op_.channel != 0 && op_.channel != kUrgentChannel) {
           return Status::failure(TRIREME_ERROR_INTERNAL,
                                  "channel " + std::to_string(op_.channel) +
                                      " was given memory that is not of allocate()");
@@ -319,7 +306,7 @@ void Run::settle() {
 }
 
 Status Collectives::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
-  const char* const name = operation_name(operation.kind);
+  const char* const name = operation_name(operation.as_called().kind);
   Run run(*this, operation, sequence, deadline);
   Status status = Status::success();
   try {

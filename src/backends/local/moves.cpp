@@ -83,73 +83,42 @@ void Run::copy_from(int rank, std::uint64_t from, std::uint64_t to, std::uint64_
                 count * size_);
 }
 
-// Reductions into blocks, and gathers of blocks: what this rank reads of others, and they of it.
-void Run::count_block_traffic() {
-  const auto peers = static_cast<std::uint64_t>(n_ - 1);
-  const std::uint64_t mine = block(me_) * size_;
-  std::uint64_t all = 0;
-  for (int rank = 0; rank < n_; ++rank) all += block(rank) * size_;
-  if (op_.kind == OperationKind::all_gather || op_.kind == OperationKind::all_gather_v) {
-    given_ += mine * peers;
-    read_ += all - mine;
-    return;
-  }
-  if (op_.kind == OperationKind::broadcast) {
-    if (me_ == op_.root) given_ += op_.count * size_ * peers;
-    if (me_ != op_.root) read_ += op_.count * size_;
-    return;
-  }
+// What this rank reads of others, and they of it.
+void Run::count_part_traffic() {
+  const auto gives = [&](int rank) {
+    return op_.kind != OperationKind::fold ||
+           slots_[static_cast<std::size_t>(rank)].send.place != Place::none;
+  };
   for (int rank = 0; rank < n_; ++rank) {
-    const bool gives = op_.kind != OperationKind::fold ||
-                       slots_[static_cast<std::size_t>(rank)].send.place != Place::none;
-    if (!gives) continue;
-    if (rank == me_) given_ += all - mine;
-    if (rank != me_) read_ += mine;
+    if (rank == me_) continue;
+    if (gives(me_)) given_ += part(me_, rank).count * size_;
+    if (gives(rank)) read_ += part(rank, me_).count * size_;
   }
 }
 
 Status Run::move_whole() {
-  switch (op_.kind) {
-    case OperationKind::all_reduce: {  // the payloads of all slots
-      const std::uint64_t bytes = op_.count * size_ * static_cast<std::uint64_t>(n_ - 1);
-      given_ += bytes;
-      read_ += bytes;
-      return in_pieces(op_.count, [&](std::uint64_t first, std::uint64_t count) {
-        reduce_sources(at(op_.receive, first * size_), first, count);
-      });
-    }
-    case OperationKind::reduce_scatter:
-    case OperationKind::reduce_scatter_v:
-    case OperationKind::fold: {
-      count_block_traffic();
-      const std::uint64_t begin = block_begin(me_);
-      return in_pieces(block(me_), [&](std::uint64_t first, std::uint64_t count) {
-        combine(begin + first, first, count);
-      });
-    }
-    case OperationKind::all_gather:
-    case OperationKind::all_gather_v: {
-      count_block_traffic();
-      // Each begins with its own block and goes round, so that not all read the same one.
-      for (int step = 0; step < n_; ++step) {
-        const int rank = (me_ + step) % n_;
-        const std::uint64_t begin = block_begin(rank);
-        TRIREME_RETURN_IF_ERROR(
-            in_pieces(block(rank), [&](std::uint64_t first, std::uint64_t count) {
-              copy_from(rank, first, begin + first, count);
-            }));
-      }
-      return Status::success();
-    }
-    case OperationKind::broadcast:
-      count_block_traffic();
-      if (me_ == op_.root) return Status::success();
-      return in_pieces(op_.count, [&](std::uint64_t first, std::uint64_t count) {
-        copy_from(op_.root, first, first, count);
-      });
-    default:
-      return Status::success();
+  count_part_traffic();
+  if (op_.kind == OperationKind::all_reduce || op_.kind == OperationKind::reduce) {
+    return in_pieces(part(me_, me_).count, [&](std::uint64_t first, std::uint64_t count) {
+      reduce_sources(at(op_.receive, first * size_), first, count);
+    });
   }
+  if (combines(op_.kind)) {
+    const Part mine = part(me_, me_);
+    return in_pieces(mine.count, [&](std::uint64_t first, std::uint64_t count) {
+      combine(mine.from + first, first, count);
+    });
+  }
+  // Each begins with its own block and goes round, so that not all read the same one.
+  for (int step = 0; step < n_; ++step) {
+    const int rank = (me_ + step) % n_;
+    if (rank == me_ && op_.kind == OperationKind::broadcast) continue;
+    const Part mine = part(rank, me_);
+    TRIREME_RETURN_IF_ERROR(in_pieces(mine.count, [&](std::uint64_t first, std::uint64_t count) {
+      copy_from(rank, mine.from + first, mine.to + first, count);
+    }));
+  }
+  return Status::success();
 }
 
 // Rank r reduces cut r of all contributions into its own result; then everybody fetches the other cuts. In place too: cut
@@ -190,7 +159,8 @@ Status Run::all_reduce_direct() {
 // enters only when it has read this one.
 
 Status Run::move_staged() {
-  return op_.kind == OperationKind::all_reduce ? all_reduce_staged() : blocks_staged();
+  const bool whole = op_.kind == OperationKind::all_reduce || op_.kind == OperationKind::reduce;
+  return whole ? all_reduce_staged() : parts_staged();
 }
 
 Status Run::all_reduce_staged() {
@@ -200,7 +170,7 @@ Status Run::all_reduce_staged() {
   for (std::uint64_t first = 0; first < op_.count; first += room) {
     const std::uint64_t here = std::min(room, op_.count - first);
     const std::uint64_t parity = channel_.pieces++ & 1;
-    std::byte* const mine = segment_.stage(me_, parity);
+    std::byte* const mine = stage(me_, parity);
     kernels::copy(mine, at(op_.send, first * size_), here * size_);
     TRIREME_RETURN_IF_ERROR(barrier());
     TRIREME_RETURN_IF_ERROR(visit_middle());
@@ -210,63 +180,73 @@ Status Run::all_reduce_staged() {
       return std::min(here, cut * static_cast<std::uint64_t>(rank));
     };
     for (int rank = 0; rank < n_; ++rank) {
-      sources_[static_cast<std::size_t>(rank)] = segment_.stage(rank, parity);
+      sources_[static_cast<std::size_t>(rank)] = stage(rank, parity);
     }
     const std::uint64_t from = begin(me_);
     const std::uint64_t count = begin(me_ + 1) - from;
     if (count > 0) reduce_sources(at(mine, from * size_), from, count);
     TRIREME_RETURN_IF_ERROR(barrier());
+    given_ += (here - count) * size_;
+    read_ += count * (n - 1) * size_;
+    if (op_.kind == OperationKind::reduce) {
+      if (me_ != op_.root) given_ += count * size_;
+      if (me_ == op_.root) read_ += (here - count) * size_;
+    } else {
+      given_ += count * (n - 1) * size_;
+      read_ += (here - count) * size_;
+    }
+    if (op_.kind == OperationKind::reduce && me_ != op_.root) continue;
     for (int rank = 0; rank < n_; ++rank) {
       copy_from(rank, begin(rank), first + begin(rank), begin(rank + 1) - begin(rank));
     }
-    const std::uint64_t bytes = (count * (n - 1) + (here - count)) * size_;
-    given_ += bytes;
-    read_ += bytes;
   }
   return Status::success();
 }
 
-Status Run::blocks_staged() {
-  const bool combines = op_.kind == OperationKind::reduce_scatter ||
-                        op_.kind == OperationKind::reduce_scatter_v ||
-                        op_.kind == OperationKind::fold;
-  const bool broadcast = op_.kind == OperationKind::broadcast;
-  const auto n = static_cast<std::uint64_t>(n_);
-  // Combining, a chunk holds a part of every rank's block; else a part of this rank's alone.
-  const std::uint64_t room = segment_.layout().stage_bytes / size_ / (combines ? n : 1);
+Status Run::parts_staged() {
+  // Where a rank has something else for each rank, its chunk holds a piece of every part; else
+  // pieces of the one part that all read.
+  const bool divided = combines(op_.kind) || op_.kind == OperationKind::scatter ||
+                       op_.kind == OperationKind::scatter_v ||
+                       op_.kind == OperationKind::all_to_all ||
+                       op_.kind == OperationKind::all_to_all_v;
+  const std::uint64_t room =
+      segment_.layout().stage_bytes / size_ / (divided ? static_cast<std::uint64_t>(n_) : 1);
   const std::uint64_t longest = longest_block();
-  const auto rest = [&](int rank, std::uint64_t first) {
-    const std::uint64_t whole = block(rank);
+  const auto rest = [&](std::uint64_t whole, std::uint64_t first) {
     return first >= whole ? 0 : std::min(room, whole - first);
   };
-  count_block_traffic();
+  const std::byte* const data = contribution_data();
+  count_part_traffic();
   for (std::uint64_t first = 0; first < longest; first += room) {
     const std::uint64_t parity = channel_.pieces++ & 1;
-    std::byte* const mine = segment_.stage(me_, parity);
-    if (combines) {
-      for (int rank = 0; rank < n_ && op_.send != nullptr; ++rank) {
+    std::byte* const mine = stage(me_, parity);
+    if (divided) {
+      for (int rank = 0; rank < n_ && data != nullptr; ++rank) {
+        const Part theirs = part(me_, rank);
         kernels::copy(at(mine, static_cast<std::uint64_t>(rank) * room * size_),
-                      at(op_.send, (block_begin(rank) + first) * size_), rest(rank, first) * size_);
+                      at(data, (theirs.from + first) * size_), rest(theirs.count, first) * size_);
       }
-    } else if (!broadcast || me_ == op_.root) {
-      kernels::copy(mine, at(contribution_data(), first * size_), rest(me_, first) * size_);
+    } else {
+      kernels::copy(mine, at(data, first * size_), rest(contribution(me_), first) * size_);
     }
     TRIREME_RETURN_IF_ERROR(barrier());
     TRIREME_RETURN_IF_ERROR(visit_middle());
     for (int rank = 0; rank < n_; ++rank) {
       const bool absent = op_.kind == OperationKind::fold &&
                           slots_[static_cast<std::size_t>(rank)].send.place == Place::none;
-      sources_[static_cast<std::size_t>(rank)] = absent ? nullptr : segment_.stage(rank, parity);
+      sources_[static_cast<std::size_t>(rank)] = absent ? nullptr : stage(rank, parity);
     }
-    if (combines) {
-      const std::uint64_t count = rest(me_, first);
-      if (count > 0) combine(static_cast<std::uint64_t>(me_) * room, first, count);
-    } else if (broadcast) {
-      if (me_ != op_.root) copy_from(op_.root, 0, first, rest(op_.root, first));
-    } else {
-      for (int rank = 0; rank < n_; ++rank) {
-        copy_from(rank, 0, block_begin(rank) + first, rest(rank, first));
-      }
+    const std::uint64_t at_mine = divided ? static_cast<std::uint64_t>(me_) * room : 0;
+    if (combines(op_.kind)) {
+      const std::uint64_t count = rest(part(me_, me_).count, first);
+      if (count > 0) combine(at_mine, first, count);
+      continue;
+    }
+    for (int rank = 0; rank < n_; ++rank) {
+      if (rank == me_ && op_.kind == OperationKind::broadcast) continue;
+      const Part theirs = part(rank, me_);
+      copy_from(rank, at_mine, theirs.to + first, rest(theirs.count, first));
     }
   }
   return Status::success();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/local/collective.hpp"
+#include "backends/parts.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::local {
@@ -23,7 +24,7 @@ class Run {
         sequence_(sequence),
         turn_(channel_.operations++ & 1),
         deadline_(deadline),
-        name_(operation_name(operation.kind)),
+        name_(operation_name(operation.as_called().kind)),
         n_(group_.world_size()),
         me_(group_.rank()),
         size_(dtype_size(operation.dtype)),
@@ -45,28 +46,24 @@ class Run {
   enum class Way { inline_payload, direct, staged };
 
   Lane& lane(int rank) const { return segment_.lane(op_.channel, rank); }
+  std::byte* stage(int rank, std::uint64_t parity) const {
+    return segment_.stage(op_.channel == kUrgentChannel ? 1 : 0, rank, parity);
+  }
   Slot& slot(int rank) const { return lane(rank).slots[turn_]; }
 
-  // Elements of rank r's block, and where it begins, in the kinds that have blocks.
-  std::uint64_t block(int rank) const {
-    return op_.counts.empty() ? op_.count : op_.counts[static_cast<std::size_t>(rank)];
-  }
-  std::uint64_t block_begin(int rank) const {
-    if (op_.counts.empty()) return op_.count * static_cast<std::uint64_t>(rank);
-    std::uint64_t begin = 0;
-    for (int r = 0; r < rank; ++r) begin += op_.counts[static_cast<std::size_t>(r)];
-    return begin;
-  }
+  // Elements of the longest block, in the kinds that have blocks; else of the whole.
   std::uint64_t longest_block() const {
     return op_.counts.empty() ? op_.count
                               : *std::max_element(op_.counts.begin(), op_.counts.end());
   }
-  // Elements of what rank r contributes.
-  std::uint64_t contribution(int rank) const;
-  const std::byte* contribution_data() const;
-  bool moves_data() const {
-    return op_.kind != OperationKind::barrier && (op_.counts.empty() ? op_.count : longest_block()) > 0;
+  std::uint64_t contribution(int rank) const { return trireme::contribution(op_, n_, rank); }
+  Part part(int source, int destination) const {
+    return trireme::part(op_, n_, source, destination);
   }
+  // Whether this rank reads what that rank contributes.
+  bool reads_from(int rank) const { return part(rank, me_).count > 0; }
+  const std::byte* contribution_data() const;
+  bool moves_data() const { return op_.kind != OperationKind::barrier && longest_block() > 0; }
 
   void publish();
   void take_step();
@@ -96,12 +93,13 @@ class Run {
 
   // destination = the reduction of `count` elements of all sources, each from element `from` on.
   void reduce_sources(void* destination, std::uint64_t from, std::uint64_t count);
-  // Elements [first, first + count) of this rank's block, which lie at element `from` of all sources: reduced or folded.
+  // Elements [first, first + count) of this rank's block, which lie at element `from` of all sources:
+  // reduced or folded.
   void combine(std::uint64_t from, std::uint64_t first, std::uint64_t count);
   void copy_from(int rank, std::uint64_t from, std::uint64_t to, std::uint64_t count);
-  Status all_reduce_staged();
-  Status blocks_staged();
-  void count_block_traffic();
+  Status all_reduce_staged();  // and reduce
+  Status parts_staged();
+  void count_part_traffic();
 
   Group& group_;
   Buffers& buffers_;

@@ -11,7 +11,7 @@
 namespace trireme::local {
 
 // Raised whenever the layout or the meaning of a field changes; processes compare it when they meet.
-constexpr std::uint32_t kLayoutVersion = 1;
+constexpr std::uint32_t kLayoutVersion = 2;
 
 constexpr int kMaxRanks = 256;
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
@@ -103,13 +103,15 @@ struct Layout {
     records = take(n * sizeof(FailureRecord));
     lanes = take(n * kChannels * sizeof(Lane));
     rings = take(n * n * ring_bytes);
-    stages = take(n * 2 * stage_bytes);
+    stages = take(2 * n * 2 * stage_bytes);
     total_bytes = end;
   }
 
   int world_size;
   std::uint64_t ring_bytes;   // one message ring: a multiple of 4096
-  std::uint64_t stage_bytes;  // one of a rank's two staging chunks: a multiple of 4096
+  // One of the two staging chunks that a rank has in each of two sets, one for the caller's
+  // operations and one for his urgent ones: a multiple of 4096.
+  std::uint64_t stage_bytes;
   std::uint64_t members, records, lanes, rings, stages;  // offsets
   std::uint64_t total_bytes;
 
@@ -146,8 +148,11 @@ class Segment {
                        static_cast<std::uint64_t>(to);
     return base_ + layout_.rings + index * layout_.ring_bytes;
   }
-  std::byte* stage(int rank, std::uint64_t parity) const {
-    return base_ + layout_.stages + (static_cast<std::uint64_t>(rank) * 2 + parity) * layout_.stage_bytes;
+  std::byte* stage(int set, int rank, std::uint64_t parity) const {
+    const auto index =
+        static_cast<std::uint64_t>(set) * static_cast<unsigned>(layout_.world_size) +
+        static_cast<std::uint64_t>(rank);
+    return base_ + layout_.stages + (index * 2 + parity) * layout_.stage_bytes;
   }
 
  private:

@@ -26,6 +26,17 @@ constants! {
     TRIREME_OPERATION_BARRIER: trireme_operation = 7;
     TRIREME_OPERATION_SEND: trireme_operation = 8;
     TRIREME_OPERATION_RECEIVE: trireme_operation = 9;
+    TRIREME_OPERATION_REDUCE: trireme_operation = 10;
+    TRIREME_OPERATION_GATHER: trireme_operation = 11;
+    TRIREME_OPERATION_GATHER_V: trireme_operation = 12;
+    TRIREME_OPERATION_SCATTER: trireme_operation = 13;
+    TRIREME_OPERATION_SCATTER_V: trireme_operation = 14;
+    TRIREME_OPERATION_ALL_TO_ALL: trireme_operation = 15;
+    TRIREME_OPERATION_ALL_TO_ALL_V: trireme_operation = 16;
+    TRIREME_OPERATION_PROBE: trireme_operation = 17;
+    // collectives.h
+    TRIREME_PRIORITY_NORMAL: trireme_priority = 0;
+    TRIREME_PRIORITY_HIGH: trireme_priority = 1;
     // types.h
     TRIREME_DTYPE_I8: trireme_dtype = 1;
     TRIREME_DTYPE_U8: trireme_dtype = 2;

@@ -1,0 +1,517 @@
+//! Every exported function.
+
+use core::ffi::{c_char, c_void};
+
+use crate::*;
+
+extern "C" {
+    // version.h
+    pub fn trireme_version() -> u32;
+    pub fn trireme_build_info() -> *const c_char;
+    pub fn trireme_capability(query: *const trireme_capability_query) -> trireme_status;
+    // types.h
+    pub fn trireme_dtype_size(dtype: trireme_dtype) -> u64;
+    pub fn trireme_dtype_name(dtype: trireme_dtype) -> *const c_char;
+    pub fn trireme_reduction_name(reduction: trireme_reduction) -> *const c_char;
+    // status.h
+    pub fn trireme_status_name(status: trireme_status) -> *const c_char;
+    pub fn trireme_last_error() -> *const c_char;
+    pub fn trireme_last_error_info(out_info: *mut trireme_error_info) -> trireme_status;
+    // log.h
+    pub fn trireme_set_log_callback(
+        callback: trireme_log_callback,
+        level: trireme_log_level,
+        user_data: *mut c_void,
+    ) -> trireme_status;
+    // failpoint.h
+    pub fn trireme_failpoint_count() -> u32;
+    pub fn trireme_failpoint_name(index: u32) -> *const c_char;
+    pub fn trireme_failpoint_set(text: *const c_char) -> trireme_status;
+    pub fn trireme_failpoint_hits(name: *const c_char, out_hits: *mut u64) -> trireme_status;
+    // request.h
+    pub fn trireme_request_test(
+        request: *const trireme_request,
+        out_done: *mut i32,
+    ) -> trireme_status;
+    pub fn trireme_request_wait(request: *const trireme_request, timeout_ns: u64)
+        -> trireme_status;
+    pub fn trireme_request_wait_any(
+        requests: *const *const trireme_request,
+        count: u64,
+        timeout_ns: u64,
+        out_index: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_request_cancel(request: *mut trireme_request) -> trireme_status;
+    pub fn trireme_request_on_complete(
+        request: *mut trireme_request,
+        callback: trireme_completion_callback,
+        user_data: *mut c_void,
+    ) -> trireme_status;
+    pub fn trireme_request_fd(request: *mut trireme_request, out_fd: *mut i32) -> trireme_status;
+    pub fn trireme_request_destroy(request: *mut trireme_request);
+    // buffer.h
+    pub fn trireme_buffer_alloc(
+        communicator: *mut trireme_communicator,
+        bytes: u64,
+        out_buffer: *mut *mut trireme_buffer,
+    ) -> trireme_status;
+    pub fn trireme_buffer_destroy(buffer: *mut trireme_buffer);
+    pub fn trireme_buffer_data(
+        buffer: *const trireme_buffer,
+        out_data: *mut *mut c_void,
+    ) -> trireme_status;
+    pub fn trireme_buffer_size(
+        buffer: *const trireme_buffer,
+        out_bytes: *mut u64,
+    ) -> trireme_status;
+    // communicator.h
+    pub fn trireme_communicator_create(
+        options: *const trireme_communicator_options,
+        out_communicator: *mut *mut trireme_communicator,
+    ) -> trireme_status;
+    pub fn trireme_communicator_destroy(communicator: *mut trireme_communicator);
+    pub fn trireme_communicator_wait_ready(
+        communicator: *const trireme_communicator,
+        timeout_ns: u64,
+    ) -> trireme_status;
+    pub fn trireme_communicator_rank(
+        communicator: *const trireme_communicator,
+        out_rank: *mut i32,
+    ) -> trireme_status;
+    pub fn trireme_communicator_world_size(
+        communicator: *const trireme_communicator,
+        out_world_size: *mut i32,
+    ) -> trireme_status;
+    pub fn trireme_communicator_backend(
+        communicator: *const trireme_communicator,
+        text: *mut c_char,
+        capacity: u64,
+        out_length: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_communicator_abort(
+        communicator: *mut trireme_communicator,
+        reason: *const c_char,
+    ) -> trireme_status;
+    pub fn trireme_communicator_get_statistics(
+        communicator: *const trireme_communicator,
+        out_statistics: *mut trireme_communicator_statistics,
+    ) -> trireme_status;
+    pub fn trireme_communicator_flight_record(
+        communicator: *const trireme_communicator,
+        text: *mut c_char,
+        capacity: u64,
+        out_length: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_communicator_ranks(
+        communicator: *const trireme_communicator,
+        out_ranks: *mut i32,
+        capacity: u64,
+    ) -> trireme_status;
+    pub fn trireme_communicator_split(
+        communicator: *mut trireme_communicator,
+        color: i32,
+        key: i32,
+        options: *const trireme_group_options,
+        out_communicator: *mut *mut trireme_communicator,
+    ) -> trireme_status;
+    pub fn trireme_communicator_subgroup(
+        communicator: *mut trireme_communicator,
+        ranks: *const i32,
+        count: u64,
+        options: *const trireme_group_options,
+        out_communicator: *mut *mut trireme_communicator,
+    ) -> trireme_status;
+    pub fn trireme_communicator_duplicate(
+        communicator: *mut trireme_communicator,
+        options: *const trireme_group_options,
+        out_communicator: *mut *mut trireme_communicator,
+    ) -> trireme_status;
+    // collectives.h
+    pub fn trireme_all_reduce(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        reduction: trireme_reduction,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_all_reduce_start(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        reduction: trireme_reduction,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_reduce_scatter(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        receive_count: u64,
+        dtype: trireme_dtype,
+        reduction: trireme_reduction,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_reduce_scatter_start(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        receive_count: u64,
+        dtype: trireme_dtype,
+        reduction: trireme_reduction,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_reduce_scatter_v(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        counts: *const u64,
+        dtype: trireme_dtype,
+        reduction: trireme_reduction,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_reduce_scatter_v_start(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        counts: *const u64,
+        dtype: trireme_dtype,
+        reduction: trireme_reduction,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_all_gather(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        send_count: u64,
+        dtype: trireme_dtype,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_all_gather_start(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        send_count: u64,
+        dtype: trireme_dtype,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_all_gather_v(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        counts: *const u64,
+        dtype: trireme_dtype,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_all_gather_v_start(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        counts: *const u64,
+        dtype: trireme_dtype,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_broadcast(
+        communicator: *mut trireme_communicator,
+        data: *mut c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_broadcast_start(
+        communicator: *mut trireme_communicator,
+        data: *mut c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_reduce(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        reduction: trireme_reduction,
+        root: i32,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_reduce_start(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        reduction: trireme_reduction,
+        root: i32,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_gather(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        send_count: u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_gather_start(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        send_count: u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_gather_v(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        counts: *const u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_gather_v_start(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        counts: *const u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_scatter(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        receive_count: u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_scatter_start(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        receive_count: u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_scatter_v(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        counts: *const u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_scatter_v_start(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        counts: *const u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_all_to_all(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        block_count: u64,
+        dtype: trireme_dtype,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_all_to_all_start(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        receive: *mut c_void,
+        block_count: u64,
+        dtype: trireme_dtype,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_all_to_all_v(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        send_counts: *const u64,
+        receive: *mut c_void,
+        receive_counts: *const u64,
+        dtype: trireme_dtype,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_all_to_all_v_start(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        send_counts: *const u64,
+        receive: *mut c_void,
+        receive_counts: *const u64,
+        dtype: trireme_dtype,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_barrier(
+        communicator: *mut trireme_communicator,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_barrier_start(
+        communicator: *mut trireme_communicator,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_send(
+        communicator: *mut trireme_communicator,
+        data: *const c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        to: i32,
+        tag: u64,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_send_start(
+        communicator: *mut trireme_communicator,
+        data: *const c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        to: i32,
+        tag: u64,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_receive(
+        communicator: *mut trireme_communicator,
+        data: *mut c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        from: i32,
+        tag: u64,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_receive_start(
+        communicator: *mut trireme_communicator,
+        data: *mut c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        from: i32,
+        tag: u64,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    // model_shard.h
+    pub fn trireme_strategy_name(strategy: trireme_strategy) -> *const c_char;
+    pub fn trireme_strategy_parse(
+        text: *const c_char,
+        out_strategy: *mut trireme_strategy,
+    ) -> trireme_status;
+    pub fn trireme_model_create(
+        communicator: *mut trireme_communicator,
+        options: *const trireme_model_options,
+        out_model: *mut *mut trireme_model,
+    ) -> trireme_status;
+    pub fn trireme_model_destroy(model: *mut trireme_model);
+    pub fn trireme_model_add_parameter(
+        model: *mut trireme_model,
+        options: *const trireme_parameter_options,
+        out_parameter: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_model_seal(model: *mut trireme_model) -> trireme_status;
+    pub fn trireme_model_get_info(
+        model: *const trireme_model,
+        out_info: *mut trireme_model_info,
+    ) -> trireme_status;
+    pub fn trireme_model_get_unit_info(
+        model: *const trireme_model,
+        unit: u64,
+        out_info: *mut trireme_unit_info,
+    ) -> trireme_status;
+    pub fn trireme_model_get_memory(
+        model: *const trireme_model,
+        out_memory: *mut trireme_model_memory,
+    ) -> trireme_status;
+    pub fn trireme_model_set_parameters(
+        model: *mut trireme_model,
+        values: *const c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        root: i32,
+    ) -> trireme_status;
+    pub fn trireme_model_get_parameters(
+        model: *mut trireme_model,
+        values: *mut c_void,
+        count: u64,
+        dtype: trireme_dtype,
+    ) -> trireme_status;
+    pub fn trireme_model_gather_unit(model: *mut trireme_model, unit: u64) -> trireme_status;
+    pub fn trireme_model_release_unit(model: *mut trireme_model, unit: u64) -> trireme_status;
+    pub fn trireme_model_parameter_data(
+        model: *const trireme_model,
+        parameter: u64,
+        out_data: *mut *mut c_void,
+        out_count: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_model_leaf(
+        model: *const trireme_model,
+        micro_batch: u32,
+        out_leaf: *mut u32,
+    ) -> trireme_status;
+    pub fn trireme_model_begin_backward(model: *mut trireme_model, flags: u32) -> trireme_status;
+    pub fn trireme_model_gradient_ready(
+        model: *mut trireme_model,
+        parameter: u64,
+        gradient: *const c_void,
+        count: u64,
+        dtype: trireme_dtype,
+    ) -> trireme_status;
+    pub fn trireme_model_end_backward(model: *mut trireme_model) -> trireme_status;
+    pub fn trireme_model_accumulate_flat(
+        model: *mut trireme_model,
+        gradients: *const c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        flags: u32,
+    ) -> trireme_status;
+    pub fn trireme_model_discard_gradients(model: *mut trireme_model) -> trireme_status;
+    // optimizer_shard.h
+    pub fn trireme_optimizer_kind_name(kind: trireme_optimizer_kind) -> *const c_char;
+    pub fn trireme_optimizer_create(
+        model: *mut trireme_model,
+        options: *const trireme_optimizer_options,
+        out_optimizer: *mut *mut trireme_optimizer,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_destroy(optimizer: *mut trireme_optimizer);
+    pub fn trireme_optimizer_step(optimizer: *mut trireme_optimizer) -> trireme_status;
+    pub fn trireme_optimizer_set_learning_rate(
+        optimizer: *mut trireme_optimizer,
+        learning_rate: f64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_learning_rate(
+        optimizer: *const trireme_optimizer,
+        out_learning_rate: *mut f64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_step_count(
+        optimizer: *const trireme_optimizer,
+        out_steps: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_gradient_norm(
+        optimizer: *const trireme_optimizer,
+        out_norm: *mut f64,
+    ) -> trireme_status;
+}

@@ -1,0 +1,281 @@
+/**
+ * @file rooted_collectives.h
+ * @brief Collectives in which one rank, the root, gives or gets: reduce, gather and scatter.
+ *
+ * All ranks name the same root. What collectives.h says at its top, of order, memory and the
+ * statuses that every operation shares, holds here, too. (trireme_broadcast() is in collectives.h.)
+ *
+ * Ownership: buffers belong to the caller and must live until the operation is done.
+ * Thread safety: all functions here may be called from any thread, also concurrently.
+ */
+#ifndef TRIREME_ROOTED_COLLECTIVES_H
+#define TRIREME_ROOTED_COLLECTIVES_H
+
+#include <stdint.h>
+#include <trireme/collectives.h>
+
+TRIREME_BEGIN_C
+
+/**
+ * Reduces `count` elements over all ranks and gives the root the result.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. On
+ * the root it works in place when receive == send; elsewhere `receive` is not used.
+ *
+ * @param communicator  The communicator.
+ * @param send  This rank's `count` elements.
+ * @param[out] receive  Result, `count` elements; on the root only, else it may be NULL.
+ * @param count  Elements.
+ * @param dtype  Type of the elements.
+ * @param reduction  How they are combined, in rank order.
+ * @param root  Rank that gets the result.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_reduce(trireme_communicator *communicator, const void *send, void *receive, uint64_t count,
+               trireme_dtype dtype, trireme_reduction reduction, int32_t root,
+               const trireme_operation_options *options);
+
+/**
+ * Starts trireme_reduce() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param send  This rank's `count` elements.
+ * @param[out] receive  Result, `count` elements; on the root only, else it may be NULL.
+ * @param count  Elements.
+ * @param dtype  Type of the elements.
+ * @param reduction  How they are combined, in rank order.
+ * @param root  Rank that gets the result.
+ * @param options  Deadline and scale; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_reduce_start(trireme_communicator *communicator, const void *send, void *receive,
+                     uint64_t count, trireme_dtype dtype, trireme_reduction reduction, int32_t root,
+                     const trireme_operation_options *options, trireme_request **out_request);
+
+/**
+ * Gives the root the blocks of all ranks, one after the other in rank order.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. On
+ * the root it works in place when send is this rank's block of receive; elsewhere `receive` is
+ * not used.
+ *
+ * @param communicator  The communicator.
+ * @param send  This rank's block, `send_count` elements.
+ * @param[out] receive  `send_count` x world size elements; on the root only, else it may be NULL.
+ * @param send_count  Elements of one block.
+ * @param dtype  Type of the elements.
+ * @param root  Rank that gets the blocks.
+ * @param options  Deadline and more; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_gather(trireme_communicator *communicator, const void *send, void *receive,
+               uint64_t send_count, trireme_dtype dtype, int32_t root,
+               const trireme_operation_options *options);
+
+/**
+ * Starts trireme_gather() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param send  This rank's block, `send_count` elements.
+ * @param[out] receive  `send_count` x world size elements; on the root only, else it may be NULL.
+ * @param send_count  Elements of one block.
+ * @param dtype  Type of the elements.
+ * @param root  Rank that gets the blocks.
+ * @param options  Deadline and more; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_gather_start(trireme_communicator *communicator, const void *send, void *receive,
+                     uint64_t send_count, trireme_dtype dtype, int32_t root,
+                     const trireme_operation_options *options, trireme_request **out_request);
+
+/**
+ * Gives the root the blocks of all ranks, which may differ in length.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. On
+ * the root it works in place when send is this rank's block of receive; elsewhere `receive` is
+ * not used.
+ *
+ * @param communicator  The communicator.
+ * @param send  This rank's block, counts[rank] elements.
+ * @param[out] receive  All blocks, one after the other in rank order; on the root only, else it
+ *                  may be NULL.
+ * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
+ * @param dtype  Type of the elements.
+ * @param root  Rank that gets the blocks.
+ * @param options  Deadline and more; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_gather_v(trireme_communicator *communicator, const void *send, void *receive,
+                 const uint64_t *counts, trireme_dtype dtype, int32_t root,
+                 const trireme_operation_options *options);
+
+/**
+ * Starts trireme_gather_v() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param send  This rank's block, counts[rank] elements.
+ * @param[out] receive  All blocks, one after the other in rank order; on the root only, else it
+ *                  may be NULL.
+ * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
+ * @param dtype  Type of the elements.
+ * @param root  Rank that gets the blocks.
+ * @param options  Deadline and more; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_gather_v_start(trireme_communicator *communicator, const void *send, void *receive,
+                       const uint64_t *counts, trireme_dtype dtype, int32_t root,
+                       const trireme_operation_options *options, trireme_request **out_request);
+
+/**
+ * Gives rank r block r of what the root has.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. On
+ * the root it works in place when receive is this rank's block of send; elsewhere `send` is not
+ * used.
+ *
+ * @param communicator  The communicator.
+ * @param send  `receive_count` x world size elements; on the root only, else it may be NULL.
+ * @param[out] receive  This rank's block, `receive_count` elements.
+ * @param receive_count  Elements of one block.
+ * @param dtype  Type of the elements.
+ * @param root  Rank that has the blocks.
+ * @param options  Deadline and more; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_scatter(trireme_communicator *communicator, const void *send, void *receive,
+                uint64_t receive_count, trireme_dtype dtype, int32_t root,
+                const trireme_operation_options *options);
+
+/**
+ * Starts trireme_scatter() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param send  `receive_count` x world size elements; on the root only, else it may be NULL.
+ * @param[out] receive  This rank's block, `receive_count` elements.
+ * @param receive_count  Elements of one block.
+ * @param dtype  Type of the elements.
+ * @param root  Rank that has the blocks.
+ * @param options  Deadline and more; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_scatter_start(trireme_communicator *communicator, const void *send, void *receive,
+                      uint64_t receive_count, trireme_dtype dtype, int32_t root,
+                      const trireme_operation_options *options, trireme_request **out_request);
+
+/**
+ * Gives rank r block r of what the root has; blocks may differ in length.
+ *
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. On
+ * the root it works in place when receive is this rank's block of send; elsewhere `send` is not
+ * used.
+ *
+ * @param communicator  The communicator.
+ * @param send  All blocks, one after the other in rank order; on the root only, else it may be
+ *                  NULL.
+ * @param[out] receive  This rank's block, counts[rank] elements.
+ * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
+ * @param dtype  Type of the elements.
+ * @param root  Rank that has the blocks.
+ * @param options  Deadline and more; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_scatter_v(trireme_communicator *communicator, const void *send, void *receive,
+                  const uint64_t *counts, trireme_dtype dtype, int32_t root,
+                  const trireme_operation_options *options);
+
+/**
+ * Starts trireme_scatter_v() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Started collectives run
+ * in the order of their calls.
+ *
+ * @param communicator  The communicator.
+ * @param send  All blocks, one after the other in rank order; on the root only, else it may be
+ *                  NULL.
+ * @param[out] receive  This rank's block, counts[rank] elements.
+ * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
+ * @param dtype  Type of the elements.
+ * @param root  Rank that has the blocks.
+ * @param options  Deadline and more; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_scatter_v_start(trireme_communicator *communicator, const void *send, void *receive,
+                        const uint64_t *counts, trireme_dtype dtype, int32_t root,
+                        const trireme_operation_options *options, trireme_request **out_request);
+
+TRIREME_END_C
+
+#endif

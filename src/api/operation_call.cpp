@@ -1,0 +1,153 @@
+#include "api/operation_call.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "kernels/reduce.hpp"
+#include "platform/names.hpp"
+
+namespace trireme::api {
+namespace {
+
+constexpr std::uint32_t kOptionsSize10 = 40;
+static_assert(offsetof(trireme_operation_options, priority) == kOptionsSize10);
+
+// No object of a program is larger.
+constexpr std::uint64_t kMaxBytes = std::numeric_limits<std::int64_t>::max();
+
+std::string text_of(std::uint64_t number) { return std::to_string(number); }
+
+// --- checks ----------------------------------------------------------------------------------
+
+Status read_options(const trireme_operation_options* caller, trireme_reduction reduction,
+                    trireme_operation_options* out) {
+  if (caller != nullptr) {
+    TRIREME_RETURN_IF_ERROR(read_struct(caller, "options", kOptionsSize10, out));
+  }
+  if (out->flags != 0) {
+    return invalid_argument("options.flags is " + text_of(out->flags) + ", but must be 0");
+  }
+  if (out->stream.kind != 0 || out->stream.reserved != 0 || out->stream.native != nullptr) {
+    return invalid_argument("options.stream is set, but host memory has no streams");
+  }
+  if (out->priority < TRIREME_PRIORITY_NORMAL || out->priority > TRIREME_PRIORITY_HIGH) {
+    return invalid_argument("options.priority is " + std::to_string(out->priority) +
+                            ", not one of TRIREME_PRIORITY_*");
+  }
+  if (out->algorithm != 0 || out->wire_dtype != 0 || out->reserved != 0) {
+    return unsupported("options.algorithm, wire_dtype and reserved must be 0 in this release");
+  }
+  if (reduction == TRIREME_SCALED_SUM) {
+    if (!std::isfinite(out->scale) || out->scale == 0) {
+      return invalid_argument("options.scale is " + std::to_string(out->scale) +
+                              ", but scaled_sum needs a factor that is finite and not 0");
+    }
+  } else if (out->scale != 0) {
+    return invalid_argument("options.scale is " + std::to_string(out->scale) +
+                            ", but only scaled_sum takes a factor");
+  }
+  return Status::success();
+}
+
+}  // namespace
+
+Status check_dtype(trireme_dtype dtype) {
+  if (dtype_size(dtype) != 0) return Status::success();
+  return invalid_argument("dtype is " + std::to_string(dtype) + ", not one of TRIREME_DTYPE_*");
+}
+
+Status check_reduction(trireme_dtype dtype, trireme_reduction reduction) {
+  if (reduction < TRIREME_SUM || reduction > TRIREME_SCALED_SUM) {
+    return invalid_argument("reduction is " + std::to_string(reduction) +
+                            ", not one of TRIREME_SUM and so on");
+  }
+  if (!kernels::reduction_supported(dtype, reduction)) {
+    return unsupported(std::string(reduction_name(reduction)) + " of " + dtype_name(dtype) +
+                       " has no meaning");
+  }
+  return Status::success();
+}
+
+Status check_rank(const Communicator& communicator, const char* what, std::int32_t rank) {
+  if (rank >= 0 && rank < communicator.world_size()) return Status::success();
+  return invalid_argument(std::string(what) + " is " + std::to_string(rank) +
+                          ", but the ranks are 0 to " +
+                          std::to_string(communicator.world_size() - 1));
+}
+
+Status check_memory(const void* memory, const char* what, std::uint64_t count) {
+  if (memory != nullptr || count == 0) return Status::success();
+  return invalid_argument(std::string(what) + " is NULL but holds " + text_of(count) + " elements");
+}
+
+Status total_bytes(const char* what, std::uint64_t count, std::uint64_t blocks, trireme_dtype dtype,
+                   std::uint64_t* out) {
+  std::uint64_t elements = 0;
+  if (!__builtin_mul_overflow(count, blocks, &elements) &&
+      !__builtin_mul_overflow(elements, dtype_size(dtype), out) && *out <= kMaxBytes) {
+    return Status::success();
+  }
+  return invalid_argument(std::string(what) + " is " + text_of(count) + ": " +
+                          (blocks == 1 ? "" : text_of(blocks) + " such blocks of ") +
+                          dtype_name(dtype) + " are more bytes than memory can hold");
+}
+
+Status check_counts(const char* what, const std::uint64_t* counts, int world_size,
+                    trireme_dtype dtype, std::uint64_t* out_total) {
+  TRIREME_RETURN_IF_ERROR(require(counts, what));
+  std::uint64_t total = 0;
+  for (int i = 0; i < world_size; ++i) {
+    std::uint64_t bytes = 0;
+    if (__builtin_add_overflow(total, counts[i], &total) ||
+        __builtin_mul_overflow(total, dtype_size(dtype), &bytes) || bytes > kMaxBytes) {
+      return invalid_argument(std::string(what) + "[" + std::to_string(i) + "] is " + text_of(counts[i]) +
+                              ": the sum up to it is more bytes of " + dtype_name(dtype) +
+                              " than memory can hold");
+    }
+  }
+  *out_total = total;
+  return Status::success();
+}
+
+Status check_overlap(const void* small, std::uint64_t small_bytes, const void* large,
+                     std::uint64_t large_bytes, std::uint64_t place, const char* rule) {
+  const auto small_at = reinterpret_cast<std::uintptr_t>(small);
+  const auto large_at = reinterpret_cast<std::uintptr_t>(large);
+  if (small_bytes == 0 || large_bytes == 0 || small_at == large_at + place ||
+      small_at + small_bytes <= large_at || large_at + large_bytes <= small_at) {
+    return Status::success();
+  }
+  return invalid_argument(std::string("send and receive overlap; ") + rule);
+}
+
+Status check_apart(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes) {
+  const auto a_at = reinterpret_cast<std::uintptr_t>(a);
+  const auto b_at = reinterpret_cast<std::uintptr_t>(b);
+  if (a_bytes == 0 || b_bytes == 0 || a_at + a_bytes <= b_at || b_at + b_bytes <= a_at) {
+    return Status::success();
+  }
+  return invalid_argument("send and receive overlap; this operation does not work in place");
+}
+
+Status Call::open(const trireme_communicator* handle,
+                  const trireme_operation_options* caller_options, trireme_reduction reduction) {
+  TRIREME_RETURN_IF_ERROR(find(handle, &communicator));
+  return read_options(caller_options, reduction, &options);
+}
+
+void Call::apply_options(Operation* operation) const {
+  operation->scale = options.scale;
+  if (options.priority == TRIREME_PRIORITY_HIGH) operation->channel = kUrgentChannel;
+}
+
+void hand_over(std::shared_ptr<Request> request, trireme_request** out_request) {
+  try {
+    *out_request = insert<trireme_request>(request);
+  } catch (...) {
+    if (!request->cancel().ok()) request->wait(Deadline::at(UINT64_MAX)).ok();
+    throw;
+  }
+}
+
+}  // namespace trireme::api
