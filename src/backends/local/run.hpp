@@ -120,6 +120,7 @@ class Run {
   std::vector<const std::byte*> results_;  // all_reduce, direct: what each rank receives into
   std::vector<const void*> cut_;           // scratch: sources at an offset
   std::vector<std::shared_ptr<void>> keep_;  // memory in use by this operation
+  bool reads_slots_ = false;  // which outlive any failure, so no mark is needed
   bool visited_middle_ = false;
   std::uint64_t given_ = 0;  // bytes of this rank that peers read
   std::uint64_t read_ = 0;   // bytes of peers that this rank read
