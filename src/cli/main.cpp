@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/bench_settings.hpp"
 #include "cluster/guardian.hpp"
 #include "cluster/launcher.hpp"
 
@@ -66,11 +67,16 @@ int run_command(int argc, char** argv) {
   bool failpoints = false;
   info->add_flag("--failpoints", failpoints, "List the failpoints of the library");
 
+  CLI::App* const bench = app.add_subcommand("bench", "Measures operations, and checks their results");
+  trireme::bench::Settings bench_settings;
+  trireme::bench::add_options(*bench, &bench_settings);
+
   try {
     app.parse(own, argv);
-    if (!run->parsed() && !info->parsed()) {
-      throw CLI::ValidationError("command", "run or info is missing");
+    if (!run->parsed() && !info->parsed() && !bench->parsed()) {
+      throw CLI::ValidationError("command", "run, bench or info is missing");
     }
+    if (bench->parsed()) trireme::bench::check_settings(bench_settings);
     if (run->parsed() && launch.program.empty()) {
       throw CLI::ValidationError("run", "\"-- PROGRAM [ARGUMENTS]\" is missing");
     }
@@ -85,6 +91,7 @@ int run_command(int argc, char** argv) {
     return kUsageError;
   }
   if (info->parsed()) return show_info(failpoints);
+  if (bench->parsed()) return trireme::bench::run(bench_settings);
   launch.prefix = !no_prefix;
   launch.grace = std::chrono::nanoseconds(static_cast<std::int64_t>(grace_seconds * 1e9));
   return trireme::cluster::run_launcher(launch);

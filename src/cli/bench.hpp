@@ -1,0 +1,76 @@
+// trireme bench: how fast the operations are, beside the limits of the machine and beside peers, and whether every
+// element is right. The words that its parts share.
+#pragma once
+
+#include <trireme/trireme.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace trireme::bench {
+
+enum class Op {
+  all_reduce,
+  reduce_scatter,
+  reduce_scatter_v,
+  all_gather,
+  all_gather_v,
+  broadcast,
+  barrier,
+  send_receive,  // a ring: each sends to the next rank and receives from the one before
+};
+constexpr int kOps = 8;
+const char* op_name(Op op);
+bool op_reduces(Op op);
+bool op_takes_out_of_place(Op op);
+bool op_takes_in_place(Op op);
+
+enum class Ranks { threads, processes };
+enum class Memory { registered, ordinary };
+const char* ranks_name(Ranks ranks);
+const char* memory_name(Memory memory);
+
+// What cannot be measured ends the command with this.
+class Failure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// How long to measure. A sample is a number of calls one after the other; its time is the slowest rank's.
+struct Effort {
+  std::uint32_t warmup = 5;
+  std::uint32_t iterations = 0;  // 0: as many as fit into `seconds`
+  double seconds = 0.05;
+};
+
+// One operation with one set of arguments, as all ranks of a group run it.
+struct Case {
+  Op op = Op::all_reduce;
+  trireme_dtype dtype = TRIREME_DTYPE_F32;
+  trireme_reduction reduction = TRIREME_SUM;
+  std::int32_t root = 0;
+  std::uint64_t count = 0;  // as in the header: of all elements or of one block; v forms: of a mean block
+  bool in_place = false;
+};
+
+// A group and what it runs.
+struct Group {
+  int size = 2;
+  Ranks ranks = Ranks::processes;
+  Memory memory = Memory::registered;
+};
+
+struct Result {
+  std::vector<double> samples;  // microseconds a call, slowest rank, each the mean of one sample
+  std::uint64_t wrong = 0;      // elements; only if checked
+};
+
+// Bytes that the speed of an operation is counted by: what one rank holds of the larger side.
+std::uint64_t bytes_of(const Case& what, int ranks);
+// GB/s that links carry per GB/s of the operation, as nccl-tests count.
+double bus_factor(Op op, int ranks);
+double percentile(std::vector<double> samples, double fraction);
+
+}  // namespace trireme::bench

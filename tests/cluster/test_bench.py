@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""trireme bench: its options, its exit codes, its figures in both forms, and that it finds nothing wrong.
+
+Usage: test_bench.py TRIREME [unittest arguments]
+"""
+
+import json
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TRIREME = ""
+LONG = 240  # seconds; longer than anything healthy takes on a busy machine
+
+
+def bench(*arguments):
+    return subprocess.run([TRIREME, "bench", *arguments], capture_output=True, text=True,
+                          timeout=LONG)
+
+
+def figures(*arguments):
+    """The rows of a run that must go well, as JSON."""
+    result = bench(*arguments, "--json", "-")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+QUICK = ("-n", "2", "-w", "1")
+
+
+class Runs(unittest.TestCase):
+    def test_all_operations_are_right(self):
+        operations = ["all_reduce", "reduce_scatter", "reduce_scatter_v", "all_gather",
+                      "all_gather_v", "broadcast", "barrier", "send_receive"]
+        for ranks in ("1", "3"):
+            for ranks_as in ("threads", "processes"):
+                for memory in ("registered", "private"):
+                    data = figures(*operations, *QUICK, "-b", "8", "-e", "300000", "-f", "200",
+                                   "-c", "-g", ranks, "--ranks-as", ranks_as, "--memory", memory)
+                    self.assertEqual(data["ranks"], int(ranks))
+                    self.assertEqual((data["ranks_as"], data["memory"]), (ranks_as, memory))
+                    self.assertEqual({row["operation"] for row in data["rows"]}, set(operations))
+                    for row in data["rows"]:
+                        forms = [row[form] for form in ("in_place", "out_of_place") if form in row]
+                        self.assertTrue(forms, row)
+                        for form in forms:
+                            self.assertEqual(form["wrong"], 0, row)
+                            self.assertGreater(form["time_us"], 0)
+                            self.assertGreaterEqual(form["p99_us"], form["time_us"])
+
+    def test_every_dtype_and_reduction(self):
+        data = figures("all_reduce", *QUICK, "-b", "64K", "-e", "64K", "-c", "-d", "all", "-o",
+                       "all", "-g", "2", "--ranks-as", "threads")
+        pairs = {(row["dtype"], row["reduction"]) for row in data["rows"]}
+        self.assertEqual(len(pairs), len(data["rows"]))
+        self.assertTrue({("f32", "sum"), ("bf16", "average"), ("bool", "bxor"),
+                         ("i8", "product"), ("f8e5m2", "scaled_sum"), ("u64", "max")} <= pairs)
+        self.assertNotIn(("f32", "band"), pairs)
+        self.assertEqual(sum(row["in_place"]["wrong"] for row in data["rows"]), 0)
+
+    def test_sizes(self):
+        def counts(*options):
+            rows = figures("all_reduce", *QUICK, "--place", "in", "-g", "2", *options)["rows"]
+            return [(row["bytes"], row["count"]) for row in rows]
+
+        self.assertEqual(counts("-b", "8", "-e", "512", "-f", "8"), [(8, 2), (64, 16), (512, 128)])
+        self.assertEqual(counts("-b", "1K", "-e", "2K", "-i", "512"),
+                         [(1024, 256), (1536, 384), (2048, 512)])
+        self.assertEqual(counts("-b", "0", "-e", "4"), [(0, 0), (4, 1)])
+        self.assertEqual(counts("-b", "8", "-e", "8", "-d", "bf16"), [(8, 4)])
+
+    def test_iterations_are_those_asked_for(self):
+        row = figures("barrier", "-n", "7", "-w", "0", "-g", "2")["rows"][0]
+        self.assertEqual(row["out_of_place"]["samples"], 7)
+        self.assertIsNone(row["out_of_place"]["wrong"])
+        self.assertNotIn("in_place", row)
+
+    def test_table_of_rows(self):
+        result = bench("broadcast", *QUICK, "-b", "64", "-e", "64", "-g", "2", "-r", "1", "-c")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.splitlines()
+        row = next(line for line in lines if not line.startswith("#")).split()
+        self.assertEqual(row[:5], ["64", "16", "f32", "none", "1"])
+        self.assertEqual(row[5:10], ["N/A"] * 5)  # it has no form out of place
+        self.assertEqual(row[-1], "0")
+        self.assertIn("# wrong elements: 0", lines)
+        self.assertTrue(any("memory limit" in line for line in lines))
+        self.assertTrue(any("flag round trip" in line for line in lines))
+
+    def test_sweep(self):
+        result = bench("broadcast", "barrier", "send_receive", "--all", "--check")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        lines = result.stdout.splitlines()
+        self.assertEqual(len(lines), 2 * 2 * 6 + 1)
+        self.assertRegex(lines[-1], r"^all: [1-9]\d* cases, 0 elements wrong$")
+
+    def test_json_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "figures.json"
+            result = bench("barrier", *QUICK, "-g", "2", "--json", str(path))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("barrier", result.stdout)
+            self.assertEqual(json.loads(path.read_text())["rows"][0]["operation"], "barrier")
+            self.assertEqual(bench("barrier", *QUICK, "--json", folder + "/no/file").returncode, 1)
+
+
+class Peers(unittest.TestCase):
+    """With peers that are no peers: what they print is what counts."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def make(self, script):
+        path = pathlib.Path(self.folder.name) / "bench_peer_gloo"
+        path.write_text("#!/bin/sh\n" + script)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def run_beside(self, *options):
+        return bench("all_reduce", "broadcast", *QUICK, "-b", "8", "-e", "8", "-g", "2", "--peer",
+                     "gloo", "--peer-folder", self.folder.name, "--rounds", "3", *options)
+
+    def test_times_and_ratios(self):
+        self.make('[ "$1" = 2 ] && echo noise && echo "all_reduce 8 1000000.0"')
+        result = self.run_beside("--json", "-")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        data = json.loads(result.stdout)
+        self.assertEqual(data["rounds"], 3)
+        reduce, broadcast = data["rows"]
+        self.assertEqual(reduce["gloo"]["time_us"], 1e6)
+        self.assertGreater(reduce["gloo"]["ratio"], 0)
+        self.assertNotIn("gloo", broadcast)  # the peer has none
+
+    def test_failure_of_a_peer(self):
+        self.make("echo broken pipe dream; exit 3")
+        result = self.run_beside()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("gloo ended with status 3: broken pipe dream", result.stderr)
+
+    def test_absent_peer(self):
+        result = self.run_beside()
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("no program in", result.stderr)
+
+    def test_table(self):
+        """One round of the table beside a peer that takes a second for everything."""
+        self.make('shift 4; for c; do echo "${c%:*} ${c#*:} 1000000"; done')
+        path = os.path.join(self.folder.name, "table.json")
+        result = bench("--table", "--rounds", "1", "-e", "1M", *QUICK, "--peer", "gloo", "--peer-folder",
+                       self.folder.name, "--json", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(path) as file:
+            goals = json.load(file)["goals"]
+        self.assertIn("best MPI", {goal["against"] for goal in goals})
+        self.assertLessEqual(max(goal["bytes"] for goal in goals), 1 << 20)
+        for goal in goals:
+            if goal["against"] == "best MPI":  # there was none
+                self.assertEqual(goal["ours_us"], -1)
+            elif goal["against"] == "best peer":
+                self.assertEqual(goal["theirs_us"], 1e6)
+                self.assertAlmostEqual(goal["ratio"], 1e6 / goal["ours_us"], delta=1e-3 * goal["ratio"])
+
+
+class Refusals(unittest.TestCase):
+    def refused(self, arguments, words):
+        result = bench(*arguments)
+        self.assertEqual(result.returncode, 2, result.stdout)
+        self.assertEqual(result.stdout, "")
+        self.assertIn(words, result.stderr)
+
+    def test_bad_options(self):
+        for arguments, words in (
+                (["all_scatter"], "all_scatter"),
+                (["-b", "12Q"], "12Q"),
+                (["-b", "-1"], "-1"),
+                (["-b", "2K", "-e", "1K"], "--minbytes"),
+                (["-i", "0"], "--stepbytes"),
+                (["-i", "8", "-f", "2"], "--step"),
+                (["-f", "1"], "1"),
+                (["-n", "0"], "0"),
+                (["-n", "1", "--seconds", "1"], "--"),
+                (["--seconds", "nan"], "--seconds"),
+                (["-d", "f128"], "f128"),
+                (["-o", "median"], "median"),
+                (["-o", "band"], "band of f32 has no meaning"),
+                (["-r", "2"], "--root"),
+                (["-r", "-1"], "--root"),
+                (["-g", "0"], "0"),
+                (["-g", "65"], "65"),
+                (["--ranks-as", "fibres"], "fibres"),
+                (["--memory", "shared"], "shared"),
+                (["--place", "up"], "up"),
+                (["broadcast", "--place", "out"], "--place"),
+                (["send_receive", "--place", "in"], "--place"),
+                (["--all"], "--check"),
+                (["--all", "--check", "--json", "-"], "--json"),
+                (["--table", "--check"], "--table"),
+                (["--table", "barrier"], "--table"),
+                (["--table", "-d", "i8"], "--datatype"),
+                (["--table", "--all", "--check"], "--table"),
+                (["--all", "--check", "-g", "2"], "--ranks"),
+                (["--peer", "nccl"], "nccl"),
+                (["--peer", "gloo", "-d", "f64"], "--peer"),
+                (["all_gather_v", "--peer", "gloo"], "all_gather_v"),
+                (["--rounds", "0"], "0"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.refused(arguments, words)
+
+    def test_program_is_none_of_its_business(self):
+        self.refused(["--", "true"], "only run takes a program")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    TRIREME = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
