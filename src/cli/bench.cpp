@@ -88,9 +88,12 @@ class Bench {
     row.what = what;
     row.bytes = bytes_of(what, settings_.ranks);
     // Sizes below one element are one element, once.
-    if (!rows_.empty() && rows_.back().what.op == what.op && rows_.back().what.dtype == what.dtype &&
-        rows_.back().what.reduction == what.reduction && rows_.back().bytes == row.bytes) {
-      return;
+    if (!rows_.empty()) {
+      const Case& last = rows_.back().what;
+      if (last.op == what.op && last.dtype == what.dtype && last.reduction == what.reduction &&
+          last.count == what.count) {
+        return;
+      }
     }
     const std::string& place = settings_.place;
     for (const bool in_place : {false, true}) {
@@ -185,8 +188,8 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // How many times faster than the peer, as the peers work: in place where there is such a form. The median of the
-  // rounds, each within itself.
+  // How many times faster than the peer, as the peers work: in place where there is such a form.
+  // The median of the rounds, each within itself.
   static double ratio(const Row& row, const std::vector<double>& peer) {
     const Form& ours = row.forms[row.forms[1].index >= 0 ? 1 : 0];
     std::vector<double> ratios;

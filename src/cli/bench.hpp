@@ -1,5 +1,5 @@
-// trireme bench: how fast the operations are, beside the limits of the machine and beside peers, and whether every
-// element is right. The words that its parts share.
+// trireme bench: how fast the operations are, beside the limits of the machine and beside peers,
+// and whether every element is right. The words that its parts share.
 #pragma once
 
 #include <trireme/trireme.h>
@@ -38,7 +38,8 @@ class Failure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// How long to measure. A sample is a number of calls one after the other; its time is the slowest rank's.
+// How long to measure. A sample is a number of calls one after the other; its time is the slowest
+// rank's.
 struct Effort {
   std::uint32_t warmup = 5;
   std::uint32_t iterations = 0;  // 0: as many as fit into `seconds`
@@ -51,7 +52,7 @@ struct Case {
   trireme_dtype dtype = TRIREME_DTYPE_F32;
   trireme_reduction reduction = TRIREME_SUM;
   std::int32_t root = 0;
-  std::uint64_t count = 0;  // as in the header: of all elements or of one block; v forms: of a mean block
+  std::uint64_t count = 0;  // as in the header: all, or one block; v forms: a mean block
   bool in_place = false;
 };
 

@@ -219,7 +219,8 @@ class Collector {
       Report report;
       std::size_t have = 0;
       while (have < sizeof report) {
-        const ssize_t got = read(pipe, reinterpret_cast<char*>(&report) + have, sizeof report - have);
+        char* const rest = reinterpret_cast<char*>(&report) + have;
+        const ssize_t got = read(pipe, rest, sizeof report - have);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return;  // all processes are gone
         have += static_cast<std::size_t>(got);
@@ -259,7 +260,8 @@ class Collector {
   std::string words_;
 };
 
-// Runs `body` in a child. This process itself joins no group: its handles would mean nothing in later children.
+// Runs `body` in a child. This process itself joins no group: its handles would mean nothing in
+// later children.
 template <class Body>
 bool in_child(int pipe[2], std::vector<pid_t>* children, Body body) {
   const pid_t child = fork();

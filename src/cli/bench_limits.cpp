@@ -53,9 +53,12 @@ struct Vector {
   const std::uint64_t bytes;
 };
 
+constexpr int kSpins = 20000;
+constexpr double kLongest = 0.1;  // seconds, where others use the cores
+
 void wait_for(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
   for (int spins = 0; word.load(std::memory_order_acquire) != value; ++spins) {
-    if (spins > 20000) std::this_thread::yield();  // one core only
+    if (spins > kSpins) std::this_thread::yield();  // no core for the other
   }
 }
 
@@ -67,13 +70,14 @@ double sum_kernel(std::uint64_t bytes) {
   Vector b(bytes);
   const SumLoop loop = sum_loop();
   // As long as a measured case: some 40 ms.
-  const auto passes = static_cast<std::uint32_t>(std::clamp(4e8 / static_cast<double>(bytes), 4.0, 4000.0));
+  const double share = 4e8 / static_cast<double>(bytes);
+  const auto passes = static_cast<std::uint32_t>(std::clamp(share, 4.0, 4000.0));
   std::atomic<std::uint32_t> arrived{0};
   const auto half = [&](std::uint64_t begin, std::uint64_t end, std::vector<double>* times) {
     for (std::uint32_t pass = 0; pass < passes; ++pass) {
       arrived.fetch_add(1, std::memory_order_acq_rel);
       for (int spins = 0; arrived.load(std::memory_order_acquire) < 2 * (pass + 1); ++spins) {
-        if (spins > 20000) std::this_thread::yield();
+        if (spins > kSpins) std::this_thread::yield();
       }
       if (times != nullptr) times->push_back(seconds_now());
       loop(a.data + begin, b.data + begin, end - begin);
@@ -92,23 +96,32 @@ double sum_kernel(std::uint64_t bytes) {
 double flag_round_trip() {
   constexpr std::uint32_t kTrips = 64;
   constexpr std::uint32_t kSamples = 101;
+  constexpr std::uint32_t kEnd = UINT32_MAX;
   alignas(128) std::atomic<std::uint32_t> ping{0};
   alignas(128) std::atomic<std::uint32_t> pong{0};
   std::thread other([&] {
-    for (std::uint32_t trip = 1; trip <= kTrips * kSamples; ++trip) {
-      wait_for(ping, trip);
+    for (std::uint32_t trip = 0; trip != kEnd;) {
+      const std::uint32_t seen = trip;
+      for (int spins = 0; trip == seen; ++spins) {
+        trip = ping.load(std::memory_order_acquire);
+        if (spins > kSpins) std::this_thread::yield();
+      }
       pong.store(trip, std::memory_order_release);
     }
   });
   std::vector<double> samples;
+  const double start = seconds_now();
   for (std::uint32_t sample = 0; sample < kSamples; ++sample) {
     const double begin = seconds_now();
-    for (std::uint32_t i = 1; i <= kTrips; ++i) {
+    if (sample > 1 && begin - start > kLongest) break;
+    const std::uint32_t trips = sample == 0 ? 1 : kTrips;
+    for (std::uint32_t i = 1; i <= trips; ++i) {
       ping.store(sample * kTrips + i, std::memory_order_release);
       wait_for(pong, sample * kTrips + i);
     }
-    samples.push_back((seconds_now() - begin) / kTrips * 1e6);
+    if (sample > 0) samples.push_back((seconds_now() - begin) / kTrips * 1e6);
   }
+  ping.store(kEnd, std::memory_order_release);
   other.join();
   return percentile(samples, 0.5);
 }

@@ -5,14 +5,15 @@
 
 namespace trireme::bench {
 
-// GB/s of a = b = a + b (f32) by two threads, counted by the bytes of one vector: what an all-reduce of two ranks in
-// place has to do. `bytes` of each vector.
+// GB/s of a = b = a + b (f32) by two threads, counted by the bytes of one vector: what an all-
+// reduce of two ranks in place has to do. `bytes` of each vector.
 double sum_kernel(std::uint64_t bytes);
 
 // Microseconds for a flag from one thread to another and back: the median of many.
 double flag_round_trip();
 
-// The cores of a virtual machine may lie in one cache complex or in two, and change places. "near" or "far".
+// The cores of a virtual machine may lie in one cache complex or in two, and change places. "near"
+// or "far".
 const char* placement(double round_trip_us);
 
 }  // namespace trireme::bench

@@ -8,8 +8,8 @@
 
 namespace trireme::bench {
 
-// Elements of a receive buffer, in order: `count` of them, from element `first` of what `source` gives, or of the
-// reduction of all ranks if source is negative.
+// Elements of a receive buffer, in order: `count` of them, from element `first` of what `source`
+// gives, or of the reduction of all ranks if source is negative.
 struct Run {
   std::uint64_t count;
   int source;

@@ -1,4 +1,5 @@
-// Peers: programs that run the same operations with another library, made where that library is installed.
+// Peers: programs that run the same operations with another library, made where that library is
+// installed.
 #pragma once
 
 #include <string>
@@ -18,8 +19,8 @@ const std::vector<std::string>& peer_names();
 std::string peer_folder();
 bool peer_installed(const std::string& folder, const std::string& name);
 
-// Microseconds a call, the median over samples of the slowest rank; negative where the peer has no such
-// operation. Throws Failure if the peer fails.
+// Microseconds a call, the median over samples of the slowest rank; negative where the peer has no
+// such operation. Throws Failure if the peer fails.
 std::vector<double> run_peer(const std::string& folder, const std::string& name, int ranks,
                              const std::vector<PeerCase>& cases, const Effort& effort);
 

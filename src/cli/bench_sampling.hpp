@@ -16,8 +16,8 @@ inline double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Microseconds a call in each sample, as this rank saw it. `meet` is a barrier; `agree` gives every rank what
-// rank 0 passes; `call` is the operation.
+// Microseconds a call in each sample, as this rank saw it. `meet` is a barrier; `agree` gives every
+// rank what rank 0 passes; `call` is the operation.
 template <class Meet, class Agree, class Call>
 std::vector<double> take_samples(std::uint32_t warmup, std::uint32_t iterations, double seconds,
                                  Meet meet, Agree agree, Call call) {

@@ -40,14 +40,16 @@ std::string refuse_dtype(const std::string& name) {
   for (trireme_dtype d = TRIREME_DTYPE_I8; d <= TRIREME_DTYPE_BYTES; ++d) {
     if (name == trireme_dtype_name(d)) return "";
   }
-  return name == "all" ? "" : "\"" + name + "\" is not a dtype such as f32, bf16 or i8, and not all";
+  if (name == "all") return "";
+  return "\"" + name + "\" is not a dtype such as f32, bf16 or i8, and not all";
 }
 
 std::string refuse_reduction(const std::string& name) {
   for (trireme_reduction r = TRIREME_SUM; r <= TRIREME_SCALED_SUM; ++r) {
     if (name == trireme_reduction_name(r)) return "";
   }
-  return name == "all" ? "" : "\"" + name + "\" is not a reduction such as sum or max, and not all";
+  if (name == "all") return "";
+  return "\"" + name + "\" is not a reduction such as sum or max, and not all";
 }
 
 }  // namespace
@@ -135,7 +137,7 @@ void add_options(CLI::App& command, Settings* s) {
       command.add_option("--peer-folder", s->peer_folder, "Where the peers' programs are")
           ->type_name("DIR");
   CLI::Option* const rounds =
-      command.add_option("--rounds", s->rounds, "Rounds, ours and peers in turn (1; beside peers 5)")
+      command.add_option("--rounds", s->rounds, "Rounds, ours and theirs in turn (1; with peers 5)")
           ->check(CLI::Range(1, 1000));
   CLI::Option* const json =
       command.add_option("--json", s->json, "Also write the figures to a file; - for the output")
@@ -150,7 +152,8 @@ void add_options(CLI::App& command, Settings* s) {
 
   // Neither of the two runs of its own looks at these.
   CLI::Option* const step =
-      command.add_option("-i,--stepbytes", s->step, "Bytes from one size to the next")->check(bytes);
+      command.add_option("-i,--stepbytes", s->step, "Bytes from one size to the next")
+          ->check(bytes);
   CLI::Option* const only_ordinary[] = {
       command.add_option("-b,--minbytes", s->minimum, "Smallest size (default 8)")->check(bytes),
       step,

@@ -1,4 +1,5 @@
-// --all --check: every operation, dtype and reduction, with few elements each, and how many are wrong.
+// --all --check: every operation, dtype and reduction, with few elements each, and how many are
+// wrong.
 #include <cstdio>
 
 #include "cli/bench_group.hpp"

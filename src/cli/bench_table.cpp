@@ -1,5 +1,5 @@
-// --table: what the project promises of its speed, beside the peers that are installed. It prints figures; whether
-// they are good enough is for the reader, since machines differ.
+// --table: what the project promises of its speed, beside the peers that are installed. It prints
+// figures; whether they are good enough is for the reader, since machines differ.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -32,7 +32,8 @@ const char* against_name(Against against) {
   return "";
 }
 
-// One promise: `bar` times as fast as what it is held against; flag: at most `bar` microseconds slower.
+// One promise: `bar` times as fast as what it is held against; flag: at most `bar` microseconds
+// slower.
 struct Goal {
   Op op;
   int size;
@@ -185,7 +186,8 @@ class Table {
     }
   }
 
-  // Ours and what it is held against in one round, in microseconds; negative if that was not measured.
+  // Ours and what it is held against in one round, in microseconds; negative if that was not
+  // measured.
   std::pair<double, double> pair(const Goal& goal, int round) const {
     const auto index = static_cast<std::size_t>(round);
     const double ours = time({goal.op, goal.size, who(goal.ranks, goal.memory), goal.bytes}, round);
@@ -254,8 +256,8 @@ class Table {
     const char* between = "\n";
     for (const Goal& goal : goals_) {
       const Figures f = figures(goal);
-      std::fprintf(out, "%s  {\"operation\": \"%s\", \"ranks\": %d, \"ranks_as\": \"%s\", ", between,
-                   op_name(goal.op), goal.size, ranks_name(goal.ranks));
+      std::fprintf(out, "%s  {\"operation\": \"%s\", \"ranks\": %d, \"ranks_as\": \"%s\", ",
+                   between, op_name(goal.op), goal.size, ranks_name(goal.ranks));
       std::fprintf(out, "\"memory\": \"%s\", \"bytes\": %llu, \"against\": \"%s\", ",
                    memory_name(goal.memory), static_cast<unsigned long long>(goal.bytes),
                    against_name(goal.against));

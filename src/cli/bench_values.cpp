@@ -58,7 +58,8 @@ std::uint64_t bits_of(const Format& format, double value) {
   return ((sign << format.exponent_bits | stored) << format.fraction_bits) | rest;
 }
 
-// Only so many ranks contribute to one element of a sum or product; which ones changes from element to element.
+// Only so many ranks contribute to one element of a sum or product; which ones changes from element
+// to element.
 constexpr int kSummands = 8;
 constexpr int kFactors = 6;
 

@@ -1,4 +1,5 @@
-// Values for which any order of combination gives one exact result, so that results can be compared bit by bit.
+// Values for which any order of combination gives one exact result, so that results can be compared
+// bit by bit.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@ namespace trireme::bench {
 // Most ranks for which the values stay exact.
 constexpr int kMostRanks = 64;
 
-// Element i of what a rank gives is element i % kPeriod of its table. A prime, so that no shift by a block
-// or a chunk goes unseen.
+// Element i of what a rank gives is element i % kPeriod of its table. A prime, so that no shift by
+// a block or a chunk goes unseen.
 class Values {
  public:
   static constexpr std::uint64_t kPeriod = 1021;

@@ -1,4 +1,5 @@
-// The benchmark's values: a sum of them in any order is the one expected, and a wrong element is seen.
+// The benchmark's values: a sum of them in any order is the one expected, and a wrong element is
+// seen.
 #include <csetjmp>
 #include <cstdarg>
 #include <cstddef>

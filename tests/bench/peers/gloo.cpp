@@ -1,5 +1,5 @@
-// The operations of Gloo over TCP on the loopback, f32; all-reduce by the faster of its two algorithms.
-//   PROGRAM RANKS WARMUP ITERATIONS SECONDS OPERATION:BYTES...
+// The operations of Gloo over TCP on the loopback, f32; all-reduce by the faster of its two
+// algorithms. Its own argument is the number of ranks.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>

@@ -1,6 +1,6 @@
-// What the peer programs share: their arguments, their sampling and their output.
-//   PROGRAM ... WARMUP ITERATIONS SECONDS OPERATION:BYTES...
-// prints, on rank 0, a line "OPERATION BYTES MICROSECONDS" for each: the median over samples of the slowest rank.
+// What the peer programs share: their arguments, their sampling and their output. After what is
+// each one's own come WARMUP ITERATIONS SECONDS OPERATION:BYTES... and rank 0 prints a line
+// "OPERATION BYTES MICROSECONDS" for each: the median over samples of the slowest rank.
 #pragma once
 
 #include <cstdint>
