@@ -167,7 +167,7 @@ class Bench {
     std::printf("  %12llu %11llu %6s %10s %4d", static_cast<unsigned long long>(row.bytes),
                 static_cast<unsigned long long>(row.what.count), trireme_dtype_name(row.what.dtype),
                 reduces ? trireme_reduction_name(row.what.reduction) : "none",
-                row.what.op == Op::broadcast ? row.what.root : -1);
+                op_has_root(row.what.op) ? row.what.root : -1);
     for (const Form& form : row.forms) {
       if (form.index < 0) {
         std::printf(" %10s %9s %7s %7s %7s", "N/A", "N/A", "N/A", "N/A", "N/A");

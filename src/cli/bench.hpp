@@ -20,10 +20,15 @@ enum class Op {
   broadcast,
   barrier,
   send_receive,  // a ring: each sends to the next rank and receives from the one before
+  reduce,
+  gather,
+  scatter,
+  all_to_all,
 };
-constexpr int kOps = 8;
+constexpr int kOps = 12;
 const char* op_name(Op op);
 bool op_reduces(Op op);
+bool op_has_root(Op op);
 bool op_takes_out_of_place(Op op);
 bool op_takes_in_place(Op op);
 

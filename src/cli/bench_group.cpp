@@ -148,7 +148,7 @@ class Worker {
     };
     const Values& known = values(what);
     std::memset(whole, static_cast<int>(kPoison), extent * size + kGuard);
-    known.fill(send, rank_, shape.send_first, shape.send);
+    known.fill(send, rank_, 0, shape.send);
 
     Report report{};
     report.kind = Report::result;
@@ -161,7 +161,7 @@ class Worker {
         report.wrong += known.wrong(at, run.source, run.first, run.count);
         at += run.count * size;
       }
-      if (!one_buffer) report.wrong += known.wrong(send, rank_, shape.send_first, shape.send);
+      if (!one_buffer) report.wrong += known.wrong(send, rank_, 0, shape.send);
       report.wrong += static_cast<std::uint64_t>(
           std::count_if(whole + extent * size, whole + extent * size + kGuard,
                         [](std::byte byte) { return byte != kPoison; }));

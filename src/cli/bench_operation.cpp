@@ -29,15 +29,25 @@ const char* op_name(Op op) {
     case Op::broadcast: return "broadcast";
     case Op::barrier: return "barrier";
     case Op::send_receive: return "send_receive";
+    case Op::reduce: return "reduce";
+    case Op::gather: return "gather";
+    case Op::scatter: return "scatter";
+    case Op::all_to_all: return "all_to_all";
   }
   return "unknown";
 }
 
 bool op_reduces(Op op) {
-  return op == Op::all_reduce || op == Op::reduce_scatter || op == Op::reduce_scatter_v;
+  return op == Op::all_reduce || op == Op::reduce_scatter || op == Op::reduce_scatter_v ||
+         op == Op::reduce;
+}
+bool op_has_root(Op op) {
+  return op == Op::broadcast || op == Op::reduce || op == Op::gather || op == Op::scatter;
 }
 bool op_takes_out_of_place(Op op) { return op != Op::broadcast; }
-bool op_takes_in_place(Op op) { return op != Op::barrier && op != Op::send_receive; }
+bool op_takes_in_place(Op op) {
+  return op != Op::barrier && op != Op::send_receive && op != Op::all_to_all;
+}
 
 const char* ranks_name(Ranks ranks) { return ranks == Ranks::threads ? "threads" : "processes"; }
 const char* memory_name(Memory memory) {
@@ -45,8 +55,9 @@ const char* memory_name(Memory memory) {
 }
 
 std::uint64_t bytes_of(const Case& what, int ranks) {
-  const bool blocks = what.op == Op::reduce_scatter || what.op == Op::reduce_scatter_v ||
-                      what.op == Op::all_gather || what.op == Op::all_gather_v;
+  const bool whole = what.op == Op::all_reduce || what.op == Op::reduce ||
+                     what.op == Op::broadcast || what.op == Op::send_receive;
+  const bool blocks = !whole && what.op != Op::barrier;
   return what.count * trireme_dtype_size(what.dtype) * static_cast<unsigned>(blocks ? ranks : 1);
 }
 
@@ -57,7 +68,10 @@ double bus_factor(Op op, int ranks) {
     case Op::reduce_scatter:
     case Op::reduce_scatter_v:
     case Op::all_gather:
-    case Op::all_gather_v: return (n - 1) / n;
+    case Op::all_gather_v:
+    case Op::gather:
+    case Op::scatter:
+    case Op::all_to_all: return (n - 1) / n;
     default: return 1;
   }
 }
@@ -112,6 +126,30 @@ Shape shape_of(const Case& what, int ranks, int rank) {
       shape.send = shape.receive = count;
       shape.expected = {{count, (rank + ranks - 1) % ranks, 0}};
       break;
+    case Op::reduce:
+      shape.send = count;
+      if (rank != what.root) break;
+      shape.receive = count;
+      shape.expected = {{count, -1, 0}};
+      break;
+    case Op::gather:
+      shape.send = count;
+      if (rank != what.root) break;
+      shape.receive = n * count;
+      shape.send_at = me * count;
+      for (int r = 0; r < ranks; ++r) shape.expected.push_back({count, r, 0});
+      break;
+    case Op::scatter:
+      shape.receive = count;
+      shape.expected = {{count, what.root, me * count}};
+      if (rank != what.root) break;
+      shape.send = n * count;
+      shape.receive_at = me * count;
+      break;
+    case Op::all_to_all:
+      shape.send = shape.receive = n * count;
+      for (int r = 0; r < ranks; ++r) shape.expected.push_back({count, r, me * count});
+      break;
   }
   return shape;
 }
@@ -157,6 +195,18 @@ void call(trireme_communicator* communicator, const Case& what, const Shape& sha
       if (received != TRIREME_OK) throw Failure(words);
       return must(sent);
     }
+    case Op::reduce:
+      return must(trireme_reduce(communicator, send, receive, what.count, what.dtype,
+                                 what.reduction, what.root, &options));
+    case Op::gather:
+      return must(trireme_gather(communicator, send, receive, what.count, what.dtype, what.root,
+                                 &options));
+    case Op::scatter:
+      return must(trireme_scatter(communicator, send, receive, what.count, what.dtype, what.root,
+                                  &options));
+    case Op::all_to_all:
+      return must(trireme_all_to_all(communicator, send, receive, what.count, what.dtype,
+                                     &options));
   }
 }
 

@@ -20,7 +20,6 @@ struct Run {
 struct Shape {
   std::uint64_t send = 0;
   std::uint64_t receive = 0;
-  std::uint64_t send_first = 0;   // number of its first element in what this rank gives
   std::uint64_t send_at = 0;      // in place: where it lies in the one buffer
   std::uint64_t receive_at = 0;   // in place: the same
   std::vector<std::uint64_t> counts;  // the v forms

@@ -165,7 +165,7 @@ void add_options(CLI::App& command, Settings* s) {
           ->check(CLI::Validator(refuse_dtype, "DTYPE")),
       command.add_option("-o,--op", s->reduction, "Reduction, or all (default sum)")
           ->check(CLI::Validator(refuse_reduction, "REDUCTION")),
-      command.add_option("-r,--root", s->root, "Root of a broadcast (default 0)"),
+      command.add_option("-r,--root", s->root, "Root, where there is one (default 0)"),
       command.add_option("-g,--ranks", s->ranks, "Number of ranks (default 2)")
           ->check(CLI::Range(1, kMostRanks)),
       command.add_option("--ranks-as", s->ranks_as, "threads or processes (the default)")

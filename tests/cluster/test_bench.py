@@ -35,7 +35,8 @@ QUICK = ("-n", "2", "-w", "1")
 class Runs(unittest.TestCase):
     def test_all_operations_are_right(self):
         operations = ["all_reduce", "reduce_scatter", "reduce_scatter_v", "all_gather",
-                      "all_gather_v", "broadcast", "barrier", "send_receive"]
+                      "all_gather_v", "broadcast", "barrier", "send_receive", "reduce", "gather",
+                      "scatter", "all_to_all"]
         for ranks in ("1", "3"):
             for ranks_as in ("threads", "processes"):
                 for memory in ("registered", "private"):
@@ -197,6 +198,7 @@ class Refusals(unittest.TestCase):
                 (["--place", "up"], "up"),
                 (["broadcast", "--place", "out"], "--place"),
                 (["send_receive", "--place", "in"], "--place"),
+                (["all_to_all", "--place", "in"], "--place"),
                 (["--all"], "--check"),
                 (["--all", "--check", "--json", "-"], "--json"),
                 (["--table", "--check"], "--table"),

@@ -105,8 +105,10 @@ void work(int rank, int n, const std::string& folder, const peer::Arguments& arg
         from->waitSend();
         to->waitRecv();
       });
-    } else {
+    } else if (what.op == "barrier") {
       median = run(meet);
+    } else {
+      continue;
     }
     if (rank == 0) peer::print(what, median);
   }

@@ -40,6 +40,18 @@ int main(int argc, char** argv) {
       } else if (what.op == "send_receive") {
         MPI_Sendrecv(data.data(), count, MPI_FLOAT, (rank + 1) % n, 0, other.data(), count,
                      MPI_FLOAT, (rank + n - 1) % n, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      } else if (what.op == "reduce") {
+        MPI_Reduce(rank == 0 ? MPI_IN_PLACE : data.data(), data.data(), count, MPI_FLOAT, MPI_SUM,
+                   0, MPI_COMM_WORLD);
+      } else if (what.op == "gather") {
+        MPI_Gather(rank == 0 ? MPI_IN_PLACE : data.data(), block, MPI_FLOAT, data.data(), block,
+                   MPI_FLOAT, 0, MPI_COMM_WORLD);
+      } else if (what.op == "scatter") {
+        MPI_Scatter(data.data(), block, MPI_FLOAT, rank == 0 ? MPI_IN_PLACE : data.data(), block,
+                    MPI_FLOAT, 0, MPI_COMM_WORLD);
+      } else if (what.op == "all_to_all") {
+        MPI_Alltoall(data.data(), block, MPI_FLOAT, other.data(), block, MPI_FLOAT,
+                     MPI_COMM_WORLD);
       } else {
         MPI_Barrier(MPI_COMM_WORLD);
       }
