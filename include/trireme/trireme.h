@@ -8,6 +8,7 @@
 #define TRIREME_TRIREME_H
 
 #include <trireme/buffer.h>
+#include <trireme/coalesced.h>
 #include <trireme/collectives.h>
 #include <trireme/communicator.h>
 #include <trireme/export.h>

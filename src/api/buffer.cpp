@@ -7,6 +7,22 @@
 
 using namespace trireme;
 
+namespace trireme::api {
+
+trireme_buffer* insert_buffer(std::shared_ptr<Communicator> communicator,
+                              std::shared_ptr<Memory> memory) {
+  // What the handle holds keeps the communicator alive, too.
+  struct Held {
+    std::shared_ptr<Communicator> communicator;
+    std::shared_ptr<Memory> memory;
+  };
+  auto held = std::make_shared<Held>(Held{std::move(communicator), std::move(memory)});
+  Memory* const bare = held->memory.get();
+  return insert<trireme_buffer>(std::shared_ptr<Memory>(std::move(held), bare));
+}
+
+}  // namespace trireme::api
+
 trireme_status trireme_buffer_alloc(trireme_communicator* communicator, uint64_t bytes,
                                     trireme_buffer** out_buffer) {
   return api::guard(__func__, [&]() -> Status {
@@ -15,14 +31,7 @@ trireme_status trireme_buffer_alloc(trireme_communicator* communicator, uint64_t
     TRIREME_RETURN_IF_ERROR(api::require(out_buffer, "out_buffer"));
     std::shared_ptr<Memory> memory;
     TRIREME_RETURN_IF_ERROR(object->allocate(bytes, &memory));
-    // What the handle holds keeps the communicator alive, too.
-    struct Held {
-      std::shared_ptr<Communicator> communicator;
-      std::shared_ptr<Memory> memory;
-    };
-    auto held = std::make_shared<Held>(Held{std::move(object), std::move(memory)});
-    Memory* const bare = held->memory.get();
-    *out_buffer = api::insert<trireme_buffer>(std::shared_ptr<Memory>(std::move(held), bare));
+    *out_buffer = api::insert_buffer(std::move(object), std::move(memory));
     return Status::success();
   });
 }

@@ -10,9 +10,7 @@
 using namespace trireme;
 using namespace trireme::api;
 
-namespace {
-
-// --- one builder for each operation ----------------------------------------------------------
+namespace trireme::api {
 
 Status make_all_reduce(const void* send, void* receive, std::uint64_t count, trireme_dtype dtype,
                        trireme_reduction reduction, Operation* out) {
@@ -76,6 +74,25 @@ Status make_all_gather(const Communicator& communicator, const void* send, void*
   return Status::success();
 }
 
+Status make_broadcast(const Communicator& communicator, void* data, std::uint64_t count,
+                      trireme_dtype dtype, std::int32_t root, Operation* out) {
+  std::uint64_t bytes = 0;
+  TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
+  TRIREME_RETURN_IF_ERROR(total_bytes("count", count, 1, dtype, &bytes));
+  TRIREME_RETURN_IF_ERROR(check_memory(data, "data", count));
+  TRIREME_RETURN_IF_ERROR(check_rank(communicator, "root", root));
+  out->kind = OperationKind::broadcast;
+  out->dtype = dtype;
+  out->root = root;
+  out->receive = data;
+  out->count = count;
+  return Status::success();
+}
+
+}  // namespace trireme::api
+
+namespace {
+
 // The two v forms; `whole` has all blocks, `block` this rank's.
 Status make_v(const Communicator& communicator, const void* send, void* receive,
               const std::uint64_t* counts, trireme_dtype dtype, bool gathers, Operation* out) {
@@ -116,21 +133,6 @@ Status make_all_gather_v(const Communicator& communicator, const void* send, voi
   TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
   out->kind = OperationKind::all_gather_v;
   return make_v(communicator, send, receive, counts, dtype, true, out);
-}
-
-Status make_broadcast(const Communicator& communicator, void* data, std::uint64_t count,
-                      trireme_dtype dtype, std::int32_t root, Operation* out) {
-  std::uint64_t bytes = 0;
-  TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
-  TRIREME_RETURN_IF_ERROR(total_bytes("count", count, 1, dtype, &bytes));
-  TRIREME_RETURN_IF_ERROR(check_memory(data, "data", count));
-  TRIREME_RETURN_IF_ERROR(check_rank(communicator, "root", root));
-  out->kind = OperationKind::broadcast;
-  out->dtype = dtype;
-  out->root = root;
-  out->receive = data;
-  out->count = count;
-  return Status::success();
 }
 
 Status make_all_to_all(const Communicator& communicator, const void* send, void* receive,

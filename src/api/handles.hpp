@@ -77,4 +77,8 @@ std::shared_ptr<typename HandleTraits<Public>::Object> remove(const Public* hand
       HandleTraits<Public>::type, reinterpret_cast<std::uintptr_t>(handle)));
 }
 
+// A handle of memory that keeps the communicator alive.
+trireme_buffer* insert_buffer(std::shared_ptr<Communicator> communicator,
+                              std::shared_ptr<Memory> memory);
+
 }  // namespace trireme::api

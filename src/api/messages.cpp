@@ -29,7 +29,11 @@ Status run_message(trireme_communicator* handle, const trireme_operation_options
   TRIREME_RETURN_IF_ERROR(call.open(handle, options, 0));
   TRIREME_RETURN_IF_ERROR(
       make_message(*call.communicator, kind, data, count, dtype, peer, tag, &message));
-  return call.communicator->run_message(message, call.deadline());
+  if (!in_group()) return call.communicator->run_message(message, call.deadline());
+  std::shared_ptr<Request> request;
+  TRIREME_RETURN_IF_ERROR(call.communicator->start_message(message, call.deadline(), &request));
+  add_to_group(std::move(request));
+  return Status::success();
 }
 
 Status start_message(trireme_communicator* handle, const trireme_operation_options* options,

@@ -28,6 +28,24 @@ Status check_overlap(const void* small, std::uint64_t small_bytes, const void* l
 // No byte in common.
 Status check_apart(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes);
 
+// --- builders: check the arguments of an operation and fill it in ----------------------------
+
+Status make_all_reduce(const void* send, void* receive, std::uint64_t count, trireme_dtype dtype,
+                       trireme_reduction reduction, Operation* out);
+Status make_reduce_scatter(const Communicator& communicator, const void* send, void* receive,
+                           std::uint64_t receive_count, trireme_dtype dtype,
+                           trireme_reduction reduction, Operation* out);
+Status make_all_gather(const Communicator& communicator, const void* send, void* receive,
+                       std::uint64_t send_count, trireme_dtype dtype, Operation* out);
+Status make_broadcast(const Communicator& communicator, void* data, std::uint64_t count,
+                      trireme_dtype dtype, std::int32_t root, Operation* out);
+
+// --- groups of calls: see trireme_group_start() ----------------------------------------------
+
+bool in_group();                                      // of this thread
+void add_to_group(std::shared_ptr<Request> request);  // to wait for at its end
+Status refuse_in_group();                             // INVALID_STATE inside one
+
 // --- the two forms of each -------------------------------------------------------------------
 
 // A communicator and the options of one call to it.
@@ -57,7 +75,12 @@ trireme_status run(const char* function, trireme_communicator* handle,
     TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction));
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
     call.apply_options(&operation);
-    return call.communicator->run(std::move(operation), call.deadline());
+    if (!in_group()) return call.communicator->run(std::move(operation), call.deadline());
+    std::shared_ptr<Request> request;
+    TRIREME_RETURN_IF_ERROR(
+        call.communicator->start(std::move(operation), call.deadline(), &request));
+    add_to_group(std::move(request));
+    return Status::success();
   });
 }
 

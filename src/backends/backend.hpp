@@ -100,6 +100,7 @@ struct Operation {
   std::uint64_t agreement = 0;
   const char* agreement_name = "";
   std::shared_ptr<const void> owner;  // what must live until the operation is over, such as memory it uses
+  std::vector<const void*> also_uses;  // addresses in memory that must live as long, such as of lists
   // A step of a composite: the operation that was called, for the fingerprint and for messages.
   const Operation* called = nullptr;
   const Operation& as_called() const { return called == nullptr ? *this : *called; }

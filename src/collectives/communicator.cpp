@@ -52,8 +52,7 @@ class Memories {
 
 // What one operation must keep alive.
 struct Held {
-  std::shared_ptr<const void> send;
-  std::shared_ptr<const void> receive;
+  std::vector<std::shared_ptr<const void>> memories;
   std::shared_ptr<const void> owner;
 };
 
@@ -151,6 +150,8 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return Status::success();
   }
 
+  void adopt(const std::shared_ptr<Memory>& memory) override { memories_.add(memory); }
+
   void abort(const std::string& reason) noexcept override {
     const std::shared_ptr<Backend> backend = this->backend();
     if (backend == nullptr) return;  // a rank that has left has no say
@@ -197,8 +198,14 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   }
 
   void hold(Operation* operation) const {
-    Held held{memories_.find(operation->send), memories_.find(operation->receive), nullptr};
-    if (held.send == nullptr && held.receive == nullptr) return;
+    Held held;
+    const auto add = [&](const void* data) {
+      if (auto memory = memories_.find(data)) held.memories.push_back(std::move(memory));
+    };
+    add(operation->send);
+    add(operation->receive);
+    for (const void* const data : operation->also_uses) add(data);
+    if (held.memories.empty()) return;
     held.owner = std::move(operation->owner);
     operation->owner = std::make_shared<const Held>(std::move(held));
   }

@@ -83,6 +83,8 @@ class Communicator {
   virtual std::uint32_t take_channels() = 0;
 
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
+  // Memory that an operation allocated, from now on like that of allocate().
+  virtual void adopt(const std::shared_ptr<Memory>& memory) = 0;
   virtual void abort(const std::string& reason) noexcept = 0;
   // Leaves now, also while children keep the object alive: running operations fail, later ones
   // answer INVALID_STATE.

@@ -345,6 +345,70 @@ namespace Trireme
             outRequest);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_group_start();
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_group_end();
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_all_reduce_list(
+            CommunicatorHandle communicator, void** sends, void** receives, ulong* counts, ulong
+            length, ElementType dtype, Reduction reduction, NativeOperationOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_all_reduce_list_start(
+            CommunicatorHandle communicator, void** sends, void** receives, ulong* counts, ulong
+            length, ElementType dtype, Reduction reduction, NativeOperationOptions* options, out
+            RequestHandle outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_reduce_scatter_list(
+            CommunicatorHandle communicator, void** sends, void** receives, ulong* counts, ulong
+            length, ElementType dtype, Reduction reduction, NativeOperationOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_reduce_scatter_list_start(
+            CommunicatorHandle communicator, void** sends, void** receives, ulong* counts, ulong
+            length, ElementType dtype, Reduction reduction, NativeOperationOptions* options, out
+            RequestHandle outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_all_gather_list(
+            CommunicatorHandle communicator, void** sends, void** receives, ulong* counts, ulong
+            length, ElementType dtype, NativeOperationOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_all_gather_list_start(
+            CommunicatorHandle communicator, void** sends, void** receives, ulong* counts, ulong
+            length, ElementType dtype, NativeOperationOptions* options, out RequestHandle
+            outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_broadcast_list(
+            CommunicatorHandle communicator, void** data, ulong* counts, ulong length, ElementType
+            dtype, int root, NativeOperationOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_broadcast_list_start(
+            CommunicatorHandle communicator, void** data, ulong* counts, ulong length, ElementType
+            dtype, int root, NativeOperationOptions* options, out RequestHandle outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_broadcast_to_buffer(
+            CommunicatorHandle communicator, void* data, ulong count, ElementType dtype, int root,
+            NativeOperationOptions* options, out BufferHandle outBuffer);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_scatter_to_buffer(
+            CommunicatorHandle communicator, void* send, ulong* counts, ElementType dtype, int root,
+            NativeOperationOptions* options, out BufferHandle outBuffer);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_all_gather_to_buffer(
+            CommunicatorHandle communicator, void* send, ulong sendCount, ElementType dtype,
+            NativeOperationOptions* options, ulong* outCounts, out BufferHandle outBuffer);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_barrier(
             CommunicatorHandle communicator, NativeOperationOptions* options);
 

@@ -466,6 +466,52 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         _status,
         [_handle, _memory, _counts, _memory, _counts, c_int32, _options, _out_handle],
     ),
+    "trireme_group_start": (_status, []),
+    "trireme_group_end": (_status, []),
+    "trireme_all_reduce_list": (
+        _status,
+        [_handle, POINTER(c_void_p), POINTER(c_void_p), _counts, c_uint64, c_int32, c_int32, _options],
+    ),
+    "trireme_all_reduce_list_start": (
+        _status,
+        [_handle, POINTER(c_void_p), POINTER(c_void_p), _counts, c_uint64, c_int32, c_int32, _options, _out_handle],
+    ),
+    "trireme_reduce_scatter_list": (
+        _status,
+        [_handle, POINTER(c_void_p), POINTER(c_void_p), _counts, c_uint64, c_int32, c_int32, _options],
+    ),
+    "trireme_reduce_scatter_list_start": (
+        _status,
+        [_handle, POINTER(c_void_p), POINTER(c_void_p), _counts, c_uint64, c_int32, c_int32, _options, _out_handle],
+    ),
+    "trireme_all_gather_list": (
+        _status,
+        [_handle, POINTER(c_void_p), POINTER(c_void_p), _counts, c_uint64, c_int32, _options],
+    ),
+    "trireme_all_gather_list_start": (
+        _status,
+        [_handle, POINTER(c_void_p), POINTER(c_void_p), _counts, c_uint64, c_int32, _options, _out_handle],
+    ),
+    "trireme_broadcast_list": (
+        _status,
+        [_handle, POINTER(c_void_p), _counts, c_uint64, c_int32, c_int32, _options],
+    ),
+    "trireme_broadcast_list_start": (
+        _status,
+        [_handle, POINTER(c_void_p), _counts, c_uint64, c_int32, c_int32, _options, _out_handle],
+    ),
+    "trireme_broadcast_to_buffer": (
+        _status,
+        [_handle, _memory, c_uint64, c_int32, c_int32, _options, _out_handle],
+    ),
+    "trireme_scatter_to_buffer": (
+        _status,
+        [_handle, _memory, _counts, c_int32, c_int32, _options, _out_handle],
+    ),
+    "trireme_all_gather_to_buffer": (
+        _status,
+        [_handle, _memory, c_uint64, c_int32, _options, _counts, _out_handle],
+    ),
     "trireme_barrier": (_status, _waits),
     "trireme_barrier_start": (_status, [*_waits, _out_handle]),
     "trireme_send": (_status, _passes),

@@ -368,6 +368,115 @@ extern "C" {
         options: *const trireme_operation_options,
         out_request: *mut *mut trireme_request,
     ) -> trireme_status;
+    pub fn trireme_group_start() -> trireme_status;
+    pub fn trireme_group_end() -> trireme_status;
+    pub fn trireme_all_reduce_list(
+        communicator: *mut trireme_communicator,
+        sends: *const *const c_void,
+        receives: *const *mut c_void,
+        counts: *const u64,
+        length: u64,
+        dtype: trireme_dtype,
+        reduction: trireme_reduction,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_all_reduce_list_start(
+        communicator: *mut trireme_communicator,
+        sends: *const *const c_void,
+        receives: *const *mut c_void,
+        counts: *const u64,
+        length: u64,
+        dtype: trireme_dtype,
+        reduction: trireme_reduction,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_reduce_scatter_list(
+        communicator: *mut trireme_communicator,
+        sends: *const *const c_void,
+        receives: *const *mut c_void,
+        counts: *const u64,
+        length: u64,
+        dtype: trireme_dtype,
+        reduction: trireme_reduction,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_reduce_scatter_list_start(
+        communicator: *mut trireme_communicator,
+        sends: *const *const c_void,
+        receives: *const *mut c_void,
+        counts: *const u64,
+        length: u64,
+        dtype: trireme_dtype,
+        reduction: trireme_reduction,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_all_gather_list(
+        communicator: *mut trireme_communicator,
+        sends: *const *const c_void,
+        receives: *const *mut c_void,
+        counts: *const u64,
+        length: u64,
+        dtype: trireme_dtype,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_all_gather_list_start(
+        communicator: *mut trireme_communicator,
+        sends: *const *const c_void,
+        receives: *const *mut c_void,
+        counts: *const u64,
+        length: u64,
+        dtype: trireme_dtype,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_broadcast_list(
+        communicator: *mut trireme_communicator,
+        data: *const *mut c_void,
+        counts: *const u64,
+        length: u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_broadcast_list_start(
+        communicator: *mut trireme_communicator,
+        data: *const *mut c_void,
+        counts: *const u64,
+        length: u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_broadcast_to_buffer(
+        communicator: *mut trireme_communicator,
+        data: *const c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+        out_buffer: *mut *mut trireme_buffer,
+    ) -> trireme_status;
+    pub fn trireme_scatter_to_buffer(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        counts: *const u64,
+        dtype: trireme_dtype,
+        root: i32,
+        options: *const trireme_operation_options,
+        out_buffer: *mut *mut trireme_buffer,
+    ) -> trireme_status;
+    pub fn trireme_all_gather_to_buffer(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        send_count: u64,
+        dtype: trireme_dtype,
+        options: *const trireme_operation_options,
+        out_counts: *mut u64,
+        out_buffer: *mut *mut trireme_buffer,
+    ) -> trireme_status;
     pub fn trireme_barrier(
         communicator: *mut trireme_communicator,
         options: *const trireme_operation_options,

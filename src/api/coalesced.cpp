@@ -1,0 +1,330 @@
+// coalesced.h: lists, calls that find out how much comes, groups.
+#include <trireme/coalesced.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "api/operation_call.hpp"
+#include "collectives/composite.hpp"
+
+using namespace trireme;
+using namespace trireme::api;
+
+namespace trireme::api {
+namespace {
+
+struct GroupOfCalls {
+  int depth = 0;
+  std::vector<std::shared_ptr<Request>> requests;
+};
+thread_local GroupOfCalls group;
+
+}  // namespace
+
+bool in_group() { return group.depth > 0; }
+
+void add_to_group(std::shared_ptr<Request> request) {
+  try {
+    group.requests.push_back(request);
+  } catch (...) {  // what is not listed would not be waited for
+    if (!request->cancel().ok()) request->wait(Deadline::at(UINT64_MAX)).ok();
+    throw;
+  }
+}
+
+Status refuse_in_group() {
+  if (!in_group()) return Status::success();
+  return invalid_state("this operation cannot be started, and a group is open on this thread");
+}
+
+}  // namespace trireme::api
+
+namespace {
+
+Status close_group() {
+  if (group.depth == 0) return invalid_state("no group is open on this thread");
+  if (--group.depth > 0) return Status::success();
+  const std::vector<std::shared_ptr<Request>> requests = std::move(group.requests);
+  group.requests.clear();
+  Status first = Status::success();
+  for (const std::shared_ptr<Request>& request : requests) {
+    Status status = request->wait(Deadline::at(UINT64_MAX));  // each has its own deadline
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+constexpr std::uint64_t kMostEntries = 1u << 24;
+
+Status read_list(const void* const* sends, void* const* receives, const char* receives_name,
+                 const std::uint64_t* counts, std::uint64_t length, std::vector<Entry>* out) {
+  if (length == 0) return Status::success();
+  if (length > kMostEntries) {
+    return invalid_argument("length is " + std::to_string(length) + ", but a list has at most " +
+                            std::to_string(kMostEntries) + " entries");
+  }
+  TRIREME_RETURN_IF_ERROR(require(receives, receives_name));
+  TRIREME_RETURN_IF_ERROR(require(counts, "counts"));
+  out->resize(length);
+  for (std::uint64_t i = 0; i < length; ++i) {
+    (*out)[i] = {sends == nullptr ? nullptr : sends[i], receives[i], counts[i]};
+  }
+  return Status::success();
+}
+
+Status read_lists(const void* const* sends, void* const* receives, const std::uint64_t* counts,
+                  std::uint64_t length, std::vector<Entry>* out) {
+  if (length > 0) TRIREME_RETURN_IF_ERROR(require(sends, "sends"));
+  return read_list(sends, receives, "receives", counts, length, out);
+}
+
+// Checks every entry as the plain operation would be, by `check(entry)`, which fills in `out`.
+template <class Check>
+Status make_list_of(const Communicator& communicator, const std::vector<Entry>& entries,
+                    Operation* out, Check check) {
+  TRIREME_RETURN_IF_ERROR(check(Entry{}));  // what an empty list has, too
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const Status status = check(entries[i]);
+    if (status.ok()) continue;
+    return Status::failure(status.code(), "entry " + std::to_string(i) + ": " + status.message());
+  }
+  out->send = nullptr;
+  out->receive = nullptr;
+  out->count = 0;
+  make_list(out, entries, communicator.rank(), communicator.world_size());
+  return Status::success();
+}
+
+Status make_all_reduce_list(const Communicator& communicator, const void* const* sends,
+                            void* const* receives, const std::uint64_t* counts,
+                            std::uint64_t length, trireme_dtype dtype, trireme_reduction reduction,
+                            Operation* out) {
+  std::vector<Entry> entries;
+  TRIREME_RETURN_IF_ERROR(read_lists(sends, receives, counts, length, &entries));
+  return make_list_of(communicator, entries, out, [&](const Entry& entry) {
+    return make_all_reduce(entry.send, entry.receive, entry.count, dtype, reduction, out);
+  });
+}
+
+Status make_reduce_scatter_list(const Communicator& communicator, const void* const* sends,
+                                void* const* receives, const std::uint64_t* counts,
+                                std::uint64_t length, trireme_dtype dtype,
+                                trireme_reduction reduction, Operation* out) {
+  std::vector<Entry> entries;
+  TRIREME_RETURN_IF_ERROR(read_lists(sends, receives, counts, length, &entries));
+  return make_list_of(communicator, entries, out, [&](const Entry& entry) {
+    return make_reduce_scatter(communicator, entry.send, entry.receive, entry.count, dtype,
+                               reduction, out);
+  });
+}
+
+Status make_all_gather_list(const Communicator& communicator, const void* const* sends,
+                            void* const* receives, const std::uint64_t* counts,
+                            std::uint64_t length, trireme_dtype dtype, Operation* out) {
+  std::vector<Entry> entries;
+  TRIREME_RETURN_IF_ERROR(read_lists(sends, receives, counts, length, &entries));
+  return make_list_of(communicator, entries, out, [&](const Entry& entry) {
+    return make_all_gather(communicator, entry.send, entry.receive, entry.count, dtype, out);
+  });
+}
+
+Status make_broadcast_list(const Communicator& communicator, void* const* data,
+                           const std::uint64_t* counts, std::uint64_t length, trireme_dtype dtype,
+                           std::int32_t root, Operation* out) {
+  std::vector<Entry> entries;
+  TRIREME_RETURN_IF_ERROR(read_list(nullptr, data, "data", counts, length, &entries));
+  return make_list_of(communicator, entries, out, [&](const Entry& entry) {
+    return make_broadcast(communicator, entry.receive, entry.count, dtype, root, out);
+  });
+}
+
+// Runs an operation that leaves its result in `found`, and hands the memory over.
+template <class Make>
+trireme_status discover(const char* function, trireme_communicator* handle,
+                        const trireme_operation_options* options, Discovered* found,
+                        trireme_buffer** out_buffer, Make make) noexcept {
+  return guard(function, [&]() -> Status {
+    Call call;
+    Operation operation;
+    TRIREME_RETURN_IF_ERROR(refuse_in_group());
+    TRIREME_RETURN_IF_ERROR(call.open(handle, options, 0));
+    TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
+    call.apply_options(&operation);
+    TRIREME_RETURN_IF_ERROR(call.communicator->run(std::move(operation), call.deadline()));
+    if (found->memory == nullptr) return Status::success();
+    call.communicator->adopt(found->memory);
+    *out_buffer = insert_buffer(std::move(call.communicator), std::move(found->memory));
+    return Status::success();
+  });
+}
+
+}  // namespace
+
+trireme_status trireme_group_start() {
+  return guard(__func__, [] {
+    ++group.depth;
+    return Status::success();
+  });
+}
+
+trireme_status trireme_group_end() {
+  return guard(__func__, [] { return close_group(); });
+}
+
+trireme_status trireme_all_reduce_list(trireme_communicator* communicator, const void* const* sends,
+                                       void* const* receives, const uint64_t* counts,
+                                       uint64_t length, trireme_dtype dtype,
+                                       trireme_reduction reduction,
+                                       const trireme_operation_options* options) {
+  return run(
+      __func__, communicator, options, reduction, [&](const Communicator& object, Operation* out) {
+        return make_all_reduce_list(object, sends, receives, counts, length, dtype, reduction, out);
+      });
+}
+
+trireme_status trireme_all_reduce_list_start(trireme_communicator* communicator,
+                                             const void* const* sends, void* const* receives,
+                                             const uint64_t* counts, uint64_t length,
+                                             trireme_dtype dtype, trireme_reduction reduction,
+                                             const trireme_operation_options* options,
+                                             trireme_request** out_request) {
+  return start(__func__, communicator, options, reduction, out_request,
+               [&](const Communicator& object, Operation* out) {
+                 return make_all_reduce_list(object, sends, receives, counts, length, dtype,
+                                             reduction, out);
+               });
+}
+
+trireme_status trireme_reduce_scatter_list(trireme_communicator* communicator,
+                                           const void* const* sends, void* const* receives,
+                                           const uint64_t* counts, uint64_t length,
+                                           trireme_dtype dtype, trireme_reduction reduction,
+                                           const trireme_operation_options* options) {
+  return run(__func__, communicator, options, reduction,
+             [&](const Communicator& object, Operation* out) {
+               return make_reduce_scatter_list(object, sends, receives, counts, length, dtype,
+                                               reduction, out);
+             });
+}
+
+trireme_status trireme_reduce_scatter_list_start(trireme_communicator* communicator,
+                                                 const void* const* sends, void* const* receives,
+                                                 const uint64_t* counts, uint64_t length,
+                                                 trireme_dtype dtype, trireme_reduction reduction,
+                                                 const trireme_operation_options* options,
+                                                 trireme_request** out_request) {
+  return start(__func__, communicator, options, reduction, out_request,
+               [&](const Communicator& object, Operation* out) {
+                 return make_reduce_scatter_list(object, sends, receives, counts, length, dtype,
+                                                 reduction, out);
+               });
+}
+
+trireme_status trireme_all_gather_list(trireme_communicator* communicator, const void* const* sends,
+                                       void* const* receives, const uint64_t* counts,
+                                       uint64_t length, trireme_dtype dtype,
+                                       const trireme_operation_options* options) {
+  return run(__func__, communicator, options, 0, [&](const Communicator& object, Operation* out) {
+    return make_all_gather_list(object, sends, receives, counts, length, dtype, out);
+  });
+}
+
+trireme_status trireme_all_gather_list_start(trireme_communicator* communicator,
+                                             const void* const* sends, void* const* receives,
+                                             const uint64_t* counts, uint64_t length,
+                                             trireme_dtype dtype,
+                                             const trireme_operation_options* options,
+                                             trireme_request** out_request) {
+  return start(__func__, communicator, options, 0, out_request,
+               [&](const Communicator& object, Operation* out) {
+                 return make_all_gather_list(object, sends, receives, counts, length, dtype, out);
+               });
+}
+
+trireme_status trireme_broadcast_list(trireme_communicator* communicator, void* const* data,
+                                      const uint64_t* counts, uint64_t length, trireme_dtype dtype,
+                                      int32_t root, const trireme_operation_options* options) {
+  return run(__func__, communicator, options, 0, [&](const Communicator& object, Operation* out) {
+    return make_broadcast_list(object, data, counts, length, dtype, root, out);
+  });
+}
+
+trireme_status trireme_broadcast_list_start(trireme_communicator* communicator, void* const* data,
+                                            const uint64_t* counts, uint64_t length,
+                                            trireme_dtype dtype, int32_t root,
+                                            const trireme_operation_options* options,
+                                            trireme_request** out_request) {
+  return start(__func__, communicator, options, 0, out_request,
+               [&](const Communicator& object, Operation* out) {
+                 return make_broadcast_list(object, data, counts, length, dtype, root, out);
+               });
+}
+
+trireme_status trireme_broadcast_to_buffer(trireme_communicator* communicator, const void* data,
+                                           uint64_t count, trireme_dtype dtype, int32_t root,
+                                           const trireme_operation_options* options,
+                                           trireme_buffer** out_buffer) {
+  Discovered found;
+  return discover(__func__, communicator, options, &found, out_buffer,
+                  [&](const Communicator& object, Operation* out) -> Status {
+                    const bool is_root = object.rank() == root;
+                    void* const elements = is_root ? const_cast<void*>(data) : nullptr;
+                    TRIREME_RETURN_IF_ERROR(check_rank(object, "root", root));
+                    if (!is_root) TRIREME_RETURN_IF_ERROR(require(out_buffer, "out_buffer"));
+                    TRIREME_RETURN_IF_ERROR(
+                        make_broadcast(object, elements, is_root ? count : 0, dtype, root, out));
+                    make_broadcast_to_memory(out, object.rank(), out_buffer != nullptr, &found);
+                    return Status::success();
+                  });
+}
+
+trireme_status trireme_scatter_to_buffer(trireme_communicator* communicator, const void* send,
+                                         const uint64_t* counts, trireme_dtype dtype, int32_t root,
+                                         const trireme_operation_options* options,
+                                         trireme_buffer** out_buffer) {
+  Discovered found;
+  return discover(__func__, communicator, options, &found, out_buffer,
+                  [&](const Communicator& object, Operation* out) -> Status {
+                    TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
+                    TRIREME_RETURN_IF_ERROR(check_rank(object, "root", root));
+                    TRIREME_RETURN_IF_ERROR(require(out_buffer, "out_buffer"));
+                    out->kind = OperationKind::scatter_v;
+                    out->dtype = dtype;
+                    out->root = root;
+                    if (object.rank() == root) {
+                      std::uint64_t total = 0;
+                      TRIREME_RETURN_IF_ERROR(
+                          check_counts("counts", counts, object.world_size(), dtype, &total));
+                      TRIREME_RETURN_IF_ERROR(check_memory(send, "send", total));
+                      out->send = send;
+                      out->counts.assign(counts, counts + object.world_size());
+                    }
+                    make_scatter_to_memory(out, object.rank(), object.world_size(), &found);
+                    return Status::success();
+                  });
+}
+
+trireme_status trireme_all_gather_to_buffer(trireme_communicator* communicator, const void* send,
+                                            uint64_t send_count, trireme_dtype dtype,
+                                            const trireme_operation_options* options,
+                                            uint64_t* out_counts, trireme_buffer** out_buffer) {
+  Discovered found;
+  const trireme_status status =
+      discover(__func__, communicator, options, &found, out_buffer,
+               [&](const Communicator& object, Operation* out) -> Status {
+                 std::uint64_t bytes = 0;
+                 TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
+                 TRIREME_RETURN_IF_ERROR(total_bytes("send_count", send_count, 1, dtype, &bytes));
+                 TRIREME_RETURN_IF_ERROR(check_memory(send, "send", send_count));
+                 TRIREME_RETURN_IF_ERROR(require(out_counts, "out_counts"));
+                 TRIREME_RETURN_IF_ERROR(require(out_buffer, "out_buffer"));
+                 out->kind = OperationKind::all_gather_v;
+                 out->dtype = dtype;
+                 out->send = send;
+                 out->count = send_count;
+                 make_all_gather_to_memory(out, object.world_size(), &found);
+                 return Status::success();
+               });
+  if (status == TRIREME_OK) std::copy(found.counts.begin(), found.counts.end(), out_counts);
+  return status;
+}
