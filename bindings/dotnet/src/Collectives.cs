@@ -126,6 +126,45 @@ namespace Trireme
             }
         }
 
+        /// <summary>Gives rank r block r of every rank: a transposition of equal blocks.</summary>
+        public unsafe void AllToAll<T>(
+            ReadOnlySpan<T> send, Span<T> receive,
+            OperationOptions options = default(OperationOptions)) where T : struct
+        {
+            Elements elements = Elements.Of<T>(options.ElementType);
+            int block = BlockOf(send.Length, receive.Length);
+            NativeOperationOptions native = options.ToNative();
+            fixed (byte* input = &Elements.First(send))
+            fixed (byte* output = &Elements.First<T>(receive))
+            {
+                TriremeException.Check(NativeMethods.trireme_all_to_all(
+                    handle, input, output, elements.Count(block), elements.Type, &native));
+            }
+        }
+
+        /// <summary>
+        /// Gives rank r block r of every rank. What this rank expects of a peer must be what that
+        /// one sends here.
+        /// </summary>
+        public unsafe void AllToAll<T>(
+            ReadOnlySpan<T> send, ReadOnlySpan<int> sendCounts, Span<T> receive,
+            ReadOnlySpan<int> receiveCounts, OperationOptions options = default(OperationOptions))
+            where T : struct
+        {
+            Elements elements = Elements.Of<T>(options.ElementType);
+            ulong[] given = elements.Counts(sendCounts, WorldSize, send.Length);
+            ulong[] taken = elements.Counts(receiveCounts, WorldSize, receive.Length);
+            NativeOperationOptions native = options.ToNative();
+            fixed (byte* input = &Elements.First(send))
+            fixed (byte* output = &Elements.First<T>(receive))
+            fixed (ulong* givenPointer = given)
+            fixed (ulong* takenPointer = taken)
+            {
+                TriremeException.Check(NativeMethods.trireme_all_to_all_v(
+                    handle, input, givenPointer, output, takenPointer, elements.Type, &native));
+            }
+        }
+
         /// <summary>Sends elements to one rank; done when the memory may be used again.</summary>
         public unsafe void Send<T>(
             ReadOnlySpan<T> data, int to, ulong tag = 0,
@@ -163,6 +202,15 @@ namespace Trireme
         {
             NativeOperationOptions native = options.ToNative();
             TriremeException.Check(NativeMethods.trireme_barrier(handle, &native));
+        }
+
+        /// <summary>Length of each rank's block in buffers of an all-to-all.</summary>
+        private int BlockOf(int sendLength, int receiveLength)
+        {
+            Elements.CheckLength("receive", receiveLength, sendLength);
+            int block = sendLength / WorldSize;
+            Elements.CheckLength("send", sendLength, (long)block * WorldSize);
+            return block;
         }
     }
 }

@@ -1,5 +1,4 @@
 using System;
-using System.Buffers;
 
 namespace Trireme
 {
@@ -23,12 +22,12 @@ namespace Trireme
             Elements elements = Elements.Of<T>(options.ElementType);
             Elements.CheckLength(nameof(receive), receive.Length, send.Length);
             NativeOperationOptions native = options.ToNative();
-            var completion = new Completion(this, send.Pin(), receive.Pin());
-            RequestHandle started;
-            Status status = NativeMethods.trireme_all_reduce_start(
-                handle, completion.First, completion.Second, elements.Count(send.Length),
-                elements.Type, reduction, &native, out started);
-            return completion.Begin(status, started);
+            var completion = Completion.Of<T>(this, send, receive);
+            return completion.Begin(
+                NativeMethods.trireme_all_reduce_start(
+                    handle, completion.First, completion.Second, elements.Count(send.Length),
+                    elements.Type, reduction, &native, out RequestHandle started),
+                started);
         }
 
         /// <summary>Starts a reduce-scatter of equal blocks.</summary>
@@ -40,12 +39,12 @@ namespace Trireme
             Elements.CheckLength(
                 nameof(send), send.Length, (long)receive.Length * WorldSize);
             NativeOperationOptions native = options.ToNative();
-            var completion = new Completion(this, send.Pin(), receive.Pin());
-            RequestHandle started;
-            Status status = NativeMethods.trireme_reduce_scatter_start(
-                handle, completion.First, completion.Second, elements.Count(receive.Length),
-                elements.Type, reduction, &native, out started);
-            return completion.Begin(status, started);
+            var completion = Completion.Of<T>(this, send, receive);
+            return completion.Begin(
+                NativeMethods.trireme_reduce_scatter_start(
+                    handle, completion.First, completion.Second, elements.Count(receive.Length),
+                    elements.Type, reduction, &native, out RequestHandle started),
+                started);
         }
 
         /// <summary>Starts a reduce-scatter of unequal blocks.</summary>
@@ -58,17 +57,15 @@ namespace Trireme
             ulong[] numbers = elements.Counts(counts, WorldSize, send.Length);
             Elements.CheckLength(nameof(receive), receive.Length, counts[Rank]);
             NativeOperationOptions native = options.ToNative();
-            var completion = new Completion(this, send.Pin(), receive.Pin());
-            RequestHandle started;
-            Status status;
+            var completion = Completion.Of<T>(this, send, receive);
             fixed (ulong* numbersPointer = numbers)
             {
-                status = NativeMethods.trireme_reduce_scatter_v_start(
-                    handle, completion.First, completion.Second, numbersPointer, elements.Type,
-                    reduction, &native, out started);
+                return completion.Begin(
+                    NativeMethods.trireme_reduce_scatter_v_start(
+                        handle, completion.First, completion.Second, numbersPointer, elements.Type,
+                        reduction, &native, out RequestHandle started),
+                    started);
             }
-
-            return completion.Begin(status, started);
         }
 
         /// <summary>Starts an all-gather of equal blocks.</summary>
@@ -80,12 +77,12 @@ namespace Trireme
             Elements.CheckLength(
                 nameof(receive), receive.Length, (long)send.Length * WorldSize);
             NativeOperationOptions native = options.ToNative();
-            var completion = new Completion(this, send.Pin(), receive.Pin());
-            RequestHandle started;
-            Status status = NativeMethods.trireme_all_gather_start(
-                handle, completion.First, completion.Second, elements.Count(send.Length),
-                elements.Type, &native, out started);
-            return completion.Begin(status, started);
+            var completion = Completion.Of<T>(this, send, receive);
+            return completion.Begin(
+                NativeMethods.trireme_all_gather_start(
+                    handle, completion.First, completion.Second, elements.Count(send.Length),
+                    elements.Type, &native, out RequestHandle started),
+                started);
         }
 
         /// <summary>Starts an all-gather of unequal blocks.</summary>
@@ -97,17 +94,15 @@ namespace Trireme
             ulong[] numbers = elements.Counts(counts, WorldSize, receive.Length);
             Elements.CheckLength(nameof(send), send.Length, counts[Rank]);
             NativeOperationOptions native = options.ToNative();
-            var completion = new Completion(this, send.Pin(), receive.Pin());
-            RequestHandle started;
-            Status status;
+            var completion = Completion.Of<T>(this, send, receive);
             fixed (ulong* numbersPointer = numbers)
             {
-                status = NativeMethods.trireme_all_gather_v_start(
-                    handle, completion.First, completion.Second, numbersPointer, elements.Type,
-                    &native, out started);
+                return completion.Begin(
+                    NativeMethods.trireme_all_gather_v_start(
+                        handle, completion.First, completion.Second, numbersPointer, elements.Type,
+                        &native, out RequestHandle started),
+                    started);
             }
-
-            return completion.Begin(status, started);
         }
 
         /// <summary>Starts a broadcast.</summary>
@@ -117,12 +112,50 @@ namespace Trireme
         {
             Elements elements = Elements.Of<T>(options.ElementType);
             NativeOperationOptions native = options.ToNative();
-            var completion = new Completion(this, data.Pin());
-            RequestHandle started;
-            Status status = NativeMethods.trireme_broadcast_start(
-                handle, completion.First, elements.Count(data.Length), elements.Type, root, &native,
-                out started);
-            return completion.Begin(status, started);
+            var completion = Completion.Of<T>(this, data);
+            return completion.Begin(
+                NativeMethods.trireme_broadcast_start(
+                    handle, completion.First, elements.Count(data.Length), elements.Type, root,
+                    &native, out RequestHandle started),
+                started);
+        }
+
+        /// <summary>Starts an all-to-all of equal blocks.</summary>
+        public unsafe Request StartAllToAll<T>(
+            ReadOnlyMemory<T> send, Memory<T> receive,
+            OperationOptions options = default(OperationOptions)) where T : struct
+        {
+            Elements elements = Elements.Of<T>(options.ElementType);
+            int block = BlockOf(send.Length, receive.Length);
+            NativeOperationOptions native = options.ToNative();
+            var completion = Completion.Of<T>(this, send, receive);
+            return completion.Begin(
+                NativeMethods.trireme_all_to_all_start(
+                    handle, completion.First, completion.Second, elements.Count(block),
+                    elements.Type, &native, out RequestHandle started),
+                started);
+        }
+
+        /// <summary>Starts an all-to-all of unequal blocks.</summary>
+        public unsafe Request StartAllToAll<T>(
+            ReadOnlyMemory<T> send, ReadOnlySpan<int> sendCounts, Memory<T> receive,
+            ReadOnlySpan<int> receiveCounts, OperationOptions options = default(OperationOptions))
+            where T : struct
+        {
+            Elements elements = Elements.Of<T>(options.ElementType);
+            ulong[] given = elements.Counts(sendCounts, WorldSize, send.Length);
+            ulong[] taken = elements.Counts(receiveCounts, WorldSize, receive.Length);
+            NativeOperationOptions native = options.ToNative();
+            var completion = Completion.Of<T>(this, send, receive);
+            fixed (ulong* givenPointer = given)
+            fixed (ulong* takenPointer = taken)
+            {
+                return completion.Begin(
+                    NativeMethods.trireme_all_to_all_v_start(
+                        handle, completion.First, givenPointer, completion.Second, takenPointer,
+                        elements.Type, &native, out RequestHandle started),
+                    started);
+            }
         }
 
         /// <summary>Starts a message to one rank.</summary>
@@ -132,12 +165,12 @@ namespace Trireme
         {
             Elements elements = Elements.Of<T>(options.ElementType);
             NativeOperationOptions native = options.ToNative();
-            var completion = new Completion(this, data.Pin());
-            RequestHandle started;
-            Status status = NativeMethods.trireme_send_start(
-                handle, completion.First, elements.Count(data.Length), elements.Type, to, tag,
-                &native, out started);
-            return completion.Begin(status, started);
+            var completion = Completion.Of<T>(this, data);
+            return completion.Begin(
+                NativeMethods.trireme_send_start(
+                    handle, completion.First, elements.Count(data.Length), elements.Type, to, tag,
+                    &native, out RequestHandle started),
+                started);
         }
 
         /// <summary>Starts taking a message of one rank.</summary>
@@ -147,22 +180,22 @@ namespace Trireme
         {
             Elements elements = Elements.Of<T>(options.ElementType);
             NativeOperationOptions native = options.ToNative();
-            var completion = new Completion(this, data.Pin());
-            RequestHandle started;
-            Status status = NativeMethods.trireme_receive_start(
-                handle, completion.First, elements.Count(data.Length), elements.Type, from, tag,
-                &native, out started);
-            return completion.Begin(status, started);
+            var completion = Completion.Of<T>(this, data);
+            return completion.Begin(
+                NativeMethods.trireme_receive_start(
+                    handle, completion.First, elements.Count(data.Length), elements.Type, from, tag,
+                    &native, out RequestHandle started),
+                started);
         }
 
         /// <summary>Starts a barrier.</summary>
         public unsafe Request StartBarrier(OperationOptions options = default(OperationOptions))
         {
             NativeOperationOptions native = options.ToNative();
-            var completion = new Completion(this, default(MemoryHandle));
-            RequestHandle started;
-            Status status = NativeMethods.trireme_barrier_start(handle, &native, out started);
-            return completion.Begin(status, started);
+            var completion = Completion.Of<byte>(this, default(ReadOnlyMemory<byte>));
+            return completion.Begin(
+                NativeMethods.trireme_barrier_start(handle, &native, out RequestHandle started),
+                started);
         }
     }
 }

@@ -59,8 +59,10 @@ namespace Trireme
             return (ulong)length * factor;
         }
 
-        /// <summary>Counts of blocks, checked against the buffers they describe.</summary>
-        public ulong[] Counts(ReadOnlySpan<int> counts, int worldSize, int total)
+        /// <summary>
+        /// Counts of blocks, checked against the buffer of all blocks, where this rank has it.
+        /// </summary>
+        public ulong[] Counts(ReadOnlySpan<int> counts, int worldSize, int? total)
         {
             if (counts.Length != worldSize)
             {
@@ -82,7 +84,7 @@ namespace Trireme
                 result[i] = (ulong)counts[i] * factor;
             }
 
-            if (sum != total)
+            if (total != null && sum != total)
             {
                 throw new ArgumentException(
                     "The counts add up to " + sum + ", but the buffer of all blocks has " + total +

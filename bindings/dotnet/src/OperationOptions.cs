@@ -12,6 +12,11 @@ namespace Trireme
         public double Scale { get; set; }
 
         /// <summary>
+        /// How urgent a collective is. Collectives run in order among those of one priority.
+        /// </summary>
+        public Priority Priority { get; set; }
+
+        /// <summary>
         /// What the elements are, where the C# type does not tell: F16 in ushort.
         /// </summary>
         public ElementType ElementType { get; set; }
@@ -23,6 +28,7 @@ namespace Trireme
                 StructSize = (uint)sizeof(NativeOperationOptions),
                 TimeoutNs = Nanoseconds.From(Timeout, nameof(Timeout)),
                 Scale = Scale,
+                Priority = (int)Priority,
             };
         }
     }

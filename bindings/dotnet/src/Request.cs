@@ -195,13 +195,37 @@ namespace Trireme
         private MemoryHandle first;
         private MemoryHandle second;
 
-        public Completion(
-            Communicator communicator, MemoryHandle first,
-            MemoryHandle second = default(MemoryHandle))
+        private Completion(Communicator communicator)
         {
             this.communicator = communicator;
-            this.first = first;
-            this.second = second;
+        }
+
+        /// <summary>
+        /// Pins what an operation works on. Until <see cref="Begin"/> the communicator cannot be
+        /// disposed, so that the start function is called in any case and nothing stays pinned.
+        /// </summary>
+        public static Completion Of<T>(
+            Communicator communicator, ReadOnlyMemory<T> first,
+            ReadOnlyMemory<T> second = default(ReadOnlyMemory<T>)) where T : struct
+        {
+            var completion = new Completion(communicator);
+            bool held = false;
+            communicator.Handle.DangerousAddRef(ref held);
+            try
+            {
+                completion.first = first.Pin();
+                completion.second = second.Pin();
+                held = false;
+                return completion;
+            }
+            finally
+            {
+                if (held)
+                {
+                    completion.Release();
+                    communicator.Handle.DangerousRelease();
+                }
+            }
         }
 
         /// <summary>Set while this rank takes the operation back itself.</summary>
@@ -225,6 +249,7 @@ namespace Trireme
         /// <summary>Goes on from what the start function answered.</summary>
         public Request Begin(Status status, RequestHandle started)
         {
+            communicator.Handle.DangerousRelease();
             if (status != Status.Ok)
             {
                 TriremeException failure = TriremeException.FromLastError(status);
