@@ -39,6 +39,7 @@ enum class OperationKind : std::uint32_t {
 };
 
 const char* operation_name(OperationKind kind);  // "all_reduce"
+std::string list_ranks(const std::vector<std::int32_t>& ranks);  // "rank 2", "ranks 1, 2 and 5"
 
 // Gets, for elements [first, first + count) of this rank's range, where each rank's contribution lies: sources[r] is the
 // first of those elements of rank r, or null if rank r contributes nothing. Called for consecutive pieces of the range.
@@ -99,6 +100,8 @@ struct Operation {
   // Anything else that all ranks must agree on; part of the fingerprint. For messages of a mismatch it has a name.
   std::uint64_t agreement = 0;
   const char* agreement_name = "";
+  std::int32_t algorithm = 0;  // an Algorithm of collectives/algorithm.hpp; 0: the best one
+  bool reproducible = false;   // combine in rank order, whatever the algorithm
   std::shared_ptr<const void> owner;  // what must live until the operation is over, such as memory it uses
   std::vector<const void*> also_uses;  // addresses in memory that must live as long, such as of lists
   // A step of a composite: the operation that was called, for the fingerprint and for messages.
@@ -117,7 +120,10 @@ struct Message {
   trireme_dtype dtype = TRIREME_DTYPE_BYTES;
   std::int32_t peer = 0;
   std::uint64_t tag = 0;
-  std::uint64_t sequence = 0;  // for messages of failures
+  // Messages match within a context alone: 0 holds the caller's, 1 + channel those of algorithms.
+  std::uint32_t context = 0;
+  const char* part_of = "";    // for messages of failures: the operation, and
+  std::uint64_t sequence = 0;  // its number
   Deadline deadline = Deadline::at(0);
   // Set by the backend inside progress(), withdraw() or post().
   Status status = Status::success();
@@ -146,6 +152,12 @@ class Backend {
   // from 1. Includes the wait for the peers to join. The first failure poisons the group: it is told to all ranks, and every
   // later call on any channel answers it.
   virtual Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) = 0;
+
+  // Whether run() is there. Without, collectives are made of messages.
+  virtual bool has_collectives() const = 0;
+  // The first half of run(), for a collective that is then made of messages: waits until all ranks
+  // have called it, and compares. Only with has_collectives().
+  virtual Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline) = 0;
 
   // Messages: post() registers one (and may finish it), progress() moves what can be moved now. One thread at a time is
   // inside post, progress and withdraw; the caller locks. activity() changes whenever a peer has done something that progress()

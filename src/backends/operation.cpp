@@ -1,5 +1,7 @@
 #include "backends/backend.hpp"
 
+#include <trireme/status.h>
+
 namespace trireme {
 
 const char* operation_name(OperationKind kind) {
@@ -24,6 +26,18 @@ const char* operation_name(OperationKind kind) {
     case OperationKind::fold: return "fold";
   }
   return "unknown";  // a number out of a peer's memory
+}
+
+std::string list_ranks(const std::vector<std::int32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i == TRIREME_MAX_BLAMED_RANKS) {
+      return text + " and " + std::to_string(ranks.size() - i) + " more";
+    }
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
 }
 
 }  // namespace trireme

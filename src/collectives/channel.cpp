@@ -84,18 +84,18 @@ namespace {
 
 class StepsOfBackend final : public Steps {
  public:
-  StepsOfBackend(Backend& backend, std::uint32_t channel, std::shared_ptr<Memory>& scratch,
-                 std::uint64_t sequence, Deadline deadline)
-      : backend_(backend),
-        channel_(channel),
-        scratch_(scratch),
-        sequence_(sequence),
-        deadline_(deadline) {}
+  using Move = std::function<Status(const Operation&)>;  // one collective
+
+  StepsOfBackend(Backend& backend, const Operation& called, std::shared_ptr<Memory>& scratch,
+                 Move move)
+      : backend_(backend), called_(called), scratch_(scratch), move_(std::move(move)) {}
 
   Status run(const Operation& step) override {
     Operation here = step;
-    here.channel = channel_;
-    return backend_.run(here, sequence_, deadline_);
+    here.channel = called_.channel;
+    here.reproducible = called_.reproducible;
+    if (here.kind == called_.kind) here.algorithm = called_.algorithm;
+    return move_(here);
   }
 
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
@@ -113,10 +113,9 @@ class StepsOfBackend final : public Steps {
 
  private:
   Backend& backend_;
-  const std::uint32_t channel_;
+  const Operation& called_;
   std::shared_ptr<Memory>& scratch_;
-  const std::uint64_t sequence_;
-  const Deadline deadline_;
+  const Move move_;
 };
 
 }  // namespace
@@ -149,10 +148,14 @@ Status Channel::failure_of_this_rank(OperationKind kind, std::uint64_t sequence,
 Status Channel::execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
                         Deadline deadline) noexcept {
   bool returned = false;
+  const auto move = [&](const Operation& one) {
+    if (runs_natively(backend, one)) return backend.run(one, sequence, deadline);
+    return run_algorithm(backend, messages_, records_, passing_, one, sequence, deadline);
+  };
   Status status = caught(records_, operation.kind, sequence, [&] {
     Status answer = Status::success();
     if (operation.program) {
-      StepsOfBackend steps(backend, operation.channel, scratch_, sequence, deadline);
+      StepsOfBackend steps(backend, operation, scratch_, move);
       answer = operation.program(steps);
       // What is not the group's failure yet, the peers would not hear of.
       if (!answer.ok() && backend.failure().ok()) {
@@ -160,7 +163,7 @@ Status Channel::execute(Backend& backend, const Operation& operation, std::uint6
         answer = backend.failure();
       }
     } else {
-      answer = backend.run(operation, sequence, deadline);
+      answer = move(operation);
     }
     returned = true;
     return answer;
@@ -173,6 +176,7 @@ Status Channel::run(const Operation& operation, Deadline deadline) {
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Backend> backend = backend_;
   if (backend == nullptr) return records_.left();
+  TRIREME_RETURN_IF_ERROR(check_algorithm(*backend, operation));
   Queue turn;
   const bool waits = running_ || !queue_.empty();
   if (waits) turn.emplace_back();
@@ -222,6 +226,7 @@ Status Channel::start(const std::shared_ptr<void>& keep, const void* owner, Oper
 
   const std::lock_guard lock(mutex_);
   if (backend_ == nullptr) return records_.left();
+  TRIREME_RETURN_IF_ERROR(check_algorithm(*backend_, collective->operation));
   TRIREME_RETURN_IF_ERROR(backend_->failure());
   if (!has_thread_) {
     TRIREME_RETURN_IF_ERROR(start_thread([this, keep] { work(); }));

@@ -9,7 +9,9 @@
 #include <memory>
 #include <mutex>
 
+#include "collectives/algorithm_run.hpp"
 #include "collectives/communicator.hpp"
+#include "collectives/message_queue.hpp"
 #include "collectives/records.hpp"
 
 namespace trireme {
@@ -40,8 +42,8 @@ class Collective;
 
 class Channel {
  public:
-  Channel(std::uint32_t number, Records& records, Timekeeper& timekeeper)
-      : number_(number), records_(records), timekeeper_(timekeeper) {}
+  Channel(std::uint32_t number, Records& records, Timekeeper& timekeeper, MessageQueue& messages)
+      : number_(number), records_(records), timekeeper_(timekeeper), messages_(messages) {}
 
   void open(std::shared_ptr<Backend> backend);
   Status run(const Operation& operation, Deadline deadline);
@@ -77,6 +79,8 @@ class Channel {
   const std::uint32_t number_;
   Records& records_;
   Timekeeper& timekeeper_;
+  MessageQueue& messages_;
+  Scratch passing_;  // of algorithms; touched by the operation that runs
 
   std::mutex mutex_;
   std::condition_variable changed_;

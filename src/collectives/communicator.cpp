@@ -71,7 +71,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     records_.rank = backend_->rank();
     records_.world_size = backend_->world_size();
     for (std::uint32_t number = 0; number < kChannels; ++number) {
-      channels_.emplace_back(number, records_, timekeeper_);
+      channels_.emplace_back(number, records_, timekeeper_, messages_);
       channels_.back().open(backend_);
     }
     messages_.open(backend_);

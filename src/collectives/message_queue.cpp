@@ -16,6 +16,7 @@ void fill(Message* message, const MessageArguments& arguments, Deadline deadline
   message->dtype = arguments.dtype;
   message->peer = arguments.peer;
   message->tag = arguments.tag;
+  message->part_of = operation_name(arguments.kind);
   message->deadline = deadline;
 }
 
@@ -50,6 +51,16 @@ struct MessageQueue::Waiter {
   bool told = false;  // woken because it is done
 };
 
+struct MessageQueue::Batch {
+  bool done() const { return std::all_of(posted, posted + count, is_done_of); }
+  static bool is_done_of(const Message* message) { return is_done(*message); }
+
+  Message* const* posted = nullptr;
+  std::size_t count = 0;
+  bool told = false;
+  Batch* next = nullptr;
+};
+
 void MessageQueue::open(std::shared_ptr<Backend> backend) {
   const std::lock_guard lock(mutex_);
   backend_ = std::move(backend);
@@ -81,7 +92,58 @@ void MessageQueue::wake_ended(Backend& backend) noexcept {
   for (const auto& started : started_) {
     if (!started->told && is_done(started->message)) wake = started->told = true;
   }
+  for (Batch* batch = batches_; batch != nullptr; batch = batch->next) {
+    if (!batch->told && batch->done()) wake = batch->told = true;
+  }
   if (wake) backend.wake_waiters();
+}
+
+// Who has not taken, or not given, its part.
+Status MessageQueue::late(const Batch& batch, OperationKind kind, std::uint64_t sequence) noexcept {
+  return caught(records_, kind, sequence, [&] {
+    std::vector<std::int32_t> missing;
+    for (std::size_t i = 0; i < batch.count; ++i) {
+      if (!is_done(*batch.posted[i])) missing.push_back(batch.posted[i]->peer);
+    }
+    std::sort(missing.begin(), missing.end());
+    missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+    const std::string text = list_ranks(missing) + " did not arrive before the deadline";
+    return make_failure(records_, kind, sequence, TRIREME_ERROR_TIMEOUT, text.c_str(),
+                        std::move(missing));
+  });
+}
+
+Status MessageQueue::exchange(Backend& backend, const std::vector<Message*>& messages,
+                              OperationKind kind, std::uint64_t sequence,
+                              Deadline deadline) noexcept {
+  std::unique_lock lock(mutex_);
+  Batch batch{messages.data(), 0, false, batches_};
+  batches_ = &batch;
+  const Status posted = caught(records_, kind, sequence, [&] {
+    for (; batch.count < messages.size(); ++batch.count) backend.post(*messages[batch.count]);
+    return Status::success();
+  });
+  if (!posted.ok()) backend.fail(posted);
+  while (!batch.done()) {
+    const std::uint32_t seen = backend.activity();
+    drive(backend);
+    if (batch.done()) break;
+    if (deadline.passed()) {
+      backend.fail(late(batch, kind, sequence));
+      continue;  // the failure of the group ends all messages
+    }
+    lock.unlock();
+    backend.wait_activity(seen, deadline);
+    lock.lock();
+  }
+  Batch** place = &batches_;
+  while (*place != &batch) place = &(*place)->next;
+  *place = batch.next;
+  if (!posted.ok()) return posted;
+  for (const Message* const message : messages) {
+    if (!message->status.ok()) return message->status;
+  }
+  return Status::success();
 }
 
 Status MessageQueue::give_up(Backend& backend, Message& message) noexcept {

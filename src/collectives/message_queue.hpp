@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "collectives/communicator.hpp"
 #include "collectives/records.hpp"
@@ -25,16 +26,22 @@ class MessageQueue {
   Status start(const std::shared_ptr<void>& keep, const void* owner,
                const MessageArguments& arguments, Deadline deadline, std::shared_ptr<Request>* out);
   Status cancel(StartedMessage& message);
+  // For algorithms: posts all messages and waits until all are done. A failure, also of a deadline,
+  // is one of the group. The messages belong to a collective that runs, so `backend` is there.
+  Status exchange(Backend& backend, const std::vector<Message*>& messages, OperationKind kind,
+                  std::uint64_t sequence, Deadline deadline) noexcept;
   // No message begins after this. True if one is under way; it ends once the group has failed.
   bool stop() noexcept;
 
  private:
   struct Waiter;  // a caller that blocks in run()
+  struct Batch;   // one that blocks in exchange()
 
   void drive(Backend& backend) noexcept;
   void wake_ended(Backend& backend) noexcept;
   // Takes a late message back; afterwards it is done.
   Status give_up(Backend& backend, Message& message) noexcept;
+  Status late(const Batch& batch, OperationKind kind, std::uint64_t sequence) noexcept;
   Status finish(const Message& message, std::uint64_t flight) noexcept;
   std::uint64_t begin_record(const Message& message) noexcept;
   void work() noexcept;
@@ -46,6 +53,7 @@ class MessageQueue {
   std::shared_ptr<Backend> backend_;  // null: not open, or stopped
   std::uint64_t last_sequence_ = 0;
   std::list<Waiter*> waiters_;
+  Batch* batches_ = nullptr;  // the first of a list
   std::list<std::shared_ptr<StartedMessage>> started_;
   std::list<std::shared_ptr<StartedMessage>>
       withdrawn_;  // done; their callbacks are yet to be called

@@ -86,6 +86,19 @@ void reduce(trireme_dtype dtype, trireme_reduction reduction, void* destination,
   }
 }
 
+bool is_narrow(trireme_dtype dtype) {
+  return dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_BYTES &&
+         scalar::loops.widen[dtype] != nullptr;
+}
+
+void widen(trireme_dtype dtype, float* destination, const void* source, std::uint64_t count) {
+  loops().widen[dtype](destination, source, count);
+}
+
+void narrow(trireme_dtype dtype, void* destination, const float* source, std::uint64_t count) {
+  loops().narrow[dtype](destination, source, count);
+}
+
 void add(trireme_dtype dtype, void* destination, const void* source, std::uint64_t count) {
   const void* sources[] = {destination, source};
   reduce(dtype, TRIREME_SUM, destination, sources, 2, count, 1, 1);

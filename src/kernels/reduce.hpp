@@ -24,6 +24,12 @@ void reduce(trireme_dtype dtype, trireme_reduction reduction, void* destination,
             const void* const* sources, std::uint32_t source_count, std::uint64_t count,
             std::uint32_t divisor, double scale);
 
+// Whether elements are combined in f32 and rounded at the end: f16, bf16 and f8.
+bool is_narrow(trireme_dtype dtype);
+// Between a narrow dtype and f32, by the rules above.
+void widen(trireme_dtype dtype, float* destination, const void* source, std::uint64_t count);
+void narrow(trireme_dtype dtype, void* destination, const float* source, std::uint64_t count);
+
 // destination[i] += source[i], f32 or f64.
 void add(trireme_dtype dtype, void* destination, const void* source, std::uint64_t count);
 

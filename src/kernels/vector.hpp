@@ -45,8 +45,14 @@ constexpr int kSquarePartials = 24;
 constexpr std::uint64_t kSquareBlock = 8192;
 using SquareLoop = bool (*)(const void* values, std::uint64_t count, double* partial);
 
+// Between a float narrower than f32 and f32.
+using WidenLoop = void (*)(float* destination, const void* source, std::uint64_t count);
+using NarrowLoop = void (*)(void* destination, const float* source, std::uint64_t count);
+
 struct Loops {
   ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1][TRIREME_SCALED_SUM + 1];  // null: unsupported
+  WidenLoop widen[TRIREME_DTYPE_BYTES + 1];                            // null: not narrower
+  NarrowLoop narrow[TRIREME_DTYPE_BYTES + 1];
   UpdateLoop update[2][kUpdateKinds][2];                               // [f64][kind][weight decay]
   SquareLoop squares[2];                                               // [f64]
   // memcpy past the caches; ends with the fence that makes the stores visible in order.

@@ -10,7 +10,8 @@ LocalBackend::LocalBackend(const GroupOptions& options, bool processes)
              options.name.empty() ? options.rendezvous : options.name, processes),
       buffers_(std::make_shared<Buffers>(group_)),
       collectives_(group_, *buffers_),
-      messages_(group_) {}
+      messages_(group_, 0),
+      algorithms_(group_, 1) {}
 
 LocalBackend::~LocalBackend() {
   membership_.reset();
@@ -72,7 +73,8 @@ Status LocalBackend::wait_ready(Deadline deadline) {
   }
 }
 
-Status LocalBackend::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
+// All ranks are there, and peers can read what this one calls.
+Status LocalBackend::begin(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
   const char* const name = operation_name(operation.as_called().kind);
   if (group_.failed()) return group_.failure(name, sequence);
   if (!ready_.load(std::memory_order_acquire)) {
@@ -88,7 +90,17 @@ Status LocalBackend::run(const Operation& operation, std::uint64_t sequence, Dea
   }
   group_.segment()->member(rank()).last_call.store(pack_call(operation.as_called().kind, sequence),
                                                    std::memory_order_relaxed);
-  return collectives_.run(operation, sequence, deadline);
+  return Status::success();
+}
+
+Status LocalBackend::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
+  TRIREME_RETURN_IF_ERROR(begin(operation, sequence, deadline));
+  return collectives_.run(operation, sequence, deadline, true);
+}
+
+Status LocalBackend::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
+  TRIREME_RETURN_IF_ERROR(begin(operation, sequence, deadline));
+  return collectives_.run(operation, sequence, deadline, false);
 }
 
 }  // namespace trireme::local

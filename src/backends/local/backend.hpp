@@ -23,9 +23,14 @@ class LocalBackend final : public Backend {
   std::string description() const override;
   Status wait_ready(Deadline deadline) override;
   Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
-  void post(Message& message) override { messages_.post(message); }
-  void progress() override { messages_.progress(); }
-  bool withdraw(Message& message) override { return messages_.withdraw(message); }
+  bool has_collectives() const override { return true; }
+  Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
+  void post(Message& message) override { set_of(message).post(message); }
+  void progress() override {
+    messages_.progress();
+    algorithms_.progress();
+  }
+  bool withdraw(Message& message) override { return set_of(message).withdraw(message); }
   std::uint32_t activity() const override { return group_.activity(); }
   void wait_activity(std::uint32_t seen, Deadline deadline) override {
     group_.wait_activity(seen, deadline);
@@ -40,11 +45,16 @@ class LocalBackend final : public Backend {
 
  private:
   LocalBackend(const GroupOptions& options, bool processes);
+  Messages& set_of(const Message& message) {
+    return message.context == 0 ? messages_ : algorithms_;
+  }
+  Status begin(const Operation& operation, std::uint64_t sequence, Deadline deadline);
 
   Group group_;
   const std::shared_ptr<Buffers> buffers_;
   Collectives collectives_;
   Messages messages_;
+  Messages algorithms_;  // their messages
   std::unique_ptr<Membership> membership_;
   std::atomic<bool> ready_{false};
 };

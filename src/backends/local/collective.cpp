@@ -1,9 +1,7 @@
 #include "backends/local/collective.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -14,54 +12,6 @@
 
 namespace trireme::local {
 namespace {
-
-constexpr std::size_t kCompared = offsetof(Fingerprint, agreement_name);
-
-std::uint64_t hash_counts(const std::vector<std::uint64_t>& counts) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const std::uint64_t count : counts) {
-    hash = (hash ^ count) * 0x9e3779b97f4a7c15u;
-    hash ^= hash >> 29;
-  }
-  return hash;
-}
-
-std::string exact(std::uint64_t bits) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.17g", std::bit_cast<double>(bits));
-  return text;
-}
-
-std::string describe(const Fingerprint& print) {
-  const auto kind = static_cast<OperationKind>(print.kind);
-  std::string text = operation_name(kind);
-  if (kind == OperationKind::barrier) return text + "()";
-  const bool counted = kind != OperationKind::all_to_all_v;  // each rank has counts of its own
-  text += "(";
-  if (reduces(kind)) text += std::string(reduction_name(print.reduction)) + ", ";
-  text += dtype_name(print.dtype);
-  if (counted) text += ", count " + std::to_string(print.count);
-  if (has_root(kind)) text += ", root " + std::to_string(print.root);
-  return text + ")";
-}
-
-// What the two differ in, where the description does not show it.
-std::string difference(const Fingerprint& a, const Fingerprint& b) {
-  if (a.sequence != b.sequence) {
-    return ": they are at sequences " + std::to_string(a.sequence) + " and " +
-           std::to_string(b.sequence);
-  }
-  if (describe(a) != describe(b)) return "";
-  if (a.counts_hash != b.counts_hash) return " with different counts";
-  if (a.scale_bits != b.scale_bits) {
-    return " with scales " + exact(a.scale_bits) + " and " + exact(b.scale_bits);
-  }
-  if (a.agreement != b.agreement) {
-    const std::string name(a.agreement_name, strnlen(a.agreement_name, sizeof a.agreement_name));
-    return " with different " + (name.empty() ? std::string("settings") : name);
-  }
-  return "";
-}
 
 // Says which operation failed, and on which rank if nobody is blamed.
 Status complete(const Status& status, const char* name, std::uint64_t sequence, int rank) {
@@ -104,30 +54,18 @@ Location Run::locate(const void* data, std::uint64_t bytes) {
 
 void Run::publish() {
   Slot& mine = slot(me_);
-  const Operation& called = op_.as_called();
-  Fingerprint print{};
-  print.sequence = sequence_;
-  print.count = called.count;
-  print.counts_hash = op_.counts.empty() ? 0 : hash_counts(op_.counts);
-  if (op_.called != nullptr) print.counts_hash ^= hash_counts({op_.count, called.counts.size()});
-  print.agreement = op_.agreement;
-  print.scale_bits =
-      called.reduction == TRIREME_SCALED_SUM ? std::bit_cast<std::uint64_t>(called.scale) : 0;
-  print.kind = static_cast<std::uint32_t>(called.kind);
-  print.dtype = called.kind == OperationKind::barrier ? 0 : called.dtype;
-  print.reduction = reduces(called.kind) ? called.reduction : 0;
-  print.root = has_root(called.kind) ? called.root : 0;
-  if (op_.agreement_name != nullptr) {
-    std::memcpy(print.agreement_name, op_.agreement_name,
-                strnlen(op_.agreement_name, sizeof print.agreement_name - 1));
-  }
-  mine.fingerprint = print;
+  mine.fingerprint = fingerprint_of(op_, sequence_);
+  mine.send = mine.receive = Location{};
+  if (moves_) offer(&mine);
+  take_step();
+}
+
+void Run::offer(Slot* slot) {
   const std::uint64_t bytes = contribution(me_) * size_;
   const std::byte* const data = contribution_data();
-  mine.send = locate(data, bytes);
-  mine.receive = op_.kind == OperationKind::all_reduce ? locate(op_.receive, bytes) : Location{};
-  if (data != nullptr && bytes > 0 && bytes <= kInlineBytes) std::memcpy(mine.payload, data, bytes);
-  take_step();
+  slot->send = locate(data, bytes);
+  if (op_.kind == OperationKind::all_reduce) slot->receive = locate(op_.receive, bytes);
+  if (data != nullptr && bytes > 0 && bytes <= kInlineBytes) std::memcpy(slot->payload, data, bytes);
 }
 
 void Run::take_step() {
@@ -183,24 +121,14 @@ Status Run::wait_for_all() {
 // Copies every slot once: what a peer changes later does not matter. Each rank sees all slots, so each
 // finds the same disagreement by itself.
 Status Run::compare() {
+  std::vector<Fingerprint> prints;
   for (int rank = 0; rank < n_; ++rank) {
     const Slot& theirs = slot(rank);
-    Seen& seen = slots_[static_cast<std::size_t>(rank)];
-    seen = {theirs.fingerprint, theirs.send, theirs.receive};
-    seen.fingerprint.agreement_name[sizeof seen.fingerprint.agreement_name - 1] = 0;
+    slots_[static_cast<std::size_t>(rank)] = {theirs.send, theirs.receive};
+    Fingerprint& print = prints.emplace_back(theirs.fingerprint);
+    print.agreement_name[sizeof print.agreement_name - 1] = 0;
   }
-  for (int rank = 1; rank < n_; ++rank) {
-    const Fingerprint& first = slots_[0].fingerprint;
-    const Fingerprint& other = slots_[static_cast<std::size_t>(rank)].fingerprint;
-    if (std::memcmp(&first, &other, kCompared) == 0) continue;
-    FailureDetails details{name_, group_.name(), sequence_, {0, rank}, 0};
-    return Status::failure(TRIREME_ERROR_MISMATCH,
-                           "rank 0 called " + describe(first) + " and rank " +
-                               std::to_string(rank) + " called " + describe(other) +
-                               difference(first, other))
-        .with_details(std::move(details));
-  }
-  return Status::success();
+  return compare_fingerprints(prints, name_, sequence_, group_.name());
 }
 
 // The same on all ranks: it depends on what they agree on and on the slots alone.
@@ -255,6 +183,7 @@ Status Run::execute() {
   TRIREME_RETURN_IF_ERROR(failpoint(name_, "after_publish"));
   TRIREME_RETURN_IF_ERROR(wait_for_all());
   TRIREME_RETURN_IF_ERROR(compare());
+  if (!moves_) return Status::success();
   TRIREME_RETURN_IF_ERROR(failpoint(name_, "before_move"));
   if (moves_data()) {
     switch (choose_way()) {
@@ -306,9 +235,10 @@ void Run::settle() {
   }
 }
 
-Status Collectives::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
+Status Collectives::run(const Operation& operation, std::uint64_t sequence, Deadline deadline,
+                        bool moves) {
   const char* const name = operation_name(operation.as_called().kind);
-  Run run(*this, operation, sequence, deadline);
+  Run run(*this, operation, sequence, deadline, moves);
   Status status = Status::success();
   try {
     status = run.execute();

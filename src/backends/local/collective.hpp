@@ -15,7 +15,8 @@ class Collectives {
   Collectives(Group& group, Buffers& buffers) : group_(group), buffers_(buffers) {}
 
   // All ranks have joined. One call at a time per channel.
-  Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline);
+  // `moves`: else nothing is done after the comparison.
+  Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline, bool moves);
 
  private:
   friend class Run;

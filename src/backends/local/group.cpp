@@ -46,18 +46,6 @@ FailureRecord to_record(const Status& status, int world_size) {
 
 }  // namespace
 
-std::string list_ranks(const std::vector<std::int32_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i == TRIREME_MAX_BLAMED_RANKS) {
-      return text + " and " + std::to_string(ranks.size() - i) + " more";
-    }
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
-}
-
 Group::Group(int rank, int world_size, std::string name, bool processes)
     : rank_(rank),
       world_size_(world_size),

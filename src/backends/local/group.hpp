@@ -16,9 +16,6 @@
 
 namespace trireme::local {
 
-// "rank 2", "ranks 1, 2 and 5".
-std::string list_ranks(const std::vector<std::int32_t>& ranks);
-
 class Group {
  public:
   Group(int rank, int world_size, std::string name, bool processes);

@@ -29,9 +29,18 @@ struct WireHeader {
   std::uint64_t tag;
   std::uint64_t count;
   std::int32_t dtype;
-  std::uint32_t check;  // kCheck: a stream that is out of step is not read as a message
+  std::uint32_t context;
+  std::uint64_t check;  // kCheck: a stream that is out of step is not read as a message
 };
-constexpr std::uint32_t kCheck = 0x74726d73;
+constexpr std::uint64_t kCheck = 0x74726d7374726d73;
+
+bool matches(const Message& receive, const WireHeader& header) {
+  return receive.tag == header.tag && receive.context == header.context;
+}
+
+WireHeader header_of(const Message& send) {
+  return {send.tag, send.count, send.dtype, send.context, kCheck};
+}
 
 void copy_in(std::byte* ring, std::uint64_t capacity, std::uint64_t position, const void* from,
              std::uint64_t bytes) {
@@ -82,12 +91,12 @@ struct Peer {
 }  // namespace
 
 struct Messages::State {
-  explicit State(Group& group_in)
-      : group(group_in), peers(static_cast<std::size_t>(group_in.world_size())) {}
+  State(Group& group_in, int set_in)
+      : group(group_in), set(set_in), peers(static_cast<std::size_t>(group_in.world_size())) {}
 
   Peer& peer(std::int32_t rank) { return peers[static_cast<std::size_t>(rank)]; }
   Ring& ring(int from, int to) const {
-    return *reinterpret_cast<Ring*>(group.segment()->ring(from, to));
+    return *reinterpret_cast<Ring*>(group.segment()->ring(set, from, to));
   }
   std::uint64_t capacity() const { return group.segment()->layout().ring_bytes - kRingHead; }
 
@@ -107,10 +116,11 @@ struct Messages::State {
   Status step(int rank);
 
   Group& group;
+  const int set;
   std::vector<Peer> peers;
 };
 
-Messages::Messages(Group& group) : state_(std::make_unique<State>(group)) {}
+Messages::Messages(Group& group, int set) : state_(std::make_unique<State>(group, set)) {}
 Messages::~Messages() = default;
 
 // --- ends ------------------------------------------------------------------------------------
@@ -118,7 +128,7 @@ Messages::~Messages() = default;
 void Messages::State::fail(const Message& message, trireme_status code, std::string text,
                            std::vector<std::int32_t> blamed) {
   FailureDetails details;
-  details.operation = operation_name(message.kind);
+  details.operation = message.part_of;
   details.sequence = message.sequence;
   details.communicator = group.name();
   std::sort(blamed.begin(), blamed.end());
@@ -135,7 +145,7 @@ void Messages::State::end_all() noexcept {
       while (!all->empty()) {
         Message& message = *all->front();
         try {
-          message.status = group.failure(operation_name(message.kind), message.sequence);
+          message.status = group.failure(message.part_of, message.sequence);
         } catch (...) {
           message.status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
         }
@@ -200,7 +210,7 @@ Status Messages::State::push_piece(int to, Message& message, bool* moved) {
   if (!message.matched) {
     if (room < sizeof(WireHeader)) return Status::success();
     TRIREME_RETURN_IF_ERROR(failpoint("send", "before_first"));
-    const WireHeader header{message.tag, message.count, message.dtype, kCheck};
+    const WireHeader header = header_of(message);
     copy_in(ring.data, capacity(), peer.written, &header, sizeof header);
     peer.written += sizeof header;
     room -= sizeof header;
@@ -281,7 +291,7 @@ Status Messages::State::begin_incoming(int from, bool* begun) {
   }
   const auto receive =
       std::find_if(peer.receives.begin(), peer.receives.end(),
-                   [&](const Message* each) { return !each->matched && each->tag == header.tag; });
+                   [&](const Message* each) { return !each->matched && matches(*each, header); });
   if (receive != peer.receives.end()) {
     if (!fits(**receive, header, from)) return Status::success();
     TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_first"));
@@ -351,7 +361,7 @@ Status Messages::State::match_aside(int from) {
     if (receive.matched) continue;
     const auto aside =
         std::find_if(peer.aside.begin(), peer.aside.end(), [&](const SetAside& each) {
-          return each.wanted == nullptr && each.header.tag == receive.tag;
+          return each.wanted == nullptr && matches(receive, each.header);
         });
     if (aside == peer.aside.end()) continue;
     if (!fits(receive, aside->header, from)) return Status::success();
@@ -369,10 +379,12 @@ void Messages::State::match_self() {
   for (auto next = self.sends.begin(); next != self.sends.end();) {
     Message* const send = *next++;
     const auto found = std::find_if(self.receives.begin(), self.receives.end(),
-                                    [&](const Message* each) { return each->tag == send->tag; });
+                                    [&](const Message* each) {
+                                      return matches(*each, header_of(*send));
+                                    });
     if (found == self.receives.end()) continue;
     Message* const receive = *found;
-    const WireHeader header{send->tag, send->count, send->dtype, kCheck};
+    const WireHeader header = header_of(*send);
     if (!fits(*receive, header, group.rank())) return;
     const std::uint64_t bytes = send->count * dtype_size(send->dtype);
     if (bytes > 0) std::memmove(receive->data, send->data, bytes);

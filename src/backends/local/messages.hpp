@@ -1,4 +1,4 @@
-// Messages between two ranks, through one ring for each ordered pair in the control segment.
+// Messages between two ranks, through the rings of each ordered pair in the control segment.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,9 @@ class Messages {
  public:
   static constexpr std::uint64_t kSetAsideBytes = 64u << 20;
 
-  explicit Messages(Group& group);
+  // Rings come in two sets, so that a message that waits in a ring of the caller's stops no
+  // algorithm's.
+  Messages(Group& group, int set);
   ~Messages();
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;

@@ -15,7 +15,8 @@ namespace trireme::local {
 
 class Run {
  public:
-  Run(Collectives& all, const Operation& operation, std::uint64_t sequence, Deadline deadline)
+  Run(Collectives& all, const Operation& operation, std::uint64_t sequence, Deadline deadline,
+      bool moves)
       : group_(all.group_),
         buffers_(all.buffers_),
         segment_(*all.group_.segment()),
@@ -24,6 +25,7 @@ class Run {
         sequence_(sequence),
         turn_(channel_.operations++ & 1),
         deadline_(deadline),
+        moves_(moves),
         name_(operation_name(operation.as_called().kind)),
         n_(group_.world_size()),
         me_(group_.rank()),
@@ -39,7 +41,6 @@ class Run {
 
  private:
   struct Seen {
-    Fingerprint fingerprint;
     Location send;
     Location receive;
   };
@@ -66,6 +67,7 @@ class Run {
   bool moves_data() const { return op_.kind != OperationKind::barrier && longest_block() > 0; }
 
   void publish();
+  void offer(Slot* slot);
   void take_step();
   Status wait_for_all();
   Status barrier() {
@@ -109,6 +111,7 @@ class Run {
   const std::uint64_t sequence_;
   const std::uint64_t turn_;  // which slot; not by sequence, on which ranks may disagree
   const Deadline deadline_;
+  const bool moves_;
   const char* const name_;
   const int n_;
   const int me_;

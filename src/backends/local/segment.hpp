@@ -7,11 +7,12 @@
 #include <cstdint>
 
 #include "backends/backend.hpp"
+#include "backends/fingerprint.hpp"
 
 namespace trireme::local {
 
 // Raised whenever the layout or the meaning of a field changes; processes compare it when they meet.
-constexpr std::uint32_t kLayoutVersion = 2;
+constexpr std::uint32_t kLayoutVersion = 3;
 
 constexpr int kMaxRanks = 256;
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
@@ -22,20 +23,6 @@ constexpr std::uint64_t kLine = 128;          // cache lines come in pairs
 struct alignas(kLine) Bell {
   std::atomic<std::uint32_t> events;
   std::atomic<std::uint32_t> sleepers;  // too high after a sleeper was killed: costs a system call
-};
-
-// What a rank wants to do, as its peers compare it.
-struct Fingerprint {
-  std::uint64_t sequence;
-  std::uint64_t count;
-  std::uint64_t counts_hash;
-  std::uint64_t agreement;
-  std::uint64_t scale_bits;
-  std::uint32_t kind;
-  std::int32_t dtype;
-  std::int32_t reduction;
-  std::int32_t root;
-  char agreement_name[48];
 };
 
 // Where memory lies that peers shall read.
@@ -102,7 +89,7 @@ struct Layout {
     members = take(n * sizeof(Member));
     records = take(n * sizeof(FailureRecord));
     lanes = take(n * kChannels * sizeof(Lane));
-    rings = take(n * n * ring_bytes);
+    rings = take(2 * n * n * ring_bytes);
     stages = take(2 * n * 2 * stage_bytes);
     total_bytes = end;
   }
@@ -142,9 +129,10 @@ class Segment {
     return reinterpret_cast<Lane*>(base_ + layout_.lanes)[channel * static_cast<unsigned>(layout_.world_size) +
                                                           static_cast<unsigned>(rank)];
   }
-  // The message ring that `from` fills and `to` empties.
-  std::byte* ring(int from, int to) const {
-    const auto index = static_cast<std::uint64_t>(from) * static_cast<unsigned>(layout_.world_size) +
+  // The message ring that `from` fills and `to` empties: one in each of two sets.
+  std::byte* ring(int set, int from, int to) const {
+    const auto n = static_cast<std::uint64_t>(layout_.world_size);
+    const auto index = (static_cast<std::uint64_t>(set) * n + static_cast<std::uint64_t>(from)) * n +
                        static_cast<std::uint64_t>(to);
     return base_ + layout_.rings + index * layout_.ring_bytes;
   }

@@ -1,0 +1,106 @@
+#include "backends/fingerprint.hpp"
+
+#include <bit>
+#include <cstdio>
+#include <cstring>
+
+#include "backends/parts.hpp"
+#include "platform/names.hpp"
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t kCompared = offsetof(Fingerprint, agreement_name);
+
+std::uint64_t hash_counts(const std::vector<std::uint64_t>& counts) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::uint64_t count : counts) {
+    hash = (hash ^ count) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+std::string exact(std::uint64_t bits) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", std::bit_cast<double>(bits));
+  return text;
+}
+
+std::string describe(const Fingerprint& print) {
+  const auto kind = static_cast<OperationKind>(print.kind);
+  std::string text = operation_name(kind);
+  if (kind == OperationKind::barrier) return text + "()";
+  const bool counted = kind != OperationKind::all_to_all_v;  // each rank has counts of its own
+  text += "(";
+  if (reduces(kind)) text += std::string(reduction_name(print.reduction)) + ", ";
+  text += dtype_name(print.dtype);
+  if (counted) text += ", count " + std::to_string(print.count);
+  if (has_root(kind)) text += ", root " + std::to_string(print.root);
+  return text + ")";
+}
+
+// What the two differ in, where the description does not show it.
+std::string difference(const Fingerprint& a, const Fingerprint& b) {
+  if (a.sequence != b.sequence) {
+    return ": they are at sequences " + std::to_string(a.sequence) + " and " +
+           std::to_string(b.sequence);
+  }
+  if (describe(a) != describe(b)) return "";
+  if (a.counts_hash != b.counts_hash) return " with different counts";
+  if (a.scale_bits != b.scale_bits) {
+    return " with scales " + exact(a.scale_bits) + " and " + exact(b.scale_bits);
+  }
+  if (a.algorithm != b.algorithm) return " with different algorithms";
+  if (a.reproducible != b.reproducible) return ", one of them reproducible";
+  if (a.agreement != b.agreement) {
+    const std::string name(a.agreement_name, strnlen(a.agreement_name, sizeof a.agreement_name));
+    return " with different " + (name.empty() ? std::string("settings") : name);
+  }
+  return "";
+}
+
+}  // namespace
+
+Fingerprint fingerprint_of(const Operation& operation, std::uint64_t sequence) {
+  const Operation& called = operation.as_called();
+  Fingerprint print{};
+  print.sequence = sequence;
+  print.count = called.count;
+  print.counts_hash = operation.counts.empty() ? 0 : hash_counts(operation.counts);
+  if (operation.called != nullptr) {
+    print.counts_hash ^= hash_counts({operation.count, called.counts.size()});
+  }
+  print.agreement = operation.agreement;
+  print.scale_bits =
+      called.reduction == TRIREME_SCALED_SUM ? std::bit_cast<std::uint64_t>(called.scale) : 0;
+  print.kind = static_cast<std::uint32_t>(called.kind);
+  print.dtype = called.kind == OperationKind::barrier ? 0 : called.dtype;
+  print.reduction = reduces(called.kind) ? called.reduction : 0;
+  print.root = has_root(called.kind) ? called.root : 0;
+  print.algorithm = called.algorithm;
+  print.reproducible = called.reproducible ? 1 : 0;
+  if (operation.agreement_name != nullptr) {
+    std::memcpy(print.agreement_name, operation.agreement_name,
+                strnlen(operation.agreement_name, sizeof print.agreement_name - 1));
+  }
+  return print;
+}
+
+Status compare_fingerprints(const std::vector<Fingerprint>& prints, const char* operation,
+                            std::uint64_t sequence, const std::string& group) {
+  const Fingerprint& first = prints[0];
+  for (std::size_t rank = 1; rank < prints.size(); ++rank) {
+    const Fingerprint& other = prints[rank];
+    if (std::memcmp(&first, &other, kCompared) == 0) continue;
+    FailureDetails details{operation, group, sequence, {0, static_cast<std::int32_t>(rank)}, 0};
+    return Status::failure(TRIREME_ERROR_MISMATCH,
+                           "rank 0 called " + describe(first) + " and rank " +
+                               std::to_string(rank) + " called " + describe(other) +
+                               difference(first, other))
+        .with_details(std::move(details));
+  }
+  return Status::success();
+}
+
+}  // namespace trireme
