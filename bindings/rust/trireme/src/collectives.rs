@@ -130,6 +130,48 @@ impl Communicator {
         })
     }
 
+    /// Gives rank r block r of every rank, a transposition of equal blocks. `receive` is as long as
+    /// `send`.
+    pub fn all_to_all<T: Element>(&self, send: &[T], receive: &mut [T]) -> Result<()> {
+        let block = self.block(send.len(), receive.len())?;
+        // SAFETY: as all_reduce_into; both hold a block for each rank.
+        check(unsafe {
+            sys::trireme_all_to_all(
+                self.handle.get(),
+                send.as_ptr().cast(),
+                receive.as_mut_ptr().cast(),
+                block,
+                T::DTYPE as i32,
+                &self.options(0.0),
+            )
+        })
+    }
+
+    /// Gives rank r block r of every rank. What this rank expects of a peer must be what that one
+    /// sends here: `Mismatch` otherwise.
+    pub fn all_to_all_v<T: Element>(
+        &self,
+        send: &[T],
+        send_counts: &[usize],
+        receive: &mut [T],
+        receive_counts: &[usize],
+    ) -> Result<()> {
+        let send_counts = self.numbers(send_counts, "send", Some(send.len()))?;
+        let receive_counts = self.numbers(receive_counts, "receive", Some(receive.len()))?;
+        // SAFETY: as all_reduce_into; the lengths are those of the counts, which are copied.
+        check(unsafe {
+            sys::trireme_all_to_all_v(
+                self.handle.get(),
+                send.as_ptr().cast(),
+                send_counts.as_ptr(),
+                receive.as_mut_ptr().cast(),
+                receive_counts.as_ptr(),
+                T::DTYPE as i32,
+                &self.options(0.0),
+            )
+        })
+    }
+
     /// Gives every rank the root's elements.
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: i32) -> Result<()> {
         // SAFETY: as all_reduce.
@@ -184,13 +226,6 @@ impl Communicator {
         })
     }
 
-    pub(crate) fn options(&self, scale: f64) -> sys::trireme_operation_options {
-        let mut options = sys::trireme_operation_options::init();
-        options.timeout_ns = self.timeout_ns;
-        options.scale = scale;
-        options
-    }
-
     /// The library believes the lengths it is told, so they are compared here.
     pub(crate) fn whole(
         &self,
@@ -208,6 +243,14 @@ impl Communicator {
         )))
     }
 
+    /// Length of one block of an all-to-all.
+    pub(crate) fn block(&self, send_length: usize, receive_length: usize) -> Result<u64> {
+        same("receive", receive_length, "send", send_length)?;
+        let block = send_length / self.world_size() as usize;
+        self.whole("send", send_length, "one block", block)?;
+        Ok(block as u64)
+    }
+
     /// The counts as the library wants them, after the same comparison.
     pub(crate) fn counts(
         &self,
@@ -217,11 +260,24 @@ impl Communicator {
         block: &str,
         block_length: usize,
     ) -> Result<Vec<u64>> {
+        let numbers = self.numbers(counts, whole, Some(whole_length))?;
+        same(block, block_length, "this rank's count", counts[self.rank() as usize])?;
+        Ok(numbers)
+    }
+
+    /// The same for counts alone, compared with all blocks where this rank has them.
+    pub(crate) fn numbers(
+        &self,
+        counts: &[usize],
+        whole: &str,
+        whole_length: Option<usize>,
+    ) -> Result<Vec<u64>> {
         same("counts", counts.len(), "the group", self.world_size() as usize)?;
         let sum = counts.iter().try_fold(0_usize, |sum, &count| sum.checked_add(count));
         let sum = sum.ok_or_else(|| Error::invalid("the sum of counts overflows"))?;
-        same(whole, whole_length, "the sum of counts", sum)?;
-        same(block, block_length, "this rank's count", counts[self.rank() as usize])?;
+        if let Some(length) = whole_length {
+            same(whole, length, "the sum of counts", sum)?;
+        }
         Ok(counts.iter().map(|&count| count as u64).collect())
     }
 }

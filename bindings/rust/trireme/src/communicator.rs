@@ -11,6 +11,7 @@ use trireme_sys as sys;
 
 use crate::error::{c_text, check, copied_text, Result};
 use crate::handle::{option_ns, wait_ns, Handle};
+use crate::operation::OperationOptions;
 
 /// Where buffers live.
 #[non_exhaustive]
@@ -79,8 +80,8 @@ pub struct Communicator {
     pub(crate) handle: Handle<sys::trireme_communicator>,
     rank: i32,
     world_size: i32,
-    /// Deadline of each call; 0 is the communicator's own.
-    pub(crate) timeout_ns: u64,
+    /// What [`Communicator::with`] has asked for.
+    pub(crate) call: OperationOptions,
 }
 
 impl Communicator {
@@ -108,7 +109,7 @@ impl Communicator {
 
     /// The communicator of a handle that the library has just made.
     pub(crate) fn of_handle(handle: Handle<sys::trireme_communicator>) -> Result<Self> {
-        let mut joined = Self { handle, rank: 0, world_size: 0, timeout_ns: 0 };
+        let mut joined = Self { handle, rank: 0, world_size: 0, call: Default::default() };
         // SAFETY: a live communicator and places for the numbers.
         unsafe {
             check(sys::trireme_communicator_rank(handle.get(), &mut joined.rank))?;
@@ -135,8 +136,13 @@ impl Communicator {
     /// The same communicator with another deadline for its operations:
     /// `communicator.within(Duration::from_secs(1)).barrier()?`.
     pub fn within(&self, timeout: Duration) -> Within<'_> {
+        self.with(OperationOptions { timeout: Some(timeout), ..self.call })
+    }
+
+    /// The same communicator with other options for its operations.
+    pub fn with(&self, options: OperationOptions) -> Within<'_> {
         let (handle, rank, world_size) = (self.handle, self.rank, self.world_size);
-        let view = Self { handle, rank, world_size, timeout_ns: option_ns(Some(timeout)) };
+        let view = Self { handle, rank, world_size, call: options };
         Within { view: ManuallyDrop::new(view), communicator: PhantomData }
     }
 
@@ -193,7 +199,7 @@ impl Drop for Communicator {
     }
 }
 
-/// A communicator with another deadline; see [`Communicator::within`].
+/// A communicator with other options; see [`Communicator::within`] and [`Communicator::with`].
 #[derive(Debug)]
 pub struct Within<'a> {
     // Never dropped: the communicator is destroyed by the one it is borrowed from.

@@ -62,8 +62,10 @@ pub mod failpoint;
 mod handle;
 mod log;
 mod model;
+mod operation;
 mod optimizer;
 mod request;
+mod rooted;
 mod subgroup;
 
 pub use buffer::Buffer;
@@ -74,6 +76,7 @@ pub use log::{clear_log, set_log, LogLevel};
 pub use model::{
     Gradients, Model, ModelInfo, ModelMemory, ModelOptions, Parameter, Strategy, UnitInfo,
 };
+pub use operation::{OperationOptions, Priority};
 pub use optimizer::{Kind, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};
 pub use request::{wait_any, Pending, Request, Storage};
 pub use subgroup::GroupOptions;
@@ -104,6 +107,14 @@ pub enum Operation {
     Barrier = sys::TRIREME_OPERATION_BARRIER,
     Send = sys::TRIREME_OPERATION_SEND,
     Receive = sys::TRIREME_OPERATION_RECEIVE,
+    Reduce = sys::TRIREME_OPERATION_REDUCE,
+    Gather = sys::TRIREME_OPERATION_GATHER,
+    GatherV = sys::TRIREME_OPERATION_GATHER_V,
+    Scatter = sys::TRIREME_OPERATION_SCATTER,
+    ScatterV = sys::TRIREME_OPERATION_SCATTER_V,
+    AllToAll = sys::TRIREME_OPERATION_ALL_TO_ALL,
+    AllToAllV = sys::TRIREME_OPERATION_ALL_TO_ALL_V,
+    Probe = sys::TRIREME_OPERATION_PROBE,
 }
 
 /// A question for [`capability`]. `None` asks about any.

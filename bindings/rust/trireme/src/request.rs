@@ -323,6 +323,58 @@ impl Communicator {
         })
     }
 
+    /// Starts [`all_to_all`](Self::all_to_all); both come back.
+    pub fn all_to_all_start<S: Storage, R: Storage<Item = S::Item>>(
+        &self,
+        send: S,
+        receive: R,
+    ) -> Result<Request<(S, R)>> {
+        self.start((send, receive), |(send, receive), out| {
+            let ((send, given), (receive, taken)) = (raw(send), raw(receive));
+            let block = self.block(given as usize, taken as usize)?;
+            // SAFETY: see start().
+            check(unsafe {
+                sys::trireme_all_to_all_start(
+                    self.handle.get(),
+                    send,
+                    receive,
+                    block,
+                    S::Item::DTYPE as i32,
+                    &self.options(0.0),
+                    out,
+                )
+            })
+        })
+    }
+
+    /// Starts [`all_to_all_v`](Self::all_to_all_v); both come back.
+    pub fn all_to_all_v_start<S: Storage, R: Storage<Item = S::Item>>(
+        &self,
+        send: S,
+        send_counts: &[usize],
+        receive: R,
+        receive_counts: &[usize],
+    ) -> Result<Request<(S, R)>> {
+        self.start((send, receive), |(send, receive), out| {
+            let ((send, given), (receive, taken)) = (raw(send), raw(receive));
+            let send_counts = self.numbers(send_counts, "send", Some(given as usize))?;
+            let receive_counts = self.numbers(receive_counts, "receive", Some(taken as usize))?;
+            // SAFETY: see start(); the counts are copied.
+            check(unsafe {
+                sys::trireme_all_to_all_v_start(
+                    self.handle.get(),
+                    send,
+                    send_counts.as_ptr(),
+                    receive,
+                    receive_counts.as_ptr(),
+                    S::Item::DTYPE as i32,
+                    &self.options(0.0),
+                    out,
+                )
+            })
+        })
+    }
+
     /// Starts [`broadcast`](Self::broadcast).
     pub fn broadcast_start<M: Storage>(&self, data: M, root: i32) -> Result<Request<M>> {
         self.start(data, |data, out| {
@@ -393,7 +445,7 @@ impl Communicator {
     /// Runs a `_start` call on memory that the request then owns: request.h: "The library does not
     /// touch the operation's buffers any more once its request is done", and only then, or never,
     /// is the memory seen or freed again. Its elements stay where they are when it moves.
-    fn start<M: Send + 'static>(
+    pub(crate) fn start<M: Send + 'static>(
         &self,
         mut memory: M,
         call: impl FnOnce(&mut M, *mut *mut sys::trireme_request) -> Result<()>,
@@ -403,7 +455,7 @@ impl Communicator {
     }
 }
 
-fn raw<M: Storage>(memory: &mut M) -> (*mut c_void, u64) {
+pub(crate) fn raw<M: Storage>(memory: &mut M) -> (*mut c_void, u64) {
     let elements = memory.elements();
     (elements.as_mut_ptr().cast(), elements.len() as u64)
 }
