@@ -41,6 +41,7 @@ from ._library import (
     supports,
     version,
 )
+from ._lists import group
 from ._model import Model, ModelInfo, ModelMemory, UnitInfo
 from ._optimizer import Optimizer, Update
 from ._request import Request, wait_any
@@ -78,6 +79,7 @@ __all__ = [
     "dtype_size",
     "failpoint_hits",
     "failpoint_names",
+    "group",
     "optimizer_name",
     "reduction_name",
     "set_failpoints",

@@ -62,6 +62,10 @@ class Buffer:
                 communicator._handle, in_range(nbytes, 64, "nbytes"), byref(handle)
             )
         )
+        self._adopt(handle)
+
+    def _adopt(self, handle: c_void_p) -> None:
+        """Becomes the object of a handle that the library has just made."""
         owner = Owner(library.trireme_buffer_destroy, handle.value)
         address = c_void_p()
         check(library.trireme_buffer_data(handle, byref(address)))
@@ -104,3 +108,10 @@ class Buffer:
     def __repr__(self) -> str:
         state = ", closed" if self._memory is None else ""
         return f"<trireme.Buffer {self._nbytes} bytes{state}>"
+
+
+def adopt(handle: c_void_p) -> Buffer:
+    """The buffer of a handle that the library has just made."""
+    buffer = Buffer.__new__(Buffer)
+    buffer._adopt(handle)
+    return buffer

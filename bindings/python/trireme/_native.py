@@ -355,6 +355,10 @@ _reduces = [_handle, _memory, _memory, c_uint64, c_int32, c_int32, _options]
 _reduces_v = [_handle, _memory, _memory, _counts, c_int32, c_int32, _options]
 _gathers = [_handle, _memory, _memory, c_uint64, c_int32, _options]
 _gathers_v = [_handle, _memory, _memory, _counts, c_int32, _options]
+_addresses = POINTER(c_void_p)
+_lists = [_handle, _addresses, _addresses, _counts, c_uint64, c_int32]
+_reduce_lists = [*_lists, c_int32, _options]
+_gather_lists = [*_lists, _options]
 _broadcasts = [_handle, _memory, c_uint64, c_int32, c_int32, _options]
 _waits = [_handle, _options]
 _passes = [_handle, _memory, c_uint64, c_int32, c_int32, c_uint64, _options]
@@ -468,30 +472,12 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "trireme_group_start": (_status, []),
     "trireme_group_end": (_status, []),
-    "trireme_all_reduce_list": (
-        _status,
-        [_handle, POINTER(c_void_p), POINTER(c_void_p), _counts, c_uint64, c_int32, c_int32, _options],
-    ),
-    "trireme_all_reduce_list_start": (
-        _status,
-        [_handle, POINTER(c_void_p), POINTER(c_void_p), _counts, c_uint64, c_int32, c_int32, _options, _out_handle],
-    ),
-    "trireme_reduce_scatter_list": (
-        _status,
-        [_handle, POINTER(c_void_p), POINTER(c_void_p), _counts, c_uint64, c_int32, c_int32, _options],
-    ),
-    "trireme_reduce_scatter_list_start": (
-        _status,
-        [_handle, POINTER(c_void_p), POINTER(c_void_p), _counts, c_uint64, c_int32, c_int32, _options, _out_handle],
-    ),
-    "trireme_all_gather_list": (
-        _status,
-        [_handle, POINTER(c_void_p), POINTER(c_void_p), _counts, c_uint64, c_int32, _options],
-    ),
-    "trireme_all_gather_list_start": (
-        _status,
-        [_handle, POINTER(c_void_p), POINTER(c_void_p), _counts, c_uint64, c_int32, _options, _out_handle],
-    ),
+    "trireme_all_reduce_list": (_status, _reduce_lists),
+    "trireme_all_reduce_list_start": (_status, [*_reduce_lists, _out_handle]),
+    "trireme_reduce_scatter_list": (_status, _reduce_lists),
+    "trireme_reduce_scatter_list_start": (_status, [*_reduce_lists, _out_handle]),
+    "trireme_all_gather_list": (_status, _gather_lists),
+    "trireme_all_gather_list_start": (_status, [*_gather_lists, _out_handle]),
     "trireme_broadcast_list": (
         _status,
         [_handle, POINTER(c_void_p), _counts, c_uint64, c_int32, c_int32, _options],

@@ -43,6 +43,10 @@ REDUCTIONS = {
     "bxor": _native.TRIREME_BXOR,
     "scaled_sum": _native.TRIREME_SCALED_SUM,
 }
+PRIORITIES = {
+    "normal": _native.TRIREME_PRIORITY_NORMAL,
+    "high": _native.TRIREME_PRIORITY_HIGH,
+}
 OPERATIONS = {
     "all_reduce": _native.TRIREME_OPERATION_ALL_REDUCE,
     "reduce_scatter": _native.TRIREME_OPERATION_REDUCE_SCATTER,

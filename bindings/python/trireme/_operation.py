@@ -1,0 +1,120 @@
+"""What the operations of a communicator have in common."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from ctypes import byref, c_uint64
+from typing import Any, Sequence, TypedDict
+
+from . import _native
+from ._errors import last_failure
+from ._values import (
+    PRIORITIES,
+    REDUCTIONS,
+    Name,
+    dtype_name,
+    nanoseconds,
+    number_of,
+    readable,
+    writable,
+)
+
+
+class CallOptions(TypedDict, total=False):
+    """Options that every operation takes by name."""
+
+    timeout: float | None  #: Deadline in seconds from now; else the communicator's.
+    scale: float | None  #: Factor of the reduction "scaled_sum".
+    priority: Name  #: "high" puts a collective into a queue of its own; else "normal".
+
+
+_OPTIONS_SIZE = ctypes.sizeof(_native.trireme_operation_options)
+
+# What the operations of an open group() work on, by thread. Nearly always empty.
+grouped: dict[int, list[Any]] = {}
+
+
+def call_options(options: CallOptions) -> Any:
+    """None, which stands for all defaults, or a reference to the options of one call."""
+    return _call_options(**options) if options else None
+
+
+def _call_options(
+    timeout: float | None = None, scale: float | None = None, priority: Name = "normal"
+) -> Any:
+    return byref(
+        _native.trireme_operation_options(
+            struct_size=_OPTIONS_SIZE,
+            timeout_ns=nanoseconds(timeout),
+            scale=0.0 if scale is None else scale,
+            priority=number_of(priority, PRIORITIES, "priority"),
+        )
+    )
+
+
+def finish(code: int, keep: Any) -> None:
+    """Ends a call that blocks: raises its failure. Inside a group() it has only begun."""
+    if code:
+        raise last_failure(code)
+    if grouped:
+        kept = grouped.get(threading.get_ident())
+        if kept is not None:
+            kept.append(keep)
+
+
+def reduction_code(reduction: Name) -> int:
+    code = REDUCTIONS.get(reduction)  # type: ignore[arg-type]
+    return number_of(reduction, REDUCTIONS, "reduction") if code is None else code
+
+
+def both(data: Any, out: Any, dtype: Name | None) -> tuple[Any, int | None, int, Any, int, int]:
+    """Send and receive memory: views, then address and count of each, and their dtype."""
+    view, address, count, code = readable(data, dtype, "the send buffer")
+    out_view, target, out_count, out_code = writable(out, dtype, "the receive buffer")
+    if code != out_code:
+        raise TypeError(
+            f"the send buffer has elements of type {dtype_name(code)}, "
+            f"the receive buffer of {dtype_name(out_code)}"
+        )
+    return (view, out_view), address, count, target, out_count, code
+
+
+class Operations:
+    """A communicator, as the classes below it see it."""
+
+    _handle: int | None
+    _rank: int
+    _world_size: int
+
+    def _whole(self, whole: str, whole_count: int, block: str, count: int) -> None:
+        """The library believes the lengths it is told, so they are compared here."""
+        if whole_count != count * self._world_size:
+            raise ValueError(
+                f"the {whole} buffer has {whole_count} elements, not world size "
+                f"{self._world_size} x {count}, the length of the {block} buffer"
+            )
+
+    def _numbers(self, counts: Sequence[int], whole: int | None) -> Any:
+        """Counts of blocks, compared with the buffer of all blocks, where this rank has it."""
+        if len(counts) != self._world_size:
+            raise ValueError(f"{len(counts)} counts for world size {self._world_size}")
+        for count in counts:
+            if not 0 <= count < 1 << 64:
+                raise ValueError(f"count {count} is negative or too large")
+        if whole is not None and sum(counts) != whole:
+            raise ValueError(
+                f"the counts add up to {sum(counts)}, not to {whole}, the length of the buffer of "
+                "all blocks"
+            )
+        return (c_uint64 * len(counts))(*counts)
+
+    def _counts(self, counts: Sequence[int], whole: int | None, mine: int) -> Any:
+        """The same, compared also with this rank's block."""
+        numbers = self._numbers(counts, whole)
+        if counts[self._rank] != mine:
+            raise ValueError(
+                f"the count of rank {self._rank} is {counts[self._rank]}, its buffer has {mine} "
+                "elements"
+            )
+        return numbers
