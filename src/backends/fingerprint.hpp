@@ -29,6 +29,9 @@ struct Fingerprint {
 
 Fingerprint fingerprint_of(const Operation& operation, std::uint64_t sequence);
 
+// Of all that is compared: equal prints have equal hashes, and others have not.
+std::uint64_t hash_of(const Fingerprint& print);
+
 // MISMATCH, which names rank 0 and the first rank that wants something else than it, or success.
 // What every rank finds by itself, given the same prints. `group` is for the details.
 Status compare_fingerprints(const std::vector<Fingerprint>& prints, const char* operation,

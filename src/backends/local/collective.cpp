@@ -48,24 +48,36 @@ Location Run::locate(const void* data, std::uint64_t bytes) {
   } else {
     location.place = Place::staged;
   }
-  if (buffer != nullptr) keep_.push_back(std::move(buffer));
+  if (buffer != nullptr) channel_.keep.push_back(std::move(buffer));
   return location;
 }
 
 void Run::publish() {
   Slot& mine = slot(me_);
   mine.fingerprint = fingerprint_of(op_, sequence_);
-  mine.send = mine.receive = Location{};
+  mine.print_hash = hash_of(mine.fingerprint);
+  mine.flags = 0;
   if (moves_) offer(&mine);
+  mine.stamp.store(channel_.position + 1, std::memory_order_release);
   take_step();
 }
 
+// What fits goes into the slot; else peers are told where it lies.
 void Run::offer(Slot* slot) {
+  for (int rank = 0; rank < n_; ++rank) largest_ = std::max(largest_, contribution(rank) * size_);
   const std::uint64_t bytes = contribution(me_) * size_;
   const std::byte* const data = contribution_data();
-  slot->send = locate(data, bytes);
-  if (op_.kind == OperationKind::all_reduce) slot->receive = locate(op_.receive, bytes);
-  if (data != nullptr && bytes > 0 && bytes <= kInlineBytes) std::memcpy(slot->payload, data, bytes);
+  if (data != nullptr && bytes > 0) slot->flags |= kContributes;
+  if (largest_ > kInlineBytes) {
+    slot->send = locate(data, bytes);
+    slot->receive =
+        op_.kind == OperationKind::all_reduce ? locate(op_.receive, bytes) : Location{};
+    const bool staged =
+        slot->send.place == Place::staged || slot->receive.place == Place::staged;
+    if (staged) slot->flags |= kStaged;
+  } else if ((slot->flags & kContributes) != 0) {
+    std::memcpy(largest_ <= kTinyBytes ? slot->tiny : slot->payload, data, bytes);
+  }
 }
 
 void Run::take_step() {
@@ -73,22 +85,31 @@ void Run::take_step() {
   group_.ring(lane_.bell);
 }
 
-// Every rank takes the same steps, so "all have arrived here" is "no position is below mine". A rank that
-// has arrived may have left since: it owes nothing more to this step.
+// Every rank takes the same steps, so "all have arrived here" is "no position is below mine", and an
+// operation is published when its slot bears the position that it was published at: a peer fills the same slot
+// again only after this rank has taken a further step. A rank that has arrived may have left since: it
+// owes nothing more to this step.
+Status Run::wait_for_slots() {
+  const std::uint64_t target = channel_.position;
+  return wait_until_all([&](int rank) {
+    return slot(rank).stamp.load(std::memory_order_acquire) == target;
+  });
+}
+
 Status Run::wait_for_all() {
   const std::uint64_t target = channel_.position;
-  const auto arrived = [&](int rank) {
+  return wait_until_all([&](int rank) {
     return lane(rank).position.load(std::memory_order_acquire) >= target;
-  };
+  });
+}
+
+template <class Arrived>
+Status Run::wait_until_all(Arrived arrived) {
   int next = 0;
-  for (int spins = group_.spins();;) {
+  for (Patience patience = group_.patience();;) {
     while (next < n_ && arrived(next)) ++next;
     if (next == n_) return Status::success();
-    if (spins > 0 && !group_.failed()) {
-      --spins;
-      cpu_relax();
-      continue;
-    }
+    if (!group_.failed() && patience.wait(deadline_)) continue;
     Bell& bell = lane(next).bell;
     const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
     if (arrived(next)) continue;
@@ -118,27 +139,36 @@ Status Run::wait_for_all() {
   }
 }
 
-// Copies every slot once: what a peer changes later does not matter. Each rank sees all slots, so each
-// finds the same disagreement by itself.
+// The hashes are in the line that was waited for, so those who agree read nothing more.
 Status Run::compare() {
-  std::vector<Fingerprint> prints;
+  const std::uint64_t own = slot(me_).print_hash;
+  bool same = true;
   for (int rank = 0; rank < n_; ++rank) {
     const Slot& theirs = slot(rank);
-    slots_[static_cast<std::size_t>(rank)] = {theirs.send, theirs.receive};
-    Fingerprint& print = prints.emplace_back(theirs.fingerprint);
+    flags_[static_cast<std::size_t>(rank)] = theirs.flags;
+    same = same && theirs.print_hash == own;
+  }
+  return same ? Status::success() : disagreement();
+}
+
+// Copies every fingerprint once: what a peer changes later does not matter. Each rank sees all of
+// them, so each finds the same disagreement by itself.
+Status Run::disagreement() const {
+  std::vector<Fingerprint> prints;
+  for (int rank = 0; rank < n_; ++rank) {
+    Fingerprint& print = prints.emplace_back(slot(rank).fingerprint);
     print.agreement_name[sizeof print.agreement_name - 1] = 0;
   }
-  return compare_fingerprints(prints, name_, sequence_, group_.name());
+  TRIREME_RETURN_IF_ERROR(compare_fingerprints(prints, name_, sequence_, group_.name()));
+  return Status::failure(TRIREME_ERROR_CORRUPT, "ranks agree, but not the hashes that say so");
 }
 
 // The same on all ranks: it depends on what they agree on and on the slots alone.
 Run::Way Run::choose_way() const {
-  std::uint64_t largest = 0;
-  for (int rank = 0; rank < n_; ++rank) largest = std::max(largest, contribution(rank));
-  if (largest <= kInlineBytes / size_) return Way::inline_payload;
+  if (largest_ <= kInlineBytes) return Way::inline_payload;
   if (n_ == 1) return Way::direct;  // a rank reads its own memory wherever that is
-  for (const Seen& seen : slots_) {
-    if (seen.send.place == Place::staged || seen.receive.place == Place::staged) return Way::staged;
+  for (int rank = 0; rank < n_; ++rank) {
+    if ((flags_[static_cast<std::size_t>(rank)] & kStaged) != 0) return Way::staged;
   }
   return Way::direct;
 }
@@ -151,11 +181,13 @@ Status Run::open(int rank, const Location& location, std::uint64_t bytes, const 
   }
   std::shared_ptr<void> keep;
   TRIREME_RETURN_IF_ERROR(buffers_.resolve(rank, location, bytes, deadline_, out, &keep));
-  keep_.push_back(std::move(keep));
+  channel_.keep.push_back(std::move(keep));
   return Status::success();
 }
 
 Status Run::open_sources() {
+  std::fill_n(sources_, n_, nullptr);
+  std::fill_n(results_, n_, nullptr);
   for (int rank = 0; rank < n_; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     if (rank == me_) {
@@ -165,8 +197,11 @@ Status Run::open_sources() {
     }
     if (!reads_from(rank)) continue;
     const std::uint64_t bytes = contribution(rank) * size_;
-    TRIREME_RETURN_IF_ERROR(open(rank, slots_[at].send, bytes, &sources_[at]));
-    TRIREME_RETURN_IF_ERROR(open(rank, slots_[at].receive, bytes, &results_[at]));
+    // Each once: what a peer changes later does not matter.
+    const Location send = slot(rank).send;
+    const Location receive = slot(rank).receive;
+    TRIREME_RETURN_IF_ERROR(open(rank, send, bytes, &sources_[at]));
+    TRIREME_RETURN_IF_ERROR(open(rank, receive, bytes, &results_[at]));
     const bool may_be_absent = op_.kind == OperationKind::fold || bytes == 0;
     const bool needs_result = op_.kind == OperationKind::all_reduce;
     if (!may_be_absent && (sources_[at] == nullptr || (needs_result && results_[at] == nullptr))) {
@@ -181,7 +216,7 @@ Status Run::execute() {
   TRIREME_RETURN_IF_ERROR(failpoint(name_, "before_publish"));
   publish();
   TRIREME_RETURN_IF_ERROR(failpoint(name_, "after_publish"));
-  TRIREME_RETURN_IF_ERROR(wait_for_all());
+  TRIREME_RETURN_IF_ERROR(wait_for_slots());
   TRIREME_RETURN_IF_ERROR(compare());
   if (!moves_) return Status::success();
   TRIREME_RETURN_IF_ERROR(failpoint(name_, "before_move"));
@@ -191,8 +226,9 @@ Status Run::execute() {
         // No barrier afterwards: the payload lies in the slots, whose reuse is safe (segment.hpp).
         reads_slots_ = true;
         for (int rank = 0; rank < n_; ++rank) {
-          const bool absent = slots_[static_cast<std::size_t>(rank)].send.place == Place::none;
-          sources_[static_cast<std::size_t>(rank)] = absent ? nullptr : slot(rank).payload;
+          const Slot& theirs = slot(rank);
+          const std::byte* const payload = largest_ <= kTinyBytes ? theirs.tiny : theirs.payload;
+          sources_[static_cast<std::size_t>(rank)] = contributes(rank) ? payload : nullptr;
         }
         TRIREME_RETURN_IF_ERROR(move_whole());
         break;
@@ -232,6 +268,17 @@ void Run::settle() {
       // No deadline of its own: a reader is inside one piece, which ends without anybody's help.
       group_.sleep(theirs.bell, seen, Deadline::at(UINT64_MAX));
     }
+  }
+}
+
+Collectives::Collectives(Group& group, Buffers& buffers) : group_(group), buffers_(buffers) {
+  const auto n = static_cast<std::size_t>(group.world_size());
+  for (Channel& channel : channels_) {
+    channel.flags.resize(n);
+    channel.sources.resize(n);
+    channel.results.resize(n);
+    channel.cut.resize(n);
+    channel.keep.reserve(2 * n + 2);
   }
 }
 

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
 
 #include "backends/local/group.hpp"
 #include "backends/local/memory.hpp"
@@ -12,7 +15,7 @@ namespace trireme::local {
 
 class Collectives {
  public:
-  Collectives(Group& group, Buffers& buffers) : group_(group), buffers_(buffers) {}
+  Collectives(Group& group, Buffers& buffers);
 
   // All ranks have joined. One call at a time per channel.
   // `moves`: else nothing is done after the comparison.
@@ -26,6 +29,12 @@ class Collectives {
     std::uint64_t position = 0;    // steps taken
     std::uint64_t operations = 0;  // begun
     std::uint64_t pieces = 0;      // staged pieces so far: their parity picks the staging chunk
+    // What an operation notes by rank, kept so that an operation allocates nothing.
+    std::vector<std::uint32_t> flags;
+    std::vector<const std::byte*> sources;
+    std::vector<const std::byte*> results;
+    std::vector<const void*> cut;
+    std::vector<std::shared_ptr<void>> keep;
   };
 
   Group& group_;

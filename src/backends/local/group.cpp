@@ -1,5 +1,7 @@
 #include "backends/local/group.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -52,7 +54,7 @@ Group::Group(int rank, int world_size, std::string name, bool processes)
       name_(std::move(name)),
       processes_(processes),
       // With more ranks than CPUs a spinning rank only keeps its peers from running.
-      spins_(world_size > available_cpus() ? 0 : 300) {
+      spins_(world_size > available_cpus() ? 0 : 150) {
   // Far from the count of the segment's bell, which activity() changes to when the segment comes.
   private_bell_.events.store(1u << 31, std::memory_order_relaxed);
 }
@@ -190,6 +192,18 @@ FailureRecord Group::own_record() const {
   return own_record_;
 }
 
+bool Patience::wait(Deadline deadline) noexcept {
+  if (spins_ > 0) {
+    --spins_;
+    cpu_relax();
+    return true;
+  }
+  if (yields_ == 0) return false;
+  --yields_;
+  sched_yield();
+  return !deadline.passed();
+}
+
 void Group::ring(Bell& bell) const noexcept {
   bell.events.fetch_add(1, std::memory_order_seq_cst);
   if (bell.sleepers.load(std::memory_order_seq_cst) != 0) {
@@ -217,7 +231,9 @@ std::uint32_t Group::activity() const noexcept {
 }
 
 void Group::wait_activity(std::uint32_t seen, Deadline deadline) noexcept {
-  for (int spins = spins_; spins > 0 && activity() == seen && !failed(); --spins) cpu_relax();
+  Patience before_sleep = patience();
+  while (activity() == seen && !failed() && before_sleep.wait(deadline)) {
+  }
   while (activity() == seen && !failed() && !deadline.passed()) {
     const Segment* const shared = segment();
     sleep(shared == nullptr ? private_bell_ : shared->member(rank_).message_bell, seen, deadline);

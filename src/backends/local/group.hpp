@@ -16,6 +16,19 @@
 
 namespace trireme::local {
 
+// How long a rank looks by itself for what a peer is about to do, before it sleeps: it spins while there
+// is a core for every rank, then lets others run. Waking a sleeper takes longer than most operations.
+class Patience {
+ public:
+  Patience(int spins, int yields) : spins_(spins), yields_(yields) {}
+  // Waits a moment; false once it is time to sleep.
+  bool wait(Deadline deadline) noexcept;
+
+ private:
+  int spins_;
+  int yields_;
+};
+
 class Group {
  public:
   Group(int rank, int world_size, std::string name, bool processes);
@@ -62,7 +75,7 @@ class Group {
   void ring(Bell& bell) const noexcept;
   // Sleeps until bell.events is not `seen` any more or the deadline passes, but not long: call it in a loop.
   void sleep(Bell& bell, std::uint32_t seen, Deadline deadline) const noexcept;
-  int spins() const { return spins_; }  // how often to look before sleeping
+  Patience patience() const { return Patience(spins_, kYields); }
   // The bell of this process alone: joining, and arrival of buffers.
   Bell& private_bell() { return private_bell_; }
 
@@ -90,6 +103,7 @@ class Group {
   const int world_size_;
   const std::string name_;
   const bool processes_;
+  static constexpr int kYields = 200;
   const int spins_;
 
   std::atomic<const Segment*> segment_{nullptr};

@@ -60,12 +60,16 @@ Status Run::visit_middle() {
   return failpoint(name_, "mid_move");
 }
 
-void Run::reduce_sources(void* destination, std::uint64_t from, std::uint64_t count) {
-  cut_.resize(static_cast<std::size_t>(n_));
-  for (std::size_t rank = 0; rank < cut_.size(); ++rank) {
-    cut_[rank] = sources_[rank] == nullptr ? nullptr : at(sources_[rank], from * size_);
+void Run::cut_sources(std::uint64_t from) {
+  for (int rank = 0; rank < n_; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    channel_.cut[index] = at(sources_[index], from * size_);
   }
-  kernels::reduce(op_.dtype, op_.reduction, destination, cut_.data(),
+}
+
+void Run::reduce_sources(void* destination, std::uint64_t from, std::uint64_t count) {
+  cut_sources(from);
+  kernels::reduce(op_.dtype, op_.reduction, destination, channel_.cut.data(),
                   static_cast<std::uint32_t>(n_), count, static_cast<std::uint32_t>(n_), op_.scale);
 }
 
@@ -74,11 +78,8 @@ void Run::combine(std::uint64_t from, std::uint64_t first, std::uint64_t count) 
     reduce_sources(at(op_.receive, first * size_), from, count);
     return;
   }
-  cut_.resize(static_cast<std::size_t>(n_));
-  for (std::size_t rank = 0; rank < cut_.size(); ++rank) {
-    cut_[rank] = sources_[rank] == nullptr ? nullptr : at(sources_[rank], from * size_);
-  }
-  op_.fold(first, count, cut_.data(), static_cast<std::uint32_t>(n_));
+  cut_sources(from);
+  op_.fold(first, count, channel_.cut.data(), static_cast<std::uint32_t>(n_));
 }
 
 // From element `from` of a rank's contribution to element `to` of what this rank receives.
@@ -90,8 +91,7 @@ void Run::copy_from(int rank, std::uint64_t from, std::uint64_t to, std::uint64_
 // What this rank reads of others, and they of it.
 void Run::count_part_traffic() {
   const auto gives = [&](int rank) {
-    return op_.kind != OperationKind::fold ||
-           slots_[static_cast<std::size_t>(rank)].send.place != Place::none;
+    return op_.kind != OperationKind::fold || contributes(rank);
   };
   for (int rank = 0; rank < n_; ++rank) {
     if (rank == me_) continue;
@@ -237,8 +237,7 @@ Status Run::parts_staged() {
     TRIREME_RETURN_IF_ERROR(barrier());
     TRIREME_RETURN_IF_ERROR(visit_middle());
     for (int rank = 0; rank < n_; ++rank) {
-      const bool absent = op_.kind == OperationKind::fold &&
-                          slots_[static_cast<std::size_t>(rank)].send.place == Place::none;
+      const bool absent = op_.kind == OperationKind::fold && !contributes(rank);
       sources_[static_cast<std::size_t>(rank)] = absent ? nullptr : stage(rank, parity);
     }
     const std::uint64_t at_mine = divided ? static_cast<std::uint64_t>(me_) * room : 0;

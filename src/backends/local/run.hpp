@@ -31,19 +31,18 @@ class Run {
         me_(group_.rank()),
         size_(dtype_size(operation.dtype)),
         lane_(segment_.lane(operation.channel, me_)),
-        slots_(static_cast<std::size_t>(n_)),
-        sources_(static_cast<std::size_t>(n_), nullptr),
-        results_(static_cast<std::size_t>(n_), nullptr) {}
+        flags_(channel_.flags.data()),
+        sources_(channel_.sources.data()),
+        results_(channel_.results.data()) {}
+  ~Run() { channel_.keep.clear(); }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   Status execute();
   // After a failure: returns when no thread reads this rank's memory any more.
   void settle();
 
  private:
-  struct Seen {
-    Location send;
-    Location receive;
-  };
   enum class Way { inline_payload, direct, staged };
 
   Lane& lane(int rank) const { return segment_.lane(op_.channel, rank); }
@@ -69,12 +68,21 @@ class Run {
   void publish();
   void offer(Slot* slot);
   void take_step();
+  // Waits until arrived(rank) holds for every rank; each rings its bell when it comes to hold.
+  template <class Arrived>
+  Status wait_until_all(Arrived arrived);
+  Status wait_for_slots();
   Status wait_for_all();
   Status barrier() {
     take_step();
     return wait_for_all();
   }
   Status compare();
+  Status disagreement() const;
+  // Whether the fold or collective has elements of that rank.
+  bool contributes(int rank) const {
+    return (flags_[static_cast<std::size_t>(rank)] & kContributes) != 0;
+  }
   Way choose_way() const;
   Location locate(const void* data, std::uint64_t bytes);
   Status open_sources();
@@ -93,6 +101,7 @@ class Run {
   Status visit_middle();
   Status group_failure() const { return group_.failure(name_, sequence_); }
 
+  void cut_sources(std::uint64_t from);  // channel_.cut: the sources from that element on
   // destination = the reduction of `count` elements of all sources, each from element `from` on.
   void reduce_sources(void* destination, std::uint64_t from, std::uint64_t count);
   // Elements [first, first + count) of this rank's block, which lie at element `from` of all sources:
@@ -118,11 +127,11 @@ class Run {
   const std::uint64_t size_;  // of one element
   Lane& lane_;
 
-  std::vector<Seen> slots_;
-  std::vector<const std::byte*> sources_;  // what each rank contributes: first byte, or null
-  std::vector<const std::byte*> results_;  // all_reduce, direct: what each rank receives into
-  std::vector<const void*> cut_;           // scratch: sources at an offset
-  std::vector<std::shared_ptr<void>> keep_;  // memory in use by this operation
+  // By rank, in the channel's memory.
+  std::uint32_t* const flags_;
+  const std::byte** const sources_;  // what each rank contributes: first byte, or null
+  const std::byte** const results_;  // all_reduce, direct: what each rank receives into
+  std::uint64_t largest_ = 0;  // bytes of the longest contribution
   bool reads_slots_ = false;  // which outlive any failure, so no mark is needed
   bool visited_middle_ = false;
   std::uint64_t given_ = 0;  // bytes of this rank that peers read

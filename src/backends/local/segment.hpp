@@ -12,10 +12,11 @@
 namespace trireme::local {
 
 // Raised whenever the layout or the meaning of a field changes; processes compare it when they meet.
-constexpr std::uint32_t kLayoutVersion = 3;
+constexpr std::uint32_t kLayoutVersion = 4;
 
 constexpr int kMaxRanks = 256;
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
+constexpr std::uint64_t kTinyBytes = 40;      // payload that fits into its first cache line
 constexpr std::uint64_t kLine = 128;          // cache lines come in pairs
 
 // A word to sleep on. Whoever changed something rings; whoever waits reads `events`, looks at what it waits for, and
@@ -34,13 +35,24 @@ struct Location {
   std::uint64_t offset;  // shared: from the buffer's begin; address: the address
 };
 
-// One collective of one rank. Its payload follows it when it is small.
+// Bits of Slot::flags.
+constexpr std::uint32_t kContributes = 1;  // this rank gives elements
+constexpr std::uint32_t kStaged = 2;       // memory of this rank has to be staged
+
+// One collective of one rank. Its first cache line is all that peers read when they agree and the payload is
+// tiny: one transfer from core to core. The rest is there when the stamp is.
 struct alignas(kLine) Slot {
-  Fingerprint fingerprint;
-  Location send;
+  std::atomic<std::uint64_t> stamp;  // the owner's position with this operation published; written last
+  std::uint64_t print_hash;          // of the fingerprint
+  std::uint32_t flags;
+  std::uint32_t reserved;
+  alignas(8) std::byte tiny[kTinyBytes];
+  Location send;  // where they have to be known: not for what fits into the slot
   Location receive;
+  Fingerprint fingerprint;
   alignas(kLine) std::byte payload[kInlineBytes];
 };
+static_assert(offsetof(Slot, send) == 64);
 
 // One rank in one channel. Two slots, used in turn: a rank fills the one of operation s + 2 only after operation s + 1, for
 // which every peer has published, and a peer publishes s + 1 only when it reads nothing of s any more.
