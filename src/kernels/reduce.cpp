@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::uint64_t kStreamBlock = 16384;  // stays in the first cache
 constexpr std::uint32_t kMostStreamedSources = 16;
+constexpr std::uint64_t kShareBlock = 8192;  // so that two sources stay in the first cache
+constexpr std::uint32_t kMostSources = 64;
 
 std::uint64_t element_size(trireme_dtype dtype) {
   switch (dtype) {
@@ -32,8 +34,14 @@ std::uint64_t element_size(trireme_dtype dtype) {
 
 constinit std::atomic<std::uint64_t> forced_streaming_bytes{0};
 
-// From this size on a result does not stay in the caches until somebody reads it, and storing past
-// them saves reading the old contents first.
+double factor_of(trireme_reduction reduction, std::uint32_t divisor, double scale) {
+  return reduction == TRIREME_AVERAGE      ? static_cast<double>(divisor)
+         : reduction == TRIREME_SCALED_SUM ? scale
+                                           : 1;
+}
+
+}  // namespace
+
 std::uint64_t streaming_bytes() {
   static const std::uint64_t bytes = [] {
     constexpr std::uint64_t kUnknown = 32u << 20;
@@ -46,8 +54,6 @@ std::uint64_t streaming_bytes() {
   const std::uint64_t forced = forced_streaming_bytes.load(std::memory_order_relaxed);
   return forced != 0 ? forced : bytes;
 }
-
-}  // namespace
 
 void force_streaming_bytes(std::uint64_t bytes) {
   forced_streaming_bytes.store(bytes, std::memory_order_relaxed);
@@ -64,9 +70,7 @@ void reduce(trireme_dtype dtype, trireme_reduction reduction, void* destination,
   if (count == 0) return;
   const Loops& all = loops();
   const ReduceLoop loop = all.reduce[dtype][reduction];
-  const double factor = reduction == TRIREME_AVERAGE      ? static_cast<double>(divisor)
-                        : reduction == TRIREME_SCALED_SUM ? scale
-                                                          : 1;
+  const double factor = factor_of(reduction, divisor, scale);
   const std::uint64_t size = element_size(dtype);
   // In place the old contents are read anyway.
   bool stream = count >= streaming_bytes() / size && source_count <= kMostStreamedSources;
@@ -97,6 +101,44 @@ void widen(trireme_dtype dtype, float* destination, const void* source, std::uin
 
 void narrow(trireme_dtype dtype, void* destination, const float* source, std::uint64_t count) {
   loops().narrow[dtype](destination, source, count);
+}
+
+void reduce_into(trireme_dtype dtype, trireme_reduction reduction, void* const* destinations,
+                 std::uint32_t destination_count, const void* const* sources,
+                 std::uint32_t source_count, std::uint64_t count, std::uint32_t divisor,
+                 double scale, bool stream) {
+  const Loops& all = loops();
+  const ReduceLoop loop = all.reduce[dtype][reduction];
+  const double factor = factor_of(reduction, divisor, scale);
+  const std::uint64_t size = element_size(dtype);
+  if (source_count > kMostSources) {
+    loop(destinations[0], sources, source_count, count, factor);
+    for (std::uint32_t k = 1; k < destination_count; ++k) {
+      copy(destinations[k], destinations[0], count * size);
+    }
+    return;
+  }
+  for (std::uint32_t d = 0; stream && d < destination_count; ++d) {
+    for (std::uint32_t k = 0; stream && k < source_count; ++k) {
+      stream = sources[k] != destinations[d];
+    }
+  }
+  alignas(64) unsigned char block[kShareBlock];
+  const void* shifted[kMostSources];
+  const std::uint64_t length = kShareBlock / size;
+  for (std::uint64_t first = 0; first < count; first += length) {
+    const std::uint64_t here = count - first < length ? count - first : length;
+    for (std::uint32_t k = 0; k < source_count; ++k) {
+      shifted[k] = static_cast<const unsigned char*>(sources[k]) + first * size;
+    }
+    void* const result = stream ? block : static_cast<unsigned char*>(destinations[0]) + first * size;
+    loop(result, shifted, source_count, here, factor);
+    for (std::uint32_t d = stream ? 0 : 1; d < destination_count; ++d) {
+      void* const place = static_cast<unsigned char*>(destinations[d]) + first * size;
+      if (stream) all.stream(place, result, here * size);
+      else std::memcpy(place, result, here * size);
+    }
+  }
 }
 
 void add(trireme_dtype dtype, void* destination, const void* source, std::uint64_t count) {

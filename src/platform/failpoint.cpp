@@ -27,7 +27,7 @@ constexpr const char* kOthers[] = {
     "receive.mid_message", "receive.before_done", "join.before_claim",   "join.after_claim",
     "join.before_hello",  "join.after_hello",    "join.before_ready",   "buffer.before_allocate",
     "buffer.after_allocate", "leave.before_mark", "leave.after_mark",
-    "child.before_join",  "child.after_join",
+    "child.before_join",  "child.after_join",   "all_reduce.mid_write",
 };
 
 const std::vector<std::string>& names() {

@@ -171,10 +171,78 @@ static void a_rank_frozen_for_longer_is_named_and_gets_an_error_itself(void **st
     printf("frozen: %zu long freezes, each survivor names the frozen rank\n", count);
 }
 
+struct late_trial {
+    char rendezvous[64];
+    int overwritten[2]; /* pipe: the survivor has used its memory anew */
+    int woken[2];       /* pipe: the victim is through with its call */
+};
+
+#define LATE_COUNT 200001u
+
+/* Rank 1 stops in the middle of writing to the memory of rank 0. */
+static void write_late(int rank, void *context, struct outcome *outcome) {
+    struct late_trial *const trial = context;
+    const uint64_t bytes = LATE_COUNT * sizeof(float);
+    trireme_communicator *const communicator = join_host(rank, 2, trial->rendezvous, PATIENT_NS);
+    trireme_buffer *buffer = NULL;
+    void *memory = NULL;
+    if (trireme_buffer_alloc(communicator, bytes, &buffer) != TRIREME_OK ||
+        trireme_buffer_data(buffer, &memory) != TRIREME_OK ||
+        trireme_communicator_wait_ready(communicator, PATIENT_NS) != TRIREME_OK) {
+        _exit(93);
+    }
+    if (rank == 1 && trireme_failpoint_set("all_reduce.mid_write=stop@1") != TRIREME_OK) _exit(91);
+    memset(memory, 0x70, bytes); /* large next to what rank 0 writes later */
+    trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
+    options.timeout_ns = SHORT_DEADLINE_NS;
+    keep_error(outcome, trireme_all_reduce(communicator, memory, memory, LATE_COUNT,
+                                           TRIREME_DTYPE_F32, TRIREME_SUM, &options));
+    char byte = 0;
+    if (rank == 1) {
+        if (write(trial->woken[1], &byte, 1) != 1) _exit(94);
+    } else {
+        memset(memory, 0x5a, bytes);
+        if (write(trial->overwritten[1], &byte, 1) != 1) _exit(94);
+        if (read(trial->woken[0], &byte, 1) != 1) _exit(95);
+        for (uint64_t i = 0; i < bytes; ++i) {
+            outcome->wrong = outcome->wrong || ((unsigned char *)memory)[i] != 0x5a;
+        }
+    }
+    trireme_buffer_destroy(buffer);
+    trireme_communicator_destroy(communicator);
+}
+
+static void a_frozen_rank_that_wakes_writes_to_nobodys_memory(void **state) {
+    (void)state;
+    struct late_trial trial;
+    struct processes group;
+    char byte = 0;
+    unique_host_rendezvous(trial.rendezvous, sizeof trial.rendezvous);
+    assert_int_equal(pipe(trial.overwritten), 0);
+    assert_int_equal(pipe(trial.woken), 0);
+    start_processes(&group, 2, write_late, &trial);
+    assert_true(wait_stopped(&group, 1));
+    close(trial.overwritten[1]);
+    const bool survived = read(trial.overwritten[0], &byte, 1) == 1;
+    kill(group.ids[1], SIGCONT);
+    wait_processes(&group);
+    assert_true(survived);
+    assert_int_equal(group.outcomes[0].exit_code, 0);
+    assert_int_equal(group.outcomes[0].status, TRIREME_ERROR_TIMEOUT);
+    assert_true(blames_only(&group.outcomes[0].info, 1));
+    assert_false(group.outcomes[0].wrong);
+    assert_int_equal(group.outcomes[1].exit_code, 0);
+    free_processes(&group);
+    close(trial.overwritten[0]);
+    close(trial.woken[0]);
+    close(trial.woken[1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_frozen_for_less_than_the_deadline_does_no_harm),
         cmocka_unit_test(a_rank_frozen_for_longer_is_named_and_gets_an_error_itself),
+        cmocka_unit_test(a_frozen_rank_that_wakes_writes_to_nobodys_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -403,7 +403,7 @@ void a_location_outside_of_a_buffer_is_refused(void**) {
     const auto buffers = std::make_shared<local::Buffers>(group);
     const int file = system_table().memory_file("test", 8192);
     if (!buffers->add_peer_buffer(1, 5, 8192, file).ok()) return "add";
-    const std::byte* data = nullptr;
+    std::byte* data = nullptr;
     std::shared_ptr<void> keep;
     const auto resolve = [&](std::uint64_t id, std::uint64_t offset, std::uint64_t bytes) {
       const local::Location location{local::Place::shared, 0, id, offset};

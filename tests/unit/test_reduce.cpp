@@ -2,6 +2,7 @@
 // codes.
 #include <trireme/types.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdarg>
 #include <cstddef>
@@ -602,6 +603,41 @@ void results_stored_past_the_caches_are_the_same(void**) {
   force_vector_level(best_vector_level());
 }
 
+void all_destinations_get_what_one_gets(void**) {
+  for (const trireme_dtype dtype : {TRIREME_DTYPE_F32, TRIREME_DTYPE_BF16, TRIREME_DTYPE_I8}) {
+    for (const std::uint32_t sources : {1u, 2u, 5u, 65u}) {
+      for (const std::uint64_t count : {0, 1, 1000, 20001}) {
+        const std::size_t bytes = count * size_of(dtype);
+        std::vector<Bytes> memory(sources, Bytes(bytes)), apart(3, Bytes(bytes + 1, 0xa5));
+        std::vector<const void*> from;
+        std::vector<void*> to, to_apart;
+        for (Bytes& each : memory) {
+          for (auto& byte : each) byte = static_cast<unsigned char>(random_bits());
+          from.push_back(each.data());
+          to.push_back(each.data());
+        }
+        for (Bytes& each : apart) to_apart.push_back(each.data());
+        Bytes expected(bytes);
+        reduce(dtype, TRIREME_AVERAGE, expected.data(), from.data(), sources, count, sources, 1);
+        for (const bool stream : {false, true}) {
+          for (Bytes& each : apart) std::fill(each.begin(), each.end(), 0xa5);
+          reduce_into(dtype, TRIREME_AVERAGE, to_apart.data(), 3, from.data(), sources, count,
+                      sources, 1, stream);
+          for (const Bytes& each : apart) {
+            assert_memory_equal(each.data(), expected.data(), bytes);
+            assert_int_equal(each[bytes], 0xa5);
+          }
+        }
+        // In place, where streaming must give way: all sources are destinations, too.
+        std::reverse(to.begin(), to.end());
+        reduce_into(dtype, TRIREME_AVERAGE, to.data(), sources, from.data(), sources, count,
+                    sources, 1, true);
+        for (const Bytes& each : memory) assert_memory_equal(each.data(), expected.data(), bytes);
+      }
+    }
+  }
+}
+
 void add_and_scale_work_in_place(void**) {
   std::vector<float> a(130), b(130);
   std::vector<double> c(130), d(130);
@@ -655,6 +691,7 @@ int main() {
       cmocka_unit_test(any_byte_but_zero_is_true_and_results_are_zero_or_one),
       cmocka_unit_test(integer_sums_wrap_and_averages_truncate_toward_zero),
       cmocka_unit_test(results_stored_past_the_caches_are_the_same),
+      cmocka_unit_test(all_destinations_get_what_one_gets),
       cmocka_unit_test(add_and_scale_work_in_place),
       cmocka_unit_test(the_instructions_in_use_have_a_name),
   };

@@ -13,6 +13,9 @@
 namespace trireme::local {
 namespace {
 
+// How long a failed operation waits for a process that may still write to its memory.
+constexpr std::uint64_t kFrozenNs = 100'000'000;
+
 // Says which operation failed, and on which rank if nobody is blamed.
 Status complete(const Status& status, const char* name, std::uint64_t sequence, int rank) {
   FailureDetails details = status.details() == nullptr ? FailureDetails{} : *status.details();
@@ -75,6 +78,7 @@ void Run::offer(Slot* slot) {
     const bool staged =
         slot->send.place == Place::staged || slot->receive.place == Place::staged;
     if (staged) slot->flags |= kStaged;
+    exposed_ = slot->receive.place != Place::none;
   } else if ((slot->flags & kContributes) != 0) {
     std::memcpy(largest_ <= kTinyBytes ? slot->tiny : slot->payload, data, bytes);
   }
@@ -173,10 +177,10 @@ Run::Way Run::choose_way() const {
   return Way::direct;
 }
 
-Status Run::open(int rank, const Location& location, std::uint64_t bytes, const std::byte** out) {
+Status Run::open(int rank, const Location& location, std::uint64_t bytes, std::byte** out) {
   if (location.place == Place::none || bytes == 0) return Status::success();
   if (!group_.processes()) {
-    *out = reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(location.offset));
+    *out = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(location.offset));
     return Status::success();
   }
   std::shared_ptr<void> keep;
@@ -192,7 +196,7 @@ Status Run::open_sources() {
     const auto at = static_cast<std::size_t>(rank);
     if (rank == me_) {
       sources_[at] = contribution_data();
-      results_[at] = static_cast<const std::byte*>(op_.receive);
+      results_[at] = static_cast<std::byte*>(op_.receive);
       continue;
     }
     if (!reads_from(rank)) continue;
@@ -200,7 +204,9 @@ Status Run::open_sources() {
     // Each once: what a peer changes later does not matter.
     const Location send = slot(rank).send;
     const Location receive = slot(rank).receive;
-    TRIREME_RETURN_IF_ERROR(open(rank, send, bytes, &sources_[at]));
+    std::byte* source = nullptr;
+    TRIREME_RETURN_IF_ERROR(open(rank, send, bytes, &source));
+    sources_[at] = source;
     TRIREME_RETURN_IF_ERROR(open(rank, receive, bytes, &results_[at]));
     const bool may_be_absent = op_.kind == OperationKind::fold || bytes == 0;
     const bool needs_result = op_.kind == OperationKind::all_reduce;
@@ -258,17 +264,25 @@ Status Run::execute() {
 }
 
 void Run::settle() {
-  if (group_.processes()) return;  // peers read the pages through mappings of their own
+  // Between processes peers read the pages through mappings of their own: those may go away here at any time.
+  // What they write is another matter.
+  const bool processes = group_.processes();
+  if (processes && !exposed_) return;
+  const Deadline patience = Deadline::after(processes ? kFrozenNs : UINT64_MAX);
+  bool frozen = false;
   for (int rank = 0; rank < n_; ++rank) {
     if (rank == me_) continue;
     Lane& theirs = lane(rank);
-    while (true) {
+    while (!group_.lost(rank)) {
       const std::uint32_t seen = theirs.bell.events.load(std::memory_order_seq_cst);
       if (theirs.reading.load(std::memory_order_seq_cst) == 0) break;
-      // No deadline of its own: a reader is inside one piece, which ends without anybody's help.
-      group_.sleep(theirs.bell, seen, Deadline::at(UINT64_MAX));
+      // A thread is inside one piece, which ends without anybody's help. A process may have been stopped there.
+      frozen = patience.passed();
+      if (frozen) break;
+      group_.sleep(theirs.bell, seen, patience);
     }
   }
+  if (frozen) buffers_.make_private(op_.receive);
 }
 
 Collectives::Collectives(Group& group, Buffers& buffers) : group_(group), buffers_(buffers) {
@@ -277,6 +291,7 @@ Collectives::Collectives(Group& group, Buffers& buffers) : group_(group), buffer
     channel.flags.resize(n);
     channel.sources.resize(n);
     channel.results.resize(n);
+    channel.targets.resize(n);
     channel.cut.resize(n);
     channel.keep.reserve(2 * n + 2);
   }

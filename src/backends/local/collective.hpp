@@ -32,7 +32,8 @@ class Collectives {
     // What an operation notes by rank, kept so that an operation allocates nothing.
     std::vector<std::uint32_t> flags;
     std::vector<const std::byte*> sources;
-    std::vector<const std::byte*> results;
+    std::vector<std::byte*> results;
+    std::vector<void*> targets;
     std::vector<const void*> cut;
     std::vector<std::shared_ptr<void>> keep;
   };

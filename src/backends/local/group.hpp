@@ -48,6 +48,14 @@ class Group {
   // Whether this rank has left the group in order. A rank that was lost is a failure of the group instead.
   bool left(int rank) const;
   void mark_left(int rank) noexcept;  // this rank itself, or a peer that said so
+  // Whether the process of that rank is known to be gone.
+  bool lost(int rank) const {
+    return lost_here_[static_cast<unsigned>(rank)].load(std::memory_order_acquire);
+  }
+  void mark_lost(int rank) noexcept {
+    lost_here_[static_cast<unsigned>(rank)].store(true, std::memory_order_release);
+    wake_everybody();
+  }
   // What a rank called last: "all_reduce, sequence 17", or "" if nothing yet.
   std::string last_call(int rank) const;
 
@@ -119,6 +127,7 @@ class Group {
 
   std::atomic<bool> failed_here_{false};
   std::array<std::atomic<bool>, kMaxRanks> left_here_{};
+  std::array<std::atomic<bool>, kMaxRanks> lost_here_{};
 
   mutable Bell private_bell_{};
   std::atomic<std::uint64_t> bytes_sent_{0};

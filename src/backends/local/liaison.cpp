@@ -505,6 +505,7 @@ void Liaison::closed(int rank) {
   each.outbox.clear();
   each.blocked = false;
   each.state = State::closed;
+  group_.mark_lost(rank);
   if (group_.left(rank)) return;
   const std::string call = group_.last_call(rank);
   group_.fail(blame(TRIREME_ERROR_PEER_LOST,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "platform/failpoint.hpp"
 #include "platform/memory.hpp"
@@ -117,8 +118,20 @@ std::shared_ptr<OwnBuffer> Buffers::find(std::uint64_t id) {
   return buffer;
 }
 
+void Buffers::make_private(const void* data) {
+  const std::shared_ptr<OwnBuffer> buffer = find(data, 0);
+  if (buffer == nullptr) return;
+  const std::uint64_t bytes = buffer->mapped_bytes();
+  void* const copy = system_table().map(-1, bytes);
+  if (copy == nullptr) return;  // no memory left for it: the pages stay shared
+  std::memcpy(copy, buffer->data(), bytes);
+  if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, buffer->data()) == MAP_FAILED) {
+    system_table().unmap(copy, bytes);
+  }
+}
+
 Status Buffers::resolve(int peer, const Location& location, std::uint64_t bytes, Deadline deadline,
-                        const std::byte** out, std::shared_ptr<void>* keep) {
+                        std::byte** out, std::shared_ptr<void>* keep) {
   Group& group = *group_;
   Bell& bell = group.private_bell();
   while (true) {
@@ -164,7 +177,6 @@ Status Buffers::add_peer_buffer(int peer, std::uint64_t id, std::uint64_t bytes,
   }
   system_table().close(descriptor);
   if (!status.ok()) return status;
-  mprotect(data, bytes, PROT_READ);  // only ever read; a refusal costs nothing but this guard
   prefer_huge_pages(data, bytes);
   const auto unmap = [bytes](void* address) { system_table().unmap(address, bytes); };
   PeerBuffer buffer{static_cast<std::byte*>(data), bytes, std::shared_ptr<void>(data, unmap)};

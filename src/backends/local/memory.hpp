@@ -50,7 +50,10 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
 
   // Waits until the buffer of `peer` is mapped here, and checks that the range lies within it.
   Status resolve(int peer, const Location& location, std::uint64_t bytes, Deadline deadline,
-                 const std::byte** out, std::shared_ptr<void>* keep);
+                 std::byte** out, std::shared_ptr<void>* keep);
+  // Puts memory of this rank alone, with the same content, in place of the pages of the buffer that holds `data`.
+  // For a failed group: no peer can write to it any more.
+  void make_private(const void* data);
   // Maps what a peer handed over; takes the descriptor in any case.
   Status add_peer_buffer(int peer, std::uint64_t id, std::uint64_t bytes, int descriptor);
   void drop_peer_buffer(int peer, std::uint64_t id);

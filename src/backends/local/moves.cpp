@@ -1,6 +1,8 @@
-// The moving of data: each rank writes its own receive memory, and only reads what is a peer's.
+// The moving of data: each rank writes its own receive memory, and only reads what is a peer's, but
+// for all_reduce_direct().
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "backends/local/run.hpp"
 #include "kernels/reduce.hpp"
@@ -14,6 +16,8 @@ namespace {
 std::uint64_t piece_bytes(std::uint64_t total_bytes) {
   return total_bytes < (64u << 20) ? 256u << 10 : 32u << 20;
 }
+
+constexpr std::uint64_t kAllReducePiece = 1u << 20;  // the same, where the kernel is told how to store
 
 // Null stays null: it goes with no elements.
 const std::byte* at(const void* data, std::uint64_t bytes) {
@@ -125,31 +129,38 @@ Status Run::move_whole() {
   return Status::success();
 }
 
-// Rank r reduces cut r of all contributions into its own result; then everybody fetches the other cuts. In place too: cut
-// r of any rank is read by rank r alone, until the barrier; after it, a rank writes only cuts it does not own.
+void Run::reduce_into_all(std::uint64_t from, std::uint64_t count, bool stream) {
+  cut_sources(from);
+  // This rank's own result first: the others are copied from it while it is in the cache.
+  for (int step = 0; step < n_; ++step) {
+    const auto rank = static_cast<std::size_t>((me_ + step) % n_);
+    channel_.targets[static_cast<std::size_t>(step)] = at(results_[rank], from * size_);
+  }
+  const auto n = static_cast<std::uint32_t>(n_);
+  kernels::reduce_into(op_.dtype, op_.reduction, channel_.targets.data(), n, channel_.cut.data(), n,
+                       count, n, op_.scale, stream);
+}
+
+// Rank r reduces cut r of all contributions and writes it to all results. So no other rank touches cut r of any
+// memory, also in place, and in the next operation each rank finds its cut in its own cache. The barrier that
+// follows ends the operation: then nobody writes any more. A failure ends it by settle().
 Status Run::all_reduce_direct() {
   const auto n = static_cast<std::uint64_t>(n_);
   const std::uint64_t line = kLine / size_;
   const std::uint64_t cut = (op_.count / n + (op_.count % n != 0) + line - 1) / line * line;
-  const auto begin = [&](int rank) {
-    return std::min(op_.count, cut * static_cast<std::uint64_t>(rank));
-  };
-  const std::uint64_t from = begin(me_);
-  const std::uint64_t mine = begin(me_ + 1) - from;
-  TRIREME_RETURN_IF_ERROR(in_pieces(mine, [&](std::uint64_t first, std::uint64_t count) {
-    reduce_sources(at(op_.receive, (from + first) * size_), from + first, count);
-  }));
-  TRIREME_RETURN_IF_ERROR(visit_middle());
-  TRIREME_RETURN_IF_ERROR(barrier());
-  for (int step = 1; step < n_; ++step) {
-    const int rank = (me_ + step) % n_;
-    const std::uint64_t begins = begin(rank);
-    TRIREME_RETURN_IF_ERROR(
-        in_pieces(begin(rank + 1) - begins, [&](std::uint64_t first, std::uint64_t count) {
-          const std::uint64_t offset = (begins + first) * size_;
-          kernels::copy(at(op_.receive, offset),
-                        at(results_[static_cast<std::size_t>(rank)], offset), count * size_);
-        }));
+  const std::uint64_t from = std::min(op_.count, cut * static_cast<std::uint64_t>(me_));
+  const std::uint64_t mine = std::min(op_.count, from + cut) - from;
+  const bool stream = op_.count * size_ >= kernels::streaming_bytes();
+  const std::uint64_t length = kAllReducePiece / size_;
+  for (std::uint64_t first = 0; first < mine; first += length) {
+    const std::uint64_t here = std::min(length, mine - first);
+    Status visit = Status::success();
+    TRIREME_RETURN_IF_ERROR(read([&] {
+      visit = failpoint("all_reduce", "mid_write");
+      if (visit.ok()) reduce_into_all(from + first, here, stream);
+    }));
+    TRIREME_RETURN_IF_ERROR(std::move(visit));
+    TRIREME_RETURN_IF_ERROR(visit_middle());
   }
   const std::uint64_t bytes = (mine * (n - 1) + (op_.count - mine)) * size_;
   given_ += bytes;

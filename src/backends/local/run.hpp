@@ -39,7 +39,7 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   Status execute();
-  // After a failure: returns when no thread reads this rank's memory any more.
+  // After a failure: returns when no peer touches this rank's memory any more.
   void settle();
 
  private:
@@ -86,13 +86,13 @@ class Run {
   Way choose_way() const;
   Location locate(const void* data, std::uint64_t bytes);
   Status open_sources();
-  Status open(int rank, const Location& location, std::uint64_t bytes, const std::byte** out);
+  Status open(int rank, const Location& location, std::uint64_t bytes, std::byte** out);
 
   Status move_whole();   // every contribution can be read where it lies
   Status move_staged();  // through the staging chunks, piece by piece
   Status all_reduce_direct();
 
-  // Runs `body`, which reads memory of peers, unless the group has failed. See settle().
+  // Runs `body`, which touches memory of peers, unless the group has failed. See settle().
   template <class Body>
   Status read(Body&& body);
   // Calls body(first, count) for consecutive pieces of `count` elements, each within one read().
@@ -104,6 +104,8 @@ class Run {
   void cut_sources(std::uint64_t from);  // channel_.cut: the sources from that element on
   // destination = the reduction of `count` elements of all sources, each from element `from` on.
   void reduce_sources(void* destination, std::uint64_t from, std::uint64_t count);
+  // The same for all that all_reduce gives: this rank's result and every peer's.
+  void reduce_into_all(std::uint64_t from, std::uint64_t count, bool stream);
   // Elements [first, first + count) of this rank's block, which lie at element `from` of all sources:
   // reduced or folded.
   void combine(std::uint64_t from, std::uint64_t first, std::uint64_t count);
@@ -130,7 +132,8 @@ class Run {
   // By rank, in the channel's memory.
   std::uint32_t* const flags_;
   const std::byte** const sources_;  // what each rank contributes: first byte, or null
-  const std::byte** const results_;  // all_reduce, direct: what each rank receives into
+  std::byte** const results_;  // all_reduce, direct: what each rank receives into
+  bool exposed_ = false;       // peers may write to what this rank receives into
   std::uint64_t largest_ = 0;  // bytes of the longest contribution
   bool reads_slots_ = false;  // which outlive any failure, so no mark is needed
   bool visited_middle_ = false;
