@@ -393,10 +393,11 @@ namespace Trireme
             CommunicatorHandle communicator, void** data, ulong* counts, ulong length, ElementType
             dtype, int root, NativeOperationOptions* options, out RequestHandle outRequest);
 
+        // An address, since the root may give null in its place.
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_broadcast_to_buffer(
             CommunicatorHandle communicator, void* data, ulong count, ElementType dtype, int root,
-            NativeOperationOptions* options, out BufferHandle outBuffer);
+            NativeOperationOptions* options, IntPtr* outBuffer);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_scatter_to_buffer(
