@@ -151,6 +151,10 @@ void scale(trireme_dtype dtype, void* destination, double factor, std::uint64_t 
   reduce(dtype, TRIREME_SCALED_SUM, destination, sources, 1, count, 1, factor);
 }
 
+void stream(void* destination, const void* source, std::uint64_t bytes) {
+  loops().stream(destination, source, bytes);
+}
+
 void copy(void* destination, const void* source, std::uint64_t bytes) {
   if (bytes == 0 || destination == source) return;
   if (bytes < streaming_bytes()) {

@@ -47,6 +47,9 @@ void add(trireme_dtype dtype, void* destination, const void* source, std::uint64
 // destination[i] = destination[i] * factor, f32 (factor rounded to f32 first) or f64.
 void scale(trireme_dtype dtype, void* destination, double factor, std::uint64_t count);
 
+// memcpy that stores past the caches, whatever the size.
+void stream(void* destination, const void* source, std::uint64_t bytes);
+
 // memcpy that stores past the caches when `bytes` is large.
 void copy(void* destination, const void* source, std::uint64_t bytes);
 

@@ -594,6 +594,9 @@ void results_stored_past_the_caches_are_the_same(void**) {
         for (auto& byte : from) byte = static_cast<unsigned char>(random_bits());
         copy(to.data() + shift, from.data() + 3, bytes);
         assert_memory_equal(to.data() + shift, from.data() + 3, bytes);
+        std::fill_n(to.data() + shift, bytes, 0xa5);
+        stream(to.data() + shift, from.data() + 3, bytes);
+        assert_memory_equal(to.data() + shift, from.data() + 3, bytes);
         for (std::size_t i = 0; i < shift; ++i) assert_int_equal(to[i], 0xa5);
         for (std::size_t i = shift + bytes; i < to.size(); ++i) assert_int_equal(to[i], 0xa5);
       }

@@ -28,7 +28,8 @@ class Collectives {
   struct Channel {
     std::uint64_t position = 0;    // steps taken
     std::uint64_t operations = 0;  // begun
-    std::uint64_t pieces = 0;      // staged pieces so far: their parity picks the staging chunk
+    std::uint64_t pieces = 0;      // staged pieces so far: picks the staging chunk
+    double piece_ns[2] = {0, 0};   // what one takes, stored into the caches and past them; 0: unknown
     // What an operation notes by rank, kept so that an operation allocates nothing.
     std::vector<std::uint32_t> flags;
     std::vector<const std::byte*> sources;

@@ -2,6 +2,7 @@
 // for all_reduce_direct().
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <utility>
 
 #include "backends/local/run.hpp"
@@ -18,6 +19,15 @@ std::uint64_t piece_bytes(std::uint64_t total_bytes) {
 }
 
 constexpr std::uint64_t kAllReducePiece = 1u << 20;  // the same, where the kernel is told how to store
+
+// Staged: up to kFewBytes in smaller chunks, so that copying and reducing overlap.
+constexpr std::uint64_t kFewBytes = 256u << 10;
+constexpr std::uint64_t kSmallChunk = 64u << 10;
+// Staged: when to time pieces, and how often.
+constexpr std::uint64_t kTimedBytes = 1u << 20;
+constexpr std::uint64_t kTrialPeriod = 512;
+constexpr std::uint64_t kTrialPieces = 4;
+constexpr double kClearlyBetter = 0.85;
 
 // Null stays null: it goes with no elements.
 const std::byte* at(const void* data, std::uint64_t bytes) {
@@ -169,53 +179,121 @@ Status Run::all_reduce_direct() {
 }
 
 // --- staged: processes with memory of their own ---
-// A piece goes into this rank's chunk of the segment, all meet, and read each other's chunks. Two chunks in turn: a
-// chunk is filled again two pieces later, and between lies the barrier of the piece after this one, which a rank
-// enters only when it has read this one.
+// A piece goes into this rank's chunk of the segment, all meet, and read each other's chunks.
+// A chunk is filled again kStages pieces later. A rank reads pieces of others until it enters the
+// barrier after the next one, at most; all have entered that when a third chunk is filled.
 
 Status Run::move_staged() {
   const bool whole = op_.kind == OperationKind::all_reduce || op_.kind == OperationKind::reduce;
   return whole ? all_reduce_staged() : parts_staged();
 }
 
+// Each rank stages the cuts that others reduce, reduces its own out of its own memory and their chunks,
+// leaves the result in its chunk, too, and fetches the others'. The next piece is staged before the barrier
+// after which results are fetched, so a piece costs one barrier.
 Status Run::all_reduce_staged() {
   const auto n = static_cast<std::uint64_t>(n_);
-  const std::uint64_t room = segment_.layout().stage_bytes / size_;
+  const std::uint64_t bytes = op_.count * size_;
+  const std::uint64_t chunk = segment_.layout().stage_bytes;
+  const std::uint64_t room =
+      (bytes <= kFewBytes ? std::min(chunk, kSmallChunk) : chunk) / size_;
   const std::uint64_t line = kLine / size_;
-  for (std::uint64_t first = 0; first < op_.count; first += room) {
+  const std::uint64_t pieces = (op_.count + room - 1) / room;
+  const auto piece = [&](std::uint64_t index) {
+    const std::uint64_t first = index * room;
     const std::uint64_t here = std::min(room, op_.count - first);
-    const std::uint64_t parity = channel_.pieces++ & 1;
-    std::byte* const mine = stage(me_, parity);
-    kernels::copy(mine, at(op_.send, first * size_), here * size_);
-    TRIREME_RETURN_IF_ERROR(barrier());
-    TRIREME_RETURN_IF_ERROR(visit_middle());
-    // As between threads, but each reduces its cut within its own chunk.
     const std::uint64_t cut = (here / n + (here % n != 0) + line - 1) / line * line;
-    const auto begin = [&](int rank) {
-      return std::min(here, cut * static_cast<std::uint64_t>(rank));
-    };
-    for (int rank = 0; rank < n_; ++rank) {
-      sources_[static_cast<std::size_t>(rank)] = stage(rank, parity);
-    }
-    const std::uint64_t from = begin(me_);
-    const std::uint64_t count = begin(me_ + 1) - from;
-    if (count > 0) reduce_sources(at(mine, from * size_), from, count);
+    return Piece{channel_.pieces + index, first, here, cut};
+  };
+  times_pieces_ = bytes >= kTimedBytes;
+  stage_cuts(piece(0));
+  TRIREME_RETURN_IF_ERROR(barrier());
+  TRIREME_RETURN_IF_ERROR(visit_middle());
+  std::uint64_t began = times_pieces_ ? now_ns() : 0;
+  for (std::uint64_t index = 0; index < pieces; ++index) {
+    const Piece here = piece(index);
+    reduce_cut(here);
+    if (index + 1 < pieces) stage_cuts(piece(index + 1));
     TRIREME_RETURN_IF_ERROR(barrier());
-    given_ += (here - count) * size_;
-    read_ += count * (n - 1) * size_;
-    if (op_.kind == OperationKind::reduce) {
-      if (me_ != op_.root) given_ += count * size_;
-      if (me_ == op_.root) read_ += (here - count) * size_;
-    } else {
-      given_ += count * (n - 1) * size_;
-      read_ += (here - count) * size_;
+    if (times_pieces_) {
+      const std::uint64_t now = now_ns();
+      if (index > 0 && index + 1 < pieces) note_time(here.number, now - began);
+      began = now;
     }
-    if (op_.kind == OperationKind::reduce && me_ != op_.root) continue;
-    for (int rank = 0; rank < n_; ++rank) {
-      copy_from(rank, begin(rank), first + begin(rank), begin(rank + 1) - begin(rank));
-    }
+    const bool gets = op_.kind != OperationKind::reduce || me_ == op_.root;
+    if (gets) fetch_cuts(here);
+    const std::uint64_t mine = here.begin(me_ + 1) - here.begin(me_);
+    const bool gives = op_.kind != OperationKind::reduce || me_ != op_.root;
+    const std::uint64_t readers = op_.kind == OperationKind::reduce ? 1 : n - 1;
+    given_ += (here.count - mine + (gives ? mine * readers : 0)) * size_;
+    read_ += (mine * (n - 1) + (gets ? here.count - mine : 0)) * size_;
   }
+  channel_.pieces += pieces;
   return Status::success();
+}
+
+void Run::stage_cuts(const Piece& piece) {
+  std::byte* const mine = stage(me_, piece.number);
+  const std::byte* const from = at(op_.send, piece.first * size_);
+  const bool past = past_caches(piece.number);
+  for (int rank = 0; rank < n_; ++rank) {
+    if (rank == me_) continue;
+    const std::uint64_t begin = piece.begin(rank) * size_;
+    const std::uint64_t bytes = piece.begin(rank + 1) * size_ - begin;
+    if (past) kernels::stream(mine + begin, from + begin, bytes);
+    else if (bytes > 0) std::memcpy(mine + begin, from + begin, bytes);
+  }
+}
+
+void Run::reduce_cut(const Piece& piece) {
+  const std::uint64_t from = piece.begin(me_);
+  const std::uint64_t count = piece.begin(me_ + 1) - from;
+  if (count == 0) return;
+  for (int rank = 0; rank < n_; ++rank) {
+    sources_[static_cast<std::size_t>(rank)] = rank == me_
+                                                   ? at(op_.send, piece.first * size_)
+                                                   : stage(rank, piece.number);
+  }
+  cut_sources(from);
+  std::byte* const staged = stage(me_, piece.number) + from * size_;
+  std::byte* const own = at(op_.receive, (piece.first + from) * size_);
+  const bool gets = op_.kind != OperationKind::reduce || me_ == op_.root;
+  const bool past = gets && past_caches(piece.number);
+  channel_.targets[0] = past ? own : staged;
+  channel_.targets[1] = own;
+  const auto n = static_cast<std::uint32_t>(n_);
+  kernels::reduce_into(op_.dtype, op_.reduction, channel_.targets.data(), gets && !past ? 2 : 1,
+                       channel_.cut.data(), n, count, n, op_.scale, false);
+  if (past) kernels::stream(staged, own, count * size_);
+}
+
+void Run::fetch_cuts(const Piece& piece) {
+  for (int step = 1; step < n_; ++step) {
+    const int rank = (me_ + step) % n_;
+    const std::uint64_t begin = piece.begin(rank) * size_;
+    const std::uint64_t bytes = piece.begin(rank + 1) * size_ - begin;
+    if (bytes == 0) continue;
+    std::memcpy(at(op_.receive, piece.first * size_ + begin), stage(rank, piece.number) + begin,
+                bytes);
+  }
+}
+
+// Where two cores share a cache, a chunk is fastest stored into it; where they do not, past it. Nobody tells which, and
+// a virtual machine's cores move. So both are timed: a few pieces each from time to time, the better one always.
+bool Run::past_caches(std::uint64_t piece) const {
+  if (!times_pieces_) return false;
+  const std::uint64_t turn = piece % kTrialPeriod;
+  if (turn < 2 * kTrialPieces) return turn >= kTrialPieces;
+  return channel_.piece_ns[1] != 0 && channel_.piece_ns[1] < kClearlyBetter * channel_.piece_ns[0];
+}
+
+void Run::note_time(std::uint64_t piece, std::uint64_t took_ns) {
+  const bool past = past_caches(piece);
+  // What was stored otherwise just before or is just after takes part in the time.
+  if (past != past_caches(piece - 1) || past != past_caches(piece + 1)) return;
+  double& time = channel_.piece_ns[past ? 1 : 0];
+  const auto took = static_cast<double>(took_ns);
+  time = time == 0 ? took : time + (std::min(took, 4 * time) - time) / 4;
 }
 
 Status Run::parts_staged() {
@@ -234,8 +312,8 @@ Status Run::parts_staged() {
   const std::byte* const data = contribution_data();
   count_part_traffic();
   for (std::uint64_t first = 0; first < longest; first += room) {
-    const std::uint64_t parity = channel_.pieces++ & 1;
-    std::byte* const mine = stage(me_, parity);
+    const std::uint64_t piece = channel_.pieces++;
+    std::byte* const mine = stage(me_, piece);
     if (divided) {
       for (int rank = 0; rank < n_ && data != nullptr; ++rank) {
         const Part theirs = part(me_, rank);
@@ -249,7 +327,7 @@ Status Run::parts_staged() {
     TRIREME_RETURN_IF_ERROR(visit_middle());
     for (int rank = 0; rank < n_; ++rank) {
       const bool absent = op_.kind == OperationKind::fold && !contributes(rank);
-      sources_[static_cast<std::size_t>(rank)] = absent ? nullptr : stage(rank, parity);
+      sources_[static_cast<std::size_t>(rank)] = absent ? nullptr : stage(rank, piece);
     }
     const std::uint64_t at_mine = divided ? static_cast<std::uint64_t>(me_) * room : 0;
     if (combines(op_.kind)) {

@@ -46,8 +46,8 @@ class Run {
   enum class Way { inline_payload, direct, staged };
 
   Lane& lane(int rank) const { return segment_.lane(op_.channel, rank); }
-  std::byte* stage(int rank, std::uint64_t parity) const {
-    return segment_.stage(op_.channel == kUrgentChannel ? 1 : 0, rank, parity);
+  std::byte* stage(int rank, std::uint64_t piece) const {
+    return segment_.stage(op_.channel == kUrgentChannel, rank, piece);
   }
   Slot& slot(int rank) const { return lane(rank).slots[turn_]; }
 
@@ -110,7 +110,22 @@ class Run {
   // reduced or folded.
   void combine(std::uint64_t from, std::uint64_t first, std::uint64_t count);
   void copy_from(int rank, std::uint64_t from, std::uint64_t to, std::uint64_t count);
+  // A piece of all_reduce_staged(): which elements, and whose cut of them is where.
+  struct Piece {
+    std::uint64_t number;
+    std::uint64_t first;
+    std::uint64_t count;
+    std::uint64_t cut;
+    std::uint64_t begin(int rank) const {
+      return std::min(count, cut * static_cast<std::uint64_t>(rank));
+    }
+  };
   Status all_reduce_staged();  // and reduce
+  void stage_cuts(const Piece& piece);
+  void reduce_cut(const Piece& piece);
+  void fetch_cuts(const Piece& piece);
+  bool past_caches(std::uint64_t piece) const;
+  void note_time(std::uint64_t piece, std::uint64_t took_ns);
   Status parts_staged();
   void count_part_traffic();
 
@@ -135,6 +150,7 @@ class Run {
   std::byte** const results_;  // all_reduce, direct: what each rank receives into
   bool exposed_ = false;       // peers may write to what this rank receives into
   std::uint64_t largest_ = 0;  // bytes of the longest contribution
+  bool times_pieces_ = false;
   bool reads_slots_ = false;  // which outlive any failure, so no mark is needed
   bool visited_middle_ = false;
   std::uint64_t given_ = 0;  // bytes of this rank that peers read

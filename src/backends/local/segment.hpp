@@ -12,12 +12,17 @@
 namespace trireme::local {
 
 // Raised whenever the layout or the meaning of a field changes; processes compare it when they meet.
-constexpr std::uint32_t kLayoutVersion = 4;
+constexpr std::uint32_t kLayoutVersion = 5;
 
 constexpr int kMaxRanks = 256;
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
 constexpr std::uint64_t kTinyBytes = 40;      // payload that fits into its first cache line
 constexpr std::uint64_t kLine = 128;          // cache lines come in pairs
+
+// Chunks that a rank stages pieces in, in turn. At least 3 (moves.cpp); together more than a second-level cache, so
+// that a chunk that is filled anew is not in a peer's any more.
+constexpr std::uint64_t kStages = 8;
+constexpr std::uint64_t kUrgentStages = 4;
 
 // A word to sleep on. Whoever changed something rings; whoever waits reads `events`, looks at what it waits for, and
 // sleeps while `events` is what it was.
@@ -91,7 +96,7 @@ struct Layout {
   explicit Layout(int world_size_in, bool staging) : world_size(world_size_in) {
     const auto n = static_cast<std::uint64_t>(world_size);
     ring_bytes = clamp((16u << 20) / (n * n), 4u << 10, 64u << 10);
-    stage_bytes = staging ? clamp((64u << 20) / (2 * n), 64u << 10, 256u << 10) : 0;
+    stage_bytes = staging ? clamp((64u << 20) / (8 * n), 32u << 10, 256u << 10) : 0;
     std::uint64_t end = round_up(sizeof(Header));
     const auto take = [&end](std::uint64_t bytes) {
       const std::uint64_t begin = end;
@@ -102,15 +107,13 @@ struct Layout {
     records = take(n * sizeof(FailureRecord));
     lanes = take(n * kChannels * sizeof(Lane));
     rings = take(2 * n * n * ring_bytes);
-    stages = take(2 * n * 2 * stage_bytes);
+    stages = take(n * (kStages + kUrgentStages) * stage_bytes);
     total_bytes = end;
   }
 
   int world_size;
   std::uint64_t ring_bytes;   // one message ring: a multiple of 4096
-  // One of the two staging chunks that a rank has in each of two sets, one for the caller's
-  // operations and one for his urgent ones: a multiple of 4096.
-  std::uint64_t stage_bytes;
+  std::uint64_t stage_bytes;  // one staging chunk: a multiple of 4096
   std::uint64_t members, records, lanes, rings, stages;  // offsets
   std::uint64_t total_bytes;
 
@@ -148,11 +151,12 @@ class Segment {
                        static_cast<std::uint64_t>(to);
     return base_ + layout_.rings + index * layout_.ring_bytes;
   }
-  std::byte* stage(int set, int rank, std::uint64_t parity) const {
-    const auto index =
-        static_cast<std::uint64_t>(set) * static_cast<unsigned>(layout_.world_size) +
-        static_cast<std::uint64_t>(rank);
-    return base_ + layout_.stages + (index * 2 + parity) * layout_.stage_bytes;
+  // The chunk for a piece: a rank has several in turn for the caller's operations, and others for his
+  // urgent ones.
+  std::byte* stage(bool urgent, int rank, std::uint64_t piece) const {
+    const std::uint64_t chunk = urgent ? kStages + piece % kUrgentStages : piece % kStages;
+    const auto index = static_cast<std::uint64_t>(rank) * (kStages + kUrgentStages) + chunk;
+    return base_ + layout_.stages + index * layout_.stage_bytes;
   }
 
  private:
