@@ -39,16 +39,26 @@ impl<T: Element> Buffer<T> {
                 sys::trireme_buffer_alloc(communicator.handle.get(), bytes as u64, out)
             })
         })?;
-        let mut buffer = Self { handle, data: NonNull::dangling(), length };
+        Self { handle, data: NonNull::dangling(), length }.mapped()
+    }
+
+    /// The buffer of a handle that the library has just made, with whole elements.
+    pub(crate) fn of_handle(handle: Handle<sys::trireme_buffer>) -> Result<Self> {
+        let mut buffer = Self { handle, data: NonNull::dangling(), length: 0 };
+        let bytes = usize::try_from(buffer.size_in_bytes()?).expect("it is mapped");
+        buffer.length = bytes / size_of::<T>();
+        buffer.mapped()
+    }
+
+    fn mapped(mut self) -> Result<Self> {
         let mut data = std::ptr::null_mut();
         // SAFETY: a live buffer and a place for the address.
-        check(unsafe { sys::trireme_buffer_data(handle.get(), &mut data) })?;
+        check(unsafe { sys::trireme_buffer_data(self.handle.get(), &mut data) })?;
         // Without elements the memory must not be touched, and an empty slice needs none.
-        if length > 0 {
-            buffer.data =
-                NonNull::new(data.cast()).expect("the library answered OK without memory");
+        if self.length > 0 {
+            self.data = NonNull::new(data.cast()).expect("the library answered OK without memory");
         }
-        Ok(buffer)
+        Ok(self)
     }
 
     /// Bytes of the memory, as the library counts them.

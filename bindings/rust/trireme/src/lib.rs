@@ -59,7 +59,9 @@ mod communicator;
 mod element;
 mod error;
 pub mod failpoint;
+mod group;
 mod handle;
+mod lists;
 mod log;
 mod model;
 mod operation;
@@ -67,11 +69,13 @@ mod optimizer;
 mod request;
 mod rooted;
 mod subgroup;
+mod to_buffer;
 
 pub use buffer::Buffer;
 pub use communicator::{Communicator, CommunicatorOptions, Device, Statistics, Within};
 pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
 pub use error::{Error, Result, Status};
+pub use group::Group;
 pub use log::{clear_log, set_log, LogLevel};
 pub use model::{
     Gradients, Model, ModelInfo, ModelMemory, ModelOptions, Parameter, Strategy, UnitInfo,
