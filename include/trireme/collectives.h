@@ -37,6 +37,13 @@
 
 TRIREME_BEGIN_C
 
+/** Flags of one call. */
+enum {
+    TRIREME_OPERATION_REPRODUCIBLE = 1, /**< Must not be set. */
+    TRIREME_OPERATION_BUFFERED     = 2, /**< trireme_send(): do not wait for the receiver. */
+    TRIREME_OPERATION_ANY_TAG      = 4  /**< Receives and probes: whatever the tag. */
+};
+
 /** How urgent an operation is. 0 is normal. */
 typedef int32_t trireme_priority;
 
@@ -49,7 +56,7 @@ enum {
 /** Options of one call; NULL in place of a pointer to it means all defaults. */
 typedef struct trireme_operation_options {
     uint32_t       struct_size; /**< sizeof this struct as the caller knows it. */
-    uint32_t       flags;       /**< Must be 0. */
+    uint32_t       flags;       /**< TRIREME_OPERATION_REPRODUCIBLE and so on, where the operation knows it. */
     uint64_t       timeout_ns;  /**< Deadline of this call from now. Default: the communicator's. */
     double         scale;       /**< Factor of TRIREME_SCALED_SUM, finite and not 0; must be 0 for other reductions. */
     trireme_stream stream;      /**< Must be all zero for the host. */
@@ -496,109 +503,6 @@ trireme_barrier(trireme_communicator *communicator, const trireme_operation_opti
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_barrier_start(trireme_communicator *communicator, const trireme_operation_options *options,
                       trireme_request **out_request);
-
-/**
- * Sends elements to one rank.
- *
- * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Done when the
- * memory may be used again, which can be before the receiver has it. Messages with one tag
- * between two ranks arrive in order. Sending to oneself works with the `_start` form or with a
- * receive on another thread.
- *
- * @param communicator  The communicator.
- * @param data  `count` elements.
- * @param count  Elements; the receiver must ask for the same number.
- * @param dtype  Type of the elements; the receiver must ask for the same.
- * @param to  Rank that receives.
- * @param tag  Any number; matched by the receiver.
- * @param options  Deadline and scale; NULL for the defaults.
- * @retval TRIREME_OK  Done on this rank.
- * @return Any other status as listed at the top of this file.
- *
- * Thread safety: any thread, also concurrently.
- * @since 1.0
- */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_send(trireme_communicator *communicator, const void *data, uint64_t count,
-             trireme_dtype dtype, int32_t to, uint64_t tag,
-             const trireme_operation_options *options);
-
-/**
- * Starts trireme_send() and returns at once.
- *
- * Does not wait for a peer. Keeps the buffers until the request is done. Messages progress
- * independently of collectives and of each other.
- *
- * @param communicator  The communicator.
- * @param data  `count` elements.
- * @param count  Elements; the receiver must ask for the same number.
- * @param dtype  Type of the elements; the receiver must ask for the same.
- * @param to  Rank that receives.
- * @param tag  Any number; matched by the receiver.
- * @param options  Deadline and scale; NULL for the defaults.
- * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
- *                  written on failure.
- * @retval TRIREME_OK  Started; its own outcome comes through the request.
- * @return An argument, handle, memory or earlier failure as listed at the top of this file.
- *
- * Thread safety: any thread, also concurrently.
- * @since 1.0
- */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_send_start(trireme_communicator *communicator, const void *data, uint64_t count,
-                   trireme_dtype dtype, int32_t to, uint64_t tag,
-                   const trireme_operation_options *options, trireme_request **out_request);
-
-/**
- * Receives elements from one rank.
- *
- * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Takes the
- * earliest message of that rank with this tag; earlier ones with other tags are set aside, up to
- * 64 MiB, beyond which their sender waits. A message of another count or dtype is
- * TRIREME_ERROR_MISMATCH, with both in the message.
- *
- * @param communicator  The communicator.
- * @param[out] data  Memory for `count` elements.
- * @param count  Elements; exactly what the sender sends.
- * @param dtype  Type of the elements.
- * @param from  Rank that sends.
- * @param tag  The tag the sender named.
- * @param options  Deadline and scale; NULL for the defaults.
- * @retval TRIREME_OK  Done on this rank.
- * @return Any other status as listed at the top of this file.
- *
- * Thread safety: any thread, also concurrently.
- * @since 1.0
- */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_receive(trireme_communicator *communicator, void *data, uint64_t count, trireme_dtype dtype,
-                int32_t from, uint64_t tag, const trireme_operation_options *options);
-
-/**
- * Starts trireme_receive() and returns at once.
- *
- * Does not wait for a peer. Keeps the buffers until the request is done. Messages progress
- * independently of collectives and of each other.
- *
- * @param communicator  The communicator.
- * @param[out] data  Memory for `count` elements.
- * @param count  Elements; exactly what the sender sends.
- * @param dtype  Type of the elements.
- * @param from  Rank that sends.
- * @param tag  The tag the sender named.
- * @param options  Deadline and scale; NULL for the defaults.
- * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
- *                  written on failure.
- * @retval TRIREME_OK  Started; its own outcome comes through the request.
- * @return An argument, handle, memory or earlier failure as listed at the top of this file.
- *
- * Thread safety: any thread, also concurrently.
- * @since 1.0
- */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_receive_start(trireme_communicator *communicator, void *data, uint64_t count,
-                      trireme_dtype dtype, int32_t from, uint64_t tag,
-                      const trireme_operation_options *options, trireme_request **out_request);
 
 TRIREME_END_C
 

@@ -13,6 +13,7 @@
 
 #include <stdint.h>
 #include <trireme/export.h>
+#include <trireme/messages.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
 
@@ -156,6 +157,48 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_fd(trireme_request 
  * @since 1.0
  */
 TRIREME_API void TRIREME_CALL trireme_request_destroy(trireme_request *request);
+
+/**
+ * Tells what a started receive or probe has met.
+ *
+ * Does not block.
+ *
+ * @param request  A request of trireme_receive_start(), trireme_receive_message_start() or
+ *                  trireme_probe_start().
+ * @param[out] out_info  Its message. Set struct_size before the call. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live request of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL or its struct_size is too small.
+ * @retval TRIREME_ERROR_INVALID_STATE  The request is not done, has failed, or is of another operation.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_request_message(const trireme_request *request, trireme_message_info *out_info);
+
+/**
+ * Waits until all of several requests are done.
+ *
+ * Blocks until each is done or the timeout has passed; none is cancelled by it. May be called
+ * again.
+ *
+ * @param requests  `count` requests; they may be of several communicators.
+ * @param count  Number of requests; 0 is done at once.
+ * @param timeout_ns  Longest wait; 0 asks without waiting.
+ * @retval TRIREME_OK  All went well.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  One of them is no live request of this process; nothing was waited for.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  requests is NULL although count is not 0.
+ * @retval TRIREME_ERROR_TIMEOUT  Not all were done in time; says how many.
+ * @retval TRIREME_ERROR_INVALID_STATE  Inside a completion callback of the communicator of one that is not done.
+ * @return Otherwise the failure of the first one, in this order, that failed.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_request_wait_all(const trireme_request *const *requests, uint64_t count,
+                         uint64_t timeout_ns);
 
 TRIREME_END_C
 

@@ -1,54 +1,155 @@
-// Messages between two ranks, of messages.h.
-#include <trireme/collectives.h>
+// messages.h: check every argument, call down, hand over.
+#include <trireme/messages.h>
 
+#include "api/message_info.hpp"
 #include "api/operation_call.hpp"
 
 using namespace trireme;
 using namespace trireme::api;
 
+namespace trireme::api {
+
+Status check_message_info(const trireme_message_info* out_info) {
+  constexpr std::uint32_t kSize10 = 32;
+  static_assert(sizeof(trireme_message_info) == kSize10);
+  return check_info(out_info, "out_info", kSize10);
+}
+
+void write_message_info(const MetMessage& met, trireme_message_info* out_info) {
+  trireme_message_info info = TRIREME_MESSAGE_INFO_INIT;
+  info.source = met.source;
+  info.tag = met.tag;
+  info.count = met.count;
+  info.dtype = met.dtype;
+  write_info(info, out_info);
+}
+
+}  // namespace trireme::api
+
 namespace {
 
-Status make_message(const Communicator& communicator, OperationKind kind, void* data,
-                    std::uint64_t count, trireme_dtype dtype, std::int32_t peer, std::uint64_t tag,
-                    MessageArguments* out) {
+Status make_send(const Communicator& communicator, const void* data, std::uint64_t count,
+                 trireme_dtype dtype, std::int32_t to, std::uint64_t tag, MessageArguments* out) {
   std::uint64_t bytes = 0;
   TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
   TRIREME_RETURN_IF_ERROR(total_bytes("count", count, 1, dtype, &bytes));
   TRIREME_RETURN_IF_ERROR(check_memory(data, "data", count));
-  TRIREME_RETURN_IF_ERROR(
-      check_rank(communicator, kind == OperationKind::send ? "to" : "from", peer));
-  *out = {kind, data, count, dtype, peer, tag, nullptr};
+  TRIREME_RETURN_IF_ERROR(check_rank(communicator, "to", to));
+  out->kind = OperationKind::send;
+  out->data = const_cast<void*>(data);  // only read
+  out->count = count;
+  out->dtype = dtype;
+  out->peer = to;
+  out->tag = tag;
   return Status::success();
 }
 
-Status run_message(trireme_communicator* handle, const trireme_operation_options* options,
-                   OperationKind kind, void* data, std::uint64_t count, trireme_dtype dtype,
-                   std::int32_t peer, std::uint64_t tag) {
-  Call call;
-  MessageArguments message;
-  TRIREME_RETURN_IF_ERROR(call.open(handle, options, 0));
-  TRIREME_RETURN_IF_ERROR(
-      make_message(*call.communicator, kind, data, count, dtype, peer, tag, &message));
-  if (!in_group()) return call.communicator->run_message(message, call.deadline());
-  std::shared_ptr<Request> request;
-  TRIREME_RETURN_IF_ERROR(call.communicator->start_message(message, call.deadline(), &request));
-  add_to_group(std::move(request));
+// What receives and probes have in common.
+Status make_match(const Call& call, std::int32_t from, std::uint64_t tag, MessageArguments* out) {
+  out->any_tag = (call.options.flags & TRIREME_OPERATION_ANY_TAG) != 0;
+  if (out->any_tag && tag != 0) {
+    return invalid_argument("tag is " + std::to_string(tag) +
+                            ", but must be 0 with TRIREME_OPERATION_ANY_TAG");
+  }
+  if (from != TRIREME_ANY_SOURCE) {
+    TRIREME_RETURN_IF_ERROR(check_rank(*call.communicator, "from", from));
+  }
+  out->peer = from;
+  out->tag = tag;
   return Status::success();
 }
 
-Status start_message(trireme_communicator* handle, const trireme_operation_options* options,
-                     OperationKind kind, void* data, std::uint64_t count, trireme_dtype dtype,
-                     std::int32_t peer, std::uint64_t tag, trireme_request** out_request) {
-  Call call;
-  MessageArguments message;
-  TRIREME_RETURN_IF_ERROR(call.open(handle, options, 0));
-  TRIREME_RETURN_IF_ERROR(api::require(out_request, "out_request"));
-  TRIREME_RETURN_IF_ERROR(
-      make_message(*call.communicator, kind, data, count, dtype, peer, tag, &message));
-  std::shared_ptr<Request> request;
-  TRIREME_RETURN_IF_ERROR(call.communicator->start_message(message, call.deadline(), &request));
-  hand_over(std::move(request), out_request);
-  return Status::success();
+Status make_receive(const Call& call, void* data, std::uint64_t count, const char* count_name,
+                    trireme_dtype dtype, std::int32_t from, std::uint64_t tag, Message::Fit fit,
+                    MessageArguments* out) {
+  std::uint64_t bytes = 0;
+  TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
+  TRIREME_RETURN_IF_ERROR(total_bytes(count_name, count, 1, dtype, &bytes));
+  TRIREME_RETURN_IF_ERROR(check_memory(data, "data", count));
+  out->kind = OperationKind::receive;
+  out->data = data;
+  out->count = count;
+  out->dtype = dtype;
+  out->fit = fit;
+  return make_match(call, from, tag, out);
+}
+
+constexpr std::uint32_t kSendFlags = TRIREME_OPERATION_BUFFERED;
+constexpr std::uint32_t kReceiveFlags = TRIREME_OPERATION_ANY_TAG;
+
+// Opens the call and lets `make` fill in the message.
+template <class Make>
+Status prepare(Call* call, trireme_communicator* handle, const trireme_operation_options* options,
+               std::uint32_t flags, MessageArguments* message, Make make) {
+  TRIREME_RETURN_IF_ERROR(call->open(handle, options, 0, flags));
+  if (call->options.priority != TRIREME_PRIORITY_NORMAL) {
+    return invalid_argument("options.priority is set, but messages wait for nothing");
+  }
+  return make(*call, message);
+}
+
+Status start_call(const Call& call, const MessageArguments& message,
+                  std::shared_ptr<Request>* out) {
+  return call.communicator->start_message(message, call.deadline(), out);
+}
+
+template <class Make>
+trireme_status run_message(const char* function, trireme_communicator* handle,
+                           const trireme_operation_options* options, std::uint32_t flags,
+                           Make make) noexcept {
+  return guard(function, [&]() -> Status {
+    Call call;
+    MessageArguments message;
+    TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, flags, &message, make));
+    if ((call.options.flags & TRIREME_OPERATION_BUFFERED) != 0) {
+      return call.communicator->send_buffered(message, call.deadline());
+    }
+    if (!in_group()) return call.communicator->run_message(message, call.deadline(), nullptr);
+    std::shared_ptr<Request> request;
+    TRIREME_RETURN_IF_ERROR(start_call(call, message, &request));
+    add_to_group(std::move(request));
+    return Status::success();
+  });
+}
+
+template <class Make>
+trireme_status start_message(const char* function, trireme_communicator* handle,
+                             const trireme_operation_options* options, std::uint32_t flags,
+                             trireme_request** out_request, Make make) noexcept {
+  return guard(function, [&]() -> Status {
+    Call call;
+    MessageArguments message;
+    TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, flags, &message, make));
+    TRIREME_RETURN_IF_ERROR(require(out_request, "out_request"));
+    std::shared_ptr<Request> request;
+    TRIREME_RETURN_IF_ERROR(start_call(call, message, &request));
+    hand_over(std::move(request), out_request);
+    return Status::success();
+  });
+}
+
+// A receive or probe that tells what it has met, and so cannot be put off to the end of a group.
+template <class Make>
+trireme_status run_and_tell(const char* function, trireme_communicator* handle,
+                            const trireme_operation_options* options,
+                            trireme_message_info* out_info, Make make) noexcept {
+  return guard(function, [&]() -> Status {
+    Call call;
+    MessageArguments message;
+    MetMessage met;
+    TRIREME_RETURN_IF_ERROR(refuse_in_group());
+    TRIREME_RETURN_IF_ERROR(check_message_info(out_info));
+    TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, kReceiveFlags, &message, make));
+    TRIREME_RETURN_IF_ERROR(call.communicator->run_message(message, call.deadline(), &met));
+    write_message_info(met, out_info);
+    return Status::success();
+  });
+}
+
+Status make_probe(const Call& call, std::int32_t from, std::uint64_t tag, MessageArguments* out) {
+  out->kind = OperationKind::probe;
+  out->dtype = TRIREME_DTYPE_BYTES;
+  return make_match(call, from, tag, out);
 }
 
 }  // namespace
@@ -56,37 +157,132 @@ Status start_message(trireme_communicator* handle, const trireme_operation_optio
 trireme_status trireme_send(trireme_communicator* communicator, const void* data, uint64_t count,
                             trireme_dtype dtype, int32_t to, uint64_t tag,
                             const trireme_operation_options* options) {
-  return api::guard(__func__, [&] {
-    return run_message(communicator, options, OperationKind::send, const_cast<void*>(data), count,
-                       dtype, to, tag);
-  });
+  return run_message(__func__, communicator, options, kSendFlags,
+                     [&](const Call& call, MessageArguments* out) {
+                       return make_send(*call.communicator, data, count, dtype, to, tag, out);
+                     });
 }
 
 trireme_status trireme_send_start(trireme_communicator* communicator, const void* data,
                                   uint64_t count, trireme_dtype dtype, int32_t to, uint64_t tag,
                                   const trireme_operation_options* options,
                                   trireme_request** out_request) {
-  return api::guard(__func__, [&] {
-    return start_message(communicator, options, OperationKind::send, const_cast<void*>(data), count,
-                         dtype, to, tag, out_request);
-  });
+  return start_message(__func__, communicator, options, 0, out_request,
+                       [&](const Call& call, MessageArguments* out) {
+                         return make_send(*call.communicator, data, count, dtype, to, tag, out);
+                       });
 }
 
 trireme_status trireme_receive(trireme_communicator* communicator, void* data, uint64_t count,
                                trireme_dtype dtype, int32_t from, uint64_t tag,
                                const trireme_operation_options* options) {
-  return api::guard(__func__, [&] {
-    return run_message(communicator, options, OperationKind::receive, data, count, dtype, from,
-                       tag);
-  });
+  return run_message(__func__, communicator, options, kReceiveFlags,
+                     [&](const Call& call, MessageArguments* out) {
+                       return make_receive(call, data, count, "count", dtype, from, tag,
+                                           Message::Fit::exact, out);
+                     });
 }
 
 trireme_status trireme_receive_start(trireme_communicator* communicator, void* data, uint64_t count,
                                      trireme_dtype dtype, int32_t from, uint64_t tag,
                                      const trireme_operation_options* options,
                                      trireme_request** out_request) {
-  return api::guard(__func__, [&] {
-    return start_message(communicator, options, OperationKind::receive, data, count, dtype, from,
-                         tag, out_request);
+  return start_message(__func__, communicator, options, kReceiveFlags, out_request,
+                       [&](const Call& call, MessageArguments* out) {
+                         return make_receive(call, data, count, "count", dtype, from, tag,
+                                             Message::Fit::exact, out);
+                       });
+}
+
+trireme_status trireme_receive_message(trireme_communicator* communicator, void* data,
+                                       uint64_t capacity, trireme_dtype dtype, int32_t from,
+                                       uint64_t tag, const trireme_operation_options* options,
+                                       trireme_message_info* out_info) {
+  return run_and_tell(__func__, communicator, options, out_info,
+                      [&](const Call& call, MessageArguments* out) {
+                        return make_receive(call, data, capacity, "capacity", dtype, from, tag,
+                                            Message::Fit::up_to, out);
+                      });
+}
+
+trireme_status trireme_receive_message_start(trireme_communicator* communicator, void* data,
+                                             uint64_t capacity, trireme_dtype dtype, int32_t from,
+                                             uint64_t tag,
+                                             const trireme_operation_options* options,
+                                             trireme_request** out_request) {
+  return start_message(__func__, communicator, options, kReceiveFlags, out_request,
+                       [&](const Call& call, MessageArguments* out) {
+                         return make_receive(call, data, capacity, "capacity", dtype, from, tag,
+                                             Message::Fit::up_to, out);
+                       });
+}
+
+trireme_status trireme_receive_to_buffer(trireme_communicator* communicator, trireme_dtype dtype,
+                                         int32_t from, uint64_t tag,
+                                         const trireme_operation_options* options,
+                                         trireme_message_info* out_info,
+                                         trireme_buffer** out_buffer) {
+  return guard(__func__, [&]() -> Status {
+    Call call;
+    MessageArguments message;
+    MetMessage met;
+    TRIREME_RETURN_IF_ERROR(refuse_in_group());
+    if (out_info != nullptr) TRIREME_RETURN_IF_ERROR(check_message_info(out_info));
+    TRIREME_RETURN_IF_ERROR(require(out_buffer, "out_buffer"));
+    TRIREME_RETURN_IF_ERROR(prepare(&call, communicator, options, kReceiveFlags, &message,
+                                    [&](const Call& opened, MessageArguments* out) {
+                                      return make_receive(opened, nullptr, 0, "count", dtype, from,
+                                                          tag, Message::Fit::allocate, out);
+                                    }));
+    TRIREME_RETURN_IF_ERROR(call.communicator->run_message(message, call.deadline(), &met));
+    call.communicator->adopt(met.memory);
+    if (out_info != nullptr) write_message_info(met, out_info);
+    *out_buffer = insert_buffer(std::move(call.communicator), std::move(met.memory));
+    return Status::success();
+  });
+}
+
+trireme_status trireme_probe(trireme_communicator* communicator, int32_t from, uint64_t tag,
+                             const trireme_operation_options* options,
+                             trireme_message_info* out_info) {
+  return run_and_tell(
+      __func__, communicator, options, out_info,
+      [&](const Call& call, MessageArguments* out) { return make_probe(call, from, tag, out); });
+}
+
+trireme_status trireme_probe_start(trireme_communicator* communicator, int32_t from, uint64_t tag,
+                                   const trireme_operation_options* options,
+                                   trireme_request** out_request) {
+  return start_message(
+      __func__, communicator, options, kReceiveFlags, out_request,
+      [&](const Call& call, MessageArguments* out) { return make_probe(call, from, tag, out); });
+}
+
+trireme_status trireme_send_receive(trireme_communicator* communicator, const void* send,
+                                    uint64_t send_count, int32_t to, uint64_t send_tag,
+                                    void* receive, uint64_t receive_count, int32_t from,
+                                    uint64_t receive_tag, trireme_dtype dtype,
+                                    const trireme_operation_options* options) {
+  return guard(__func__, [&]() -> Status {
+    Call call;
+    MessageArguments sent;
+    MessageArguments received;
+    TRIREME_RETURN_IF_ERROR(prepare(&call, communicator, options, kReceiveFlags, &received,
+                                    [&](const Call& opened, MessageArguments* out) {
+                                      return make_receive(opened, receive, receive_count,
+                                                          "receive_count", dtype, from, receive_tag,
+                                                          Message::Fit::exact, out);
+                                    }));
+    TRIREME_RETURN_IF_ERROR(
+        make_send(*call.communicator, send, send_count, dtype, to, send_tag, &sent));
+    const std::uint64_t size = dtype_size(dtype);
+    TRIREME_RETURN_IF_ERROR(check_apart(send, send_count * size, receive, receive_count * size));
+    if (!in_group()) return call.communicator->run_messages(sent, received, call.deadline());
+    for (const MessageArguments* const each : {&sent, &received}) {
+      std::shared_ptr<Request> request;
+      TRIREME_RETURN_IF_ERROR(start_call(call, *each, &request));
+      add_to_group(std::move(request));
+    }
+    return Status::success();
   });
 }

@@ -21,12 +21,14 @@ std::string text_of(std::uint64_t number) { return std::to_string(number); }
 // --- checks ----------------------------------------------------------------------------------
 
 Status read_options(const trireme_operation_options* caller, trireme_reduction reduction,
-                    trireme_operation_options* out) {
+                    std::uint32_t known_flags, trireme_operation_options* out) {
   if (caller != nullptr) {
     TRIREME_RETURN_IF_ERROR(read_struct(caller, "options", kOptionsSize10, out));
   }
-  if (out->flags != 0) {
-    return invalid_argument("options.flags is " + text_of(out->flags) + ", but must be 0");
+  if ((out->flags & ~known_flags) != 0) {
+    return invalid_argument("options.flags is " + text_of(out->flags) +
+                            ", but this operation knows " +
+                            (known_flags == 0 ? "none" : "only " + text_of(known_flags)));
   }
   if (out->stream.kind != 0 || out->stream.reserved != 0 || out->stream.native != nullptr) {
     return invalid_argument("options.stream is set, but host memory has no streams");
@@ -131,9 +133,10 @@ Status check_apart(const void* a, std::uint64_t a_bytes, const void* b, std::uin
 }
 
 Status Call::open(const trireme_communicator* handle,
-                  const trireme_operation_options* caller_options, trireme_reduction reduction) {
+                  const trireme_operation_options* caller_options, trireme_reduction reduction,
+                  std::uint32_t known_flags) {
   TRIREME_RETURN_IF_ERROR(find(handle, &communicator));
-  return read_options(caller_options, reduction, &options);
+  return read_options(caller_options, reduction, known_flags, &options);
 }
 
 void Call::apply_options(Operation* operation) const {

@@ -54,7 +54,7 @@ struct Call {
   trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
 
   Status open(const trireme_communicator* handle, const trireme_operation_options* caller_options,
-              trireme_reduction reduction);
+              trireme_reduction reduction, std::uint32_t known_flags = 0);
   Deadline deadline() const {
     return Deadline::after(options.timeout_ns != 0 ? options.timeout_ns
                                                    : communicator->timeout_ns());

@@ -6,6 +6,7 @@
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
+#include "api/message_info.hpp"
 #include "collectives/communicator.hpp"
 
 using namespace trireme;
@@ -70,6 +71,49 @@ trireme_status trireme_request_wait_any(const trireme_request* const* requests, 
     std::size_t index = 0;
     TRIREME_RETURN_IF_ERROR(wait_any(objects.data(), objects.size(), deadline, &index));
     *out_index = index;
+    return Status::success();
+  });
+}
+
+trireme_status trireme_request_wait_all(const trireme_request* const* requests, uint64_t count,
+                                        uint64_t timeout_ns) {
+  return api::guard(__func__, [&]() -> Status {
+    if (count > 0) TRIREME_RETURN_IF_ERROR(api::require(requests, "requests"));
+    const Deadline deadline = Deadline::after(timeout_ns);
+    std::vector<std::shared_ptr<Request>> objects;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      objects.emplace_back();
+      TRIREME_RETURN_IF_ERROR(api::find(requests[i], &objects.back()));
+    }
+    Status first = Status::success();
+    std::uint64_t pending = 0;
+    for (const auto& object : objects) {
+      Status status = object->wait(deadline);
+      // What is not done has not failed: how many there are is the news.
+      if (!object->done() && status.code() == TRIREME_ERROR_TIMEOUT) {
+        ++pending;
+      } else if (first.ok()) {
+        first = std::move(status);
+      }
+    }
+    if (!first.ok() || pending == 0) return first;
+    return Status::failure(TRIREME_ERROR_TIMEOUT, std::to_string(pending) + " of " +
+                                                      std::to_string(count) +
+                                                      " requests are not done");
+  });
+}
+
+trireme_status trireme_request_message(const trireme_request* request,
+                                       trireme_message_info* out_info) {
+  return api::guard(__func__, [&]() -> Status {
+    std::shared_ptr<Request> object;
+    MetMessage met;
+    TRIREME_RETURN_IF_ERROR(api::find(request, &object));
+    TRIREME_RETURN_IF_ERROR(api::check_message_info(out_info));
+    if (!object->met(&met)) {
+      return invalid_state("the request is no receive or probe that is done and went well");
+    }
+    api::write_message_info(met, out_info);
     return Status::success();
   });
 }

@@ -112,14 +112,23 @@ struct Operation {
   std::function<Status(Steps& steps)> program;
 };
 
+constexpr std::int32_t kAnySource = -1;
+
+// Memory of this process alone.
+Status allocate_private(std::uint64_t bytes, std::shared_ptr<Memory>* out);
+
 // One message under way. Owned by the caller of post(); the backend touches it, and `data`, until `done`.
 struct Message {
-  OperationKind kind = OperationKind::send;  // or receive
+  OperationKind kind = OperationKind::send;  // or receive, or probe, which takes nothing
   void* data = nullptr;                      // only read by a send
   std::uint64_t count = 0;
   trireme_dtype dtype = TRIREME_DTYPE_BYTES;
-  std::int32_t peer = 0;
+  std::int32_t peer = 0;  // receives and probes: or kAnySource
   std::uint64_t tag = 0;
+  bool any_tag = false;
+  // Receives: the message may be shorter than `count`, or of any size, in memory that is allocated
+  // when it is met.
+  enum class Fit { exact, up_to, allocate } fit = Fit::exact;
   // Messages match within a context alone: 0 holds the caller's, 1 + channel those of algorithms.
   std::uint32_t context = 0;
   const char* part_of = "";    // for messages of failures: the operation, and
@@ -128,7 +137,13 @@ struct Message {
   // Set by the backend inside progress(), withdraw() or post().
   Status status = Status::success();
   std::atomic<bool> done{false};
-  bool matched = false;          // a byte has moved or a peer's half was found
+  bool matched = false;  // a byte has moved or a peer's half was found
+  // Receives and probes: what was met.
+  std::int32_t source = 0;
+  std::uint64_t met_tag = 0;
+  std::uint64_t met_count = 0;
+  trireme_dtype met_dtype = 0;
+  std::shared_ptr<Memory> allocated;  // with Fit::allocate
   std::uint64_t moved_bytes = 0;  // for the backend's own use
 };
 

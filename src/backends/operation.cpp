@@ -2,6 +2,9 @@
 
 #include <trireme/status.h>
 
+#include <new>
+#include <utility>
+
 namespace trireme {
 
 const char* operation_name(OperationKind kind) {
@@ -38,6 +41,32 @@ std::string list_ranks(const std::vector<std::int32_t>& ranks) {
     text += std::to_string(ranks[i]);
   }
   return text;
+}
+
+namespace {
+
+class PrivateMemory final : public Memory {
+ public:
+  PrivateMemory(std::unique_ptr<std::byte[]> memory, std::uint64_t bytes)
+      : memory_(std::move(memory)) {
+    data_ = memory_.get();
+    bytes_ = bytes;
+  }
+
+ private:
+  const std::unique_ptr<std::byte[]> memory_;
+};
+
+}  // namespace
+
+Status allocate_private(std::uint64_t bytes, std::shared_ptr<Memory>* out) {
+  std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes + 1]);
+  if (memory == nullptr) {
+    return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY,
+                           "host memory has run out for " + std::to_string(bytes) + " bytes");
+  }
+  *out = std::make_shared<PrivateMemory>(std::move(memory), bytes);
+  return Status::success();
 }
 
 }  // namespace trireme

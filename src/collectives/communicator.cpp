@@ -126,9 +126,23 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return channel.start(shared_from_this(), this, std::move(operation), deadline, out);
   }
 
-  Status run_message(const MessageArguments& message, Deadline deadline) override {
+  Status run_message(const MessageArguments& message, Deadline deadline,
+                     MetMessage* out_met) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
-    return messages_.run(hold(message), deadline);
+    const MessageArguments held = hold(message);
+    return messages_.run(&held, 1, deadline, out_met);
+  }
+
+  Status run_messages(const MessageArguments& first, const MessageArguments& second,
+                      Deadline deadline) override {
+    if (inside_callback_of(this)) return refuse_blocking_in_callback();
+    const MessageArguments both[] = {hold(first), hold(second)};
+    return messages_.run(both, 2, deadline, nullptr);
+  }
+
+  Status send_buffered(const MessageArguments& message, Deadline deadline) override {
+    if (inside_callback_of(this)) return refuse_blocking_in_callback();
+    return messages_.send_buffered(shared_from_this(), this, hold(message), deadline);
   }
 
   Status start_message(const MessageArguments& message, Deadline deadline,

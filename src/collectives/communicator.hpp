@@ -12,6 +12,15 @@
 
 namespace trireme {
 
+// What a receive or a probe has met.
+struct MetMessage {
+  std::int32_t source = 0;
+  std::uint64_t tag = 0;
+  std::uint64_t count = 0;
+  trireme_dtype dtype = 0;
+  std::shared_ptr<Memory> memory;  // with Message::Fit::allocate
+};
+
 // One started operation. Any thread.
 class Request {
  public:
@@ -23,6 +32,8 @@ class Request {
   virtual Status on_complete(void (*callback)(std::int32_t, void*), void* user_data) = 0;
   virtual Status descriptor(int* out) = 0;
   virtual const void* owner() const = 0;  // its communicator, by address only
+  // What a receive or probe has met; false for other operations, and unless it went well.
+  virtual bool met(MetMessage*) const { return false; }
 };
 
 // Waits until one of the requests is done; *out_index is the lowest one. TIMEOUT if none is.
@@ -43,6 +54,8 @@ struct MessageArguments {
   trireme_dtype dtype = 0;
   std::int32_t peer = 0;
   std::uint64_t tag = 0;
+  bool any_tag = false;
+  Message::Fit fit = Message::Fit::exact;
   std::shared_ptr<const void> owner;  // as Operation::owner
 };
 
@@ -74,7 +87,14 @@ class Communicator {
   virtual Status run(Operation operation, Deadline deadline) = 0;
   virtual Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) = 0;
 
-  virtual Status run_message(const MessageArguments& message, Deadline deadline) = 0;
+  // *out_met, if not null: what a receive or probe has met.
+  virtual Status run_message(const MessageArguments& message, Deadline deadline,
+                             MetMessage* out_met) = 0;
+  // Both at once; answers the first failure.
+  virtual Status run_messages(const MessageArguments& first, const MessageArguments& second,
+                              Deadline deadline) = 0;
+  // A send of a copy: waits only for room among the copies that are under way.
+  virtual Status send_buffered(const MessageArguments& message, Deadline deadline) = 0;
   virtual Status start_message(const MessageArguments& message, Deadline deadline,
                                std::shared_ptr<Request>* out) = 0;
 

@@ -1,9 +1,12 @@
 #include "collectives/message_queue.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <new>
 #include <utility>
 
 #include "collectives/request.hpp"
+#include "platform/names.hpp"
 #include "platform/thread.hpp"
 
 namespace trireme {
@@ -17,8 +20,18 @@ void fill(Message* message, const MessageArguments& arguments, Deadline deadline
   message->peer = arguments.peer;
   message->tag = arguments.tag;
   message->part_of = operation_name(arguments.kind);
+  message->any_tag = arguments.any_tag;
+  message->fit = arguments.fit;
   message->deadline = deadline;
 }
+
+MetMessage met_by(const Message& message) {
+  return {message.source, message.met_tag, message.met_count, message.met_dtype,
+          message.allocated};
+}
+
+// Copies of this many bytes may be under way; one that is larger goes alone.
+constexpr std::uint64_t kMostBuffered = 64u << 20;
 
 bool is_done(const Message& message) { return message.done.load(std::memory_order_acquire); }
 
@@ -30,14 +43,23 @@ class StartedMessage final : public Completion {
       : Completion(owner), queue_(queue), keep_(std::move(keep)) {}
 
   Status cancel() override { return queue_.cancel(*this); }
+  const std::shared_ptr<void>& keep() const { return keep_; }
   std::string label() const override {
     return std::string(operation_name(message.kind)) + ", sequence " +
            std::to_string(message.sequence) + ",";
   }
 
+  bool met(MetMessage* out) const override {
+    if (message.kind == OperationKind::send || !done() || !result().ok()) return false;
+    *out = met_by(message);
+    return true;
+  }
+
   Message message;
   std::uint64_t flight = 0;
   std::shared_ptr<const void> held;  // memory it uses, until it is done
+  std::unique_ptr<std::byte[]> copy;  // of a buffered send
+  std::uint64_t copied_bytes = 0;
   bool told = false;                 // the thread was woken because it is done
   std::shared_ptr<Backend> backend;  // until it is done
 
@@ -151,10 +173,12 @@ Status MessageQueue::give_up(Backend& backend, Message& message) noexcept {
   if (!untouched && is_done(message)) return message.status;
   const std::uint64_t sequence = message.sequence;
   const Status failure = caught(records_, message.kind, sequence, [&] {
-    const std::string peer = "rank " + std::to_string(message.peer);
-    std::string text = peer +
-                       (message.kind == OperationKind::send ? " has not taken" : " has not sent") +
-                       " the message with tag " + std::to_string(message.tag);
+    const bool any = message.peer == kAnySource;
+    const std::string peer = any ? "no rank" : "rank " + std::to_string(message.peer);
+    std::string text = peer;
+    text += message.kind == OperationKind::send ? " has not taken" : any ? " has sent" : " has not sent";
+    text += message.any_tag ? (any ? " a message" : " any message")
+                            : " the message with tag " + std::to_string(message.tag);
     const Status joined = backend.wait_ready(Deadline::at(0));
     const FailureDetails* const missing = joined.details();
     if (joined.code() == TRIREME_ERROR_TIMEOUT && missing != nullptr &&
@@ -163,7 +187,8 @@ Status MessageQueue::give_up(Backend& backend, Message& message) noexcept {
       text = peer + " has not joined";
     }
     return make_failure(records_, message.kind, sequence, TRIREME_ERROR_TIMEOUT, text.c_str(),
-                        {message.peer});
+                        any ? std::vector<std::int32_t>{}
+                            : std::vector<std::int32_t>{message.peer});
   });
   if (!untouched) {  // a part of it has moved: the stream of this pair is broken
     backend.fail(failure);
@@ -182,36 +207,49 @@ Status MessageQueue::finish(const Message& message, std::uint64_t flight) noexce
   return with_operation(records_, message.kind, message.sequence, message.status);
 }
 
-Status MessageQueue::run(const MessageArguments& arguments, Deadline deadline) {
-  Waiter waiter;
-  Message& message = waiter.message;
-  fill(&message, arguments, deadline);
-  std::list<Waiter*> node{&waiter};
+Status MessageQueue::run(const MessageArguments* arguments, int count, Deadline deadline,
+                         MetMessage* out_met) {
+  Waiter waiters[2];
+  std::list<Waiter*> nodes[2];
+  for (int i = 0; i < count; ++i) {
+    fill(&waiters[i].message, arguments[i], deadline);
+    nodes[i].push_back(&waiters[i]);
+  }
 
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Backend> backend = backend_;
   if (backend == nullptr) return records_.left();
-  message.sequence = ++last_sequence_;
-  const std::uint64_t flight = begin_record(message);
-  const auto place = node.begin();
-  waiters_.splice(waiters_.end(), node);
-  Status posted = caught(records_, message.kind, message.sequence, [&] {
-    backend->post(message);
-    return Status::success();
-  });
-  if (!posted.ok()) {
-    message.status = posted;
-    message.done = true;
+  std::uint64_t flights[2] = {};
+  for (int i = 0; i < count; ++i) {
+    Message& message = waiters[i].message;
+    message.sequence = ++last_sequence_;
+    flights[i] = begin_record(message);
+    waiters_.splice(waiters_.end(), nodes[i]);
+    const Status posted = caught(records_, message.kind, message.sequence, [&] {
+      backend->post(message);
+      return Status::success();
+    });
+    if (!posted.ok()) {
+      message.status = posted;
+      message.done = true;
+    }
+    waiters[i].told = is_done(message);
   }
-  waiter.told = is_done(message);
   wake_ended(*backend);  // a message to oneself ends two
-  while (!is_done(message)) {
+  const auto ended = [&] {
+    return is_done(waiters[0].message) && (count == 1 || is_done(waiters[1].message));
+  };
+  while (!ended()) {
     const std::uint32_t seen = backend->activity();
     drive(*backend);
-    if (is_done(message)) break;
+    if (ended()) break;
     if (deadline.passed()) {
-      message.status = give_up(*backend, message);
-      message.done = true;
+      for (int i = 0; i < count; ++i) {
+        Message& message = waiters[i].message;
+        if (is_done(message)) continue;
+        message.status = give_up(*backend, message);
+        message.done = true;
+      }
       wake_ended(*backend);
       break;
     }
@@ -219,9 +257,15 @@ Status MessageQueue::run(const MessageArguments& arguments, Deadline deadline) {
     backend->wait_activity(seen, deadline);
     lock.lock();
   }
-  waiters_.erase(place);
+  for (int i = 0; i < count; ++i) waiters_.remove(&waiters[i]);
   lock.unlock();
-  return finish(message, flight);
+  Status first = Status::success();
+  for (int i = 0; i < count; ++i) {
+    Status status = finish(waiters[i].message, flights[i]);
+    if (first.ok()) first = std::move(status);
+  }
+  if (first.ok() && out_met != nullptr) *out_met = met_by(waiters[0].message);
+  return first;
 }
 
 Status MessageQueue::start(const std::shared_ptr<void>& keep, const void* owner,
@@ -230,31 +274,81 @@ Status MessageQueue::start(const std::shared_ptr<void>& keep, const void* owner,
   auto started = std::make_shared<StartedMessage>(*this, keep, owner);
   fill(&started->message, arguments, deadline);
   started->held = arguments.owner;
-  std::list<std::shared_ptr<StartedMessage>> node{started};
-
   const std::lock_guard lock(mutex_);
+  TRIREME_RETURN_IF_ERROR(start(started));
+  *out = std::move(started);
+  return Status::success();
+}
+
+// The caller locks.
+Status MessageQueue::start(std::shared_ptr<StartedMessage> started) {
+  std::list<std::shared_ptr<StartedMessage>> node{started};
   if (backend_ == nullptr) return records_.left();
   TRIREME_RETURN_IF_ERROR(backend_->failure());
   if (!has_thread_) {
-    TRIREME_RETURN_IF_ERROR(start_thread([this, keep] { work(); }));
+    TRIREME_RETURN_IF_ERROR(start_thread([this, keep = started->keep()] { work(); }));
     has_thread_ = true;
   }
-  started->message.sequence = ++last_sequence_;
-  started->flight = begin_record(started->message);
+  Message& message = started->message;
+  message.sequence = ++last_sequence_;
+  started->flight = begin_record(message);
   started->backend = backend_;
-  Status posted = caught(records_, arguments.kind, last_sequence_, [&] {
-    backend_->post(started->message);
+  const Status posted = caught(records_, message.kind, last_sequence_, [&] {
+    backend_->post(message);
     return Status::success();
   });
   if (!posted.ok()) {
-    started->message.status = posted;
-    started->message.done = true;
+    message.status = posted;
+    message.done = true;
   }
+  buffered_bytes_ += started->copied_bytes;
   started_.splice(started_.end(), node);
-  changed_.notify_one();
+  changed_.notify_all();
   backend_->wake_waiters();  // the thread may sleep on an older deadline
-  *out = std::move(started);
   return Status::success();
+}
+
+Status MessageQueue::send_buffered(const std::shared_ptr<void>& keep, const void* owner,
+                                   const MessageArguments& arguments, Deadline deadline) {
+  const std::uint64_t bytes = arguments.count * dtype_size(arguments.dtype);
+  auto started = std::make_shared<StartedMessage>(*this, keep, owner);
+  fill(&started->message, arguments, Deadline::at(UINT64_MAX));
+  {
+    std::unique_lock lock(mutex_);
+    TRIREME_RETURN_IF_ERROR(wait_for_room(lock, bytes, deadline));
+    buffered_bytes_ += bytes;  // reserved, so that the copy is made without the lock
+  }
+  Status status = Status::success();
+  started->copy.reset(new (std::nothrow) std::byte[bytes]);
+  if (started->copy == nullptr) {
+    status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY,
+                             "host memory has run out for the copy of a buffered send");
+  } else if (bytes > 0) {
+    std::memcpy(started->copy.get(), arguments.data, bytes);
+  }
+  started->message.data = started->copy.get();
+  started->copied_bytes = bytes;
+  const std::lock_guard lock(mutex_);
+  buffered_bytes_ -= bytes;
+  if (status.ok()) status = start(std::move(started));
+  if (!status.ok()) changed_.notify_all();
+  return status;
+}
+
+Status MessageQueue::wait_for_room(std::unique_lock<std::mutex>& lock, std::uint64_t bytes,
+                                   Deadline deadline) {
+  const auto fits = [&] {
+    return buffered_bytes_ == 0 || (bytes <= kMostBuffered && buffered_bytes_ <= kMostBuffered - bytes);
+  };
+  if (wait_until(changed_, lock, deadline, [&] { return backend_ == nullptr || fits(); })) {
+    return backend_ == nullptr ? records_.left() : Status::success();
+  }
+  const std::string text = std::to_string(buffered_bytes_) +
+                           " bytes of buffered sends wait for their receivers, and " +
+                           std::to_string(bytes) + " more do not fit";
+  return with_operation(records_, OperationKind::send, last_sequence_ + 1,
+                        make_failure(records_, OperationKind::send, last_sequence_ + 1,
+                                     TRIREME_ERROR_TIMEOUT, text.c_str()));
 }
 
 Status MessageQueue::cancel(StartedMessage& started) {
@@ -273,7 +367,7 @@ Status MessageQueue::cancel(StartedMessage& started) {
   started.complete(with_operation(records_, started.message.kind, started.message.sequence,
                                   started.message.status));
   records_.flight.end(started.flight, TRIREME_ERROR_CANCELLED);
-  changed_.notify_one();
+  changed_.notify_all();
   backend->wake_waiters();
   return Status::success();
 }
@@ -283,7 +377,7 @@ bool MessageQueue::stop() noexcept {
   const std::lock_guard lock(mutex_);
   backend = std::move(backend_);  // let go of outside the lock
   backend_ = nullptr;
-  changed_.notify_one();
+  changed_.notify_all();
   const auto under_way = [](const auto& each) { return !is_done(each->message); };
   return std::any_of(waiters_.begin(), waiters_.end(), under_way) ||
          std::any_of(started_.begin(), started_.end(), under_way);
@@ -345,11 +439,16 @@ void MessageQueue::work() noexcept {
       Status status = finish(started->message, started->flight);
       started->backend.reset();
       started->held.reset();
+      started->copy.reset();
       started->complete(std::move(status));
       started->deliver();
     }
+    std::uint64_t room = 0;
+    for (const auto& started : ended) room += started->copied_bytes;
     ended.clear();
     lock.lock();
+    buffered_bytes_ -= room;
+    if (room > 0) changed_.notify_all();
   }
 }
 

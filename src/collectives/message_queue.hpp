@@ -21,10 +21,14 @@ class MessageQueue {
   explicit MessageQueue(Records& records) : records_(records) {}
 
   void open(std::shared_ptr<Backend> backend);
-  Status run(const MessageArguments& arguments, Deadline deadline);
+  // Runs one or two at once, and answers the first failure. *out_met may be null.
+  Status run(const MessageArguments* arguments, int count, Deadline deadline, MetMessage* out_met);
   // As Channel::start().
   Status start(const std::shared_ptr<void>& keep, const void* owner,
                const MessageArguments& arguments, Deadline deadline, std::shared_ptr<Request>* out);
+  // Sends a copy of the data, without a deadline of its own; waits while too much is under way.
+  Status send_buffered(const std::shared_ptr<void>& keep, const void* owner,
+                       const MessageArguments& arguments, Deadline deadline);
   Status cancel(StartedMessage& message);
   // For algorithms: posts all messages and waits until all are done. A failure, also of a deadline,
   // is one of the group. The messages belong to a collective that runs, so `backend` is there.
@@ -37,6 +41,8 @@ class MessageQueue {
   struct Waiter;  // a caller that blocks in run()
   struct Batch;   // one that blocks in exchange()
 
+  Status start(std::shared_ptr<StartedMessage> started);
+  Status wait_for_room(std::unique_lock<std::mutex>& lock, std::uint64_t bytes, Deadline deadline);
   void drive(Backend& backend) noexcept;
   void wake_ended(Backend& backend) noexcept;
   // Takes a late message back; afterwards it is done.
@@ -57,6 +63,7 @@ class MessageQueue {
   std::list<std::shared_ptr<StartedMessage>> started_;
   std::list<std::shared_ptr<StartedMessage>>
       withdrawn_;  // done; their callbacks are yet to be called
+  std::uint64_t buffered_bytes_ = 0;  // of copies under way
   bool has_thread_ = false;
 };
 

@@ -166,6 +166,46 @@ namespace Trireme
 
         // request.h
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_receive_message(
+            CommunicatorHandle communicator, void* data, ulong capacity, ElementType dtype, int
+            from, ulong tag, NativeOperationOptions* options, NativeMessageInfo* outInfo);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_receive_message_start(
+            CommunicatorHandle communicator, void* data, ulong capacity, ElementType dtype, int
+            from, ulong tag, NativeOperationOptions* options, out RequestHandle outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_receive_to_buffer(
+            CommunicatorHandle communicator, ElementType dtype, int from, ulong tag,
+            NativeOperationOptions* options, NativeMessageInfo* outInfo, out BufferHandle
+            outBuffer);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_probe(
+            CommunicatorHandle communicator, int from, ulong tag, NativeOperationOptions* options,
+            NativeMessageInfo* outInfo);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_probe_start(
+            CommunicatorHandle communicator, int from, ulong tag, NativeOperationOptions* options,
+            out RequestHandle outRequest);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_send_receive(
+            CommunicatorHandle communicator, void* send, ulong sendCount, int to, ulong sendTag,
+            void* receive, ulong receiveCount, int from, ulong receiveTag, ElementType dtype,
+            NativeOperationOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_request_message(
+            RequestHandle request, NativeMessageInfo* outInfo);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_request_wait_all(
+            IntPtr* requests, ulong count, ulong timeoutNs);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_request_test(
             RequestHandle request, out int outDone);
 

@@ -94,6 +94,17 @@ namespace Trireme
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeMessageInfo
+    {
+        public uint StructSize;
+        public int Source;
+        public ulong Tag;
+        public ulong Count;
+        public int Dtype;
+        public uint Reserved;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     internal struct NativeModelOptions
     {
         public uint StructSize;

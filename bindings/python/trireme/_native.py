@@ -188,6 +188,9 @@ class trireme_communicator_statistics(Structure):
 # ---- collectives.h and request.h -----------------------------------------------------------
 
 
+TRIREME_OPERATION_REPRODUCIBLE = 1
+TRIREME_OPERATION_BUFFERED = 2
+TRIREME_OPERATION_ANY_TAG = 4
 TRIREME_PRIORITY_NORMAL = 0
 TRIREME_PRIORITY_HIGH = 1
 
@@ -202,6 +205,20 @@ class trireme_operation_options(Structure):
         ("priority", c_int32),
         ("algorithm", c_int32),
         ("wire_dtype", c_int32),
+        ("reserved", c_uint32),
+    ]
+
+
+TRIREME_ANY_SOURCE = -1
+
+
+class trireme_message_info(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("source", c_int32),
+        ("tag", c_uint64),
+        ("count", c_uint64),
+        ("dtype", c_int32),
         ("reserved", c_uint32),
     ]
 
@@ -504,6 +521,29 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_send_start": (_status, [*_passes, _out_handle]),
     "trireme_receive": (_status, _passes),
     "trireme_receive_start": (_status, [*_passes, _out_handle]),
+    "trireme_receive_message": (
+        _status,
+        [_handle, _memory, c_uint64, c_int32, c_int32, c_uint64, _options, POINTER(trireme_message_info)],
+    ),
+    "trireme_receive_message_start": (
+        _status,
+        [_handle, _memory, c_uint64, c_int32, c_int32, c_uint64, _options, _out_handle],
+    ),
+    "trireme_receive_to_buffer": (
+        _status,
+        [_handle, c_int32, c_int32, c_uint64, _options, POINTER(trireme_message_info), _out_handle],
+    ),
+    "trireme_probe": (
+        _status,
+        [_handle, c_int32, c_uint64, _options, POINTER(trireme_message_info)],
+    ),
+    "trireme_probe_start": (_status, [_handle, c_int32, c_uint64, _options, _out_handle]),
+    "trireme_send_receive": (
+        _status,
+        [_handle, _memory, c_uint64, c_int32, c_uint64, _memory, c_uint64, c_int32, c_uint64, c_int32, _options],
+    ),
+    "trireme_request_message": (_status, [_handle, POINTER(trireme_message_info)]),
+    "trireme_request_wait_all": (_status, [POINTER(c_void_p), c_uint64, c_uint64]),
     "trireme_request_test": (_status, [_handle, POINTER(c_int32)]),
     "trireme_request_wait": (_status, [_handle, c_uint64]),
     "trireme_request_wait_any": (

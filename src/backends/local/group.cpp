@@ -84,6 +84,11 @@ bool Group::left(int rank) const {
   return shared != nullptr && shared->member(rank).left.load(std::memory_order_acquire) != 0;
 }
 
+void Group::mark_joined() noexcept {
+  segment()->member(rank_).joined.store(1, std::memory_order_release);
+  wake_everybody();
+}
+
 void Group::mark_left(int rank) noexcept {
   left_here_[static_cast<unsigned>(rank)].store(true, std::memory_order_release);
   if (const Segment* const shared = segment()) {

@@ -45,6 +45,13 @@ class Group {
   // `owner` keeps the mapping alive.
   void attach(const Segment& segment, std::shared_ptr<void> owner);
 
+  // Whether a rank has come and sees the segment.
+  bool joined(int rank) const {
+    const Segment* const shared = segment();
+    return shared != nullptr && shared->member(rank).joined.load(std::memory_order_acquire) != 0;
+  }
+  void mark_joined() noexcept;  // this rank itself; the segment is there
+
   // Whether this rank has left the group in order. A rank that was lost is a failure of the group instead.
   bool left(int rank) const;
   void mark_left(int rank) noexcept;  // this rank itself, or a peer that said so

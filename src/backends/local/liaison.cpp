@@ -175,7 +175,7 @@ Status Liaison::attach(int descriptor) {
   std::shared_ptr<void> owner(base,
                               [bytes](void* address) { system_table().unmap(address, bytes); });
   group_.attach(Segment(base, layout_), std::move(owner));
-  group_.segment()->member(group_.rank()).joined.store(1, std::memory_order_release);
+  group_.mark_joined();
   joined_[static_cast<unsigned>(group_.rank())].store(true, std::memory_order_release);
   group_.ring(group_.private_bell());
   return Status::success();

@@ -34,10 +34,6 @@ struct WireHeader {
 };
 constexpr std::uint64_t kCheck = 0x74726d7374726d73;
 
-bool matches(const Message& receive, const WireHeader& header) {
-  return receive.tag == header.tag && receive.context == header.context;
-}
-
 WireHeader header_of(const Message& send) {
   return {send.tag, send.count, send.dtype, send.context, kCheck};
 }
@@ -71,10 +67,18 @@ struct SetAside {
   Message* wanted = nullptr;  // the receive it will go to once it is whole
 };
 
+// Whether a receive or probe would take what `from` sends under this tag.
+bool accepts(const Message& message, int from) {
+  return message.peer == from || message.peer == kAnySource;
+}
+bool matches(const Message& message, int from, const WireHeader& header) {
+  return accepts(message, from) && !message.matched && message.context == header.context &&
+         (message.any_tag || message.tag == header.tag);
+}
+
 // What this rank has to do with one other.
 struct Peer {
   std::list<Message*> sends;     // in order; the first one may be in the ring in part
-  std::list<Message*> receives;  // in order, matched or not
   std::uint64_t written = 0;     // of the ring to the peer
   std::uint64_t read = 0;        // of the ring from the peer
   // The message that is coming in, if `incoming`.
@@ -103,7 +107,17 @@ struct Messages::State {
   void fail(const Message& message, trireme_status code, std::string text,
             std::vector<std::int32_t> blamed);
   void end_all() noexcept;
-  bool fits(const Message& receive, const WireHeader& header, int from);
+  // Whether anything is asked of that rank that has not been met.
+  bool wants(int from) const;
+  // Whether a message is coming in for a receive; not one that is only set aside.
+  static bool is_receiving(const Peer& peer) {
+    return peer.incoming && (peer.receive != nullptr || peer.aside.back().wanted != nullptr);
+  }
+  // The first receive that takes this message, once every probe that it answers is done.
+  Message* find_receive(int from, const WireHeader& header);
+  void meet(Message& message, const WireHeader& header, int from);
+  // Makes the receive ready for the message; false once that has failed the group.
+  bool take(Message& receive, const WireHeader& header, int from);
   void end(std::list<Message*>* all, Message* message);
   Status push(int to);
   Status push_piece(int to, Message& message, bool* moved);
@@ -114,10 +128,13 @@ struct Messages::State {
   Status match_aside(int from);
   void match_self();
   Status step(int rank);
+  void check_any_source();
 
   Group& group;
   const int set;
   std::vector<Peer> peers;
+  bool all_left_seen = false;
+  std::list<Message*> receives;  // and probes, in the order they were asked for, matched or not
 };
 
 Messages::Messages(Group& group, int set) : state_(std::make_unique<State>(group, set)) {}
@@ -140,19 +157,21 @@ void Messages::State::fail(const Message& message, trireme_status code, std::str
 // The group has failed: so has every message. Must not throw, or their owners would free what is
 // still listed here.
 void Messages::State::end_all() noexcept {
-  for (Peer& peer : peers) {
-    for (std::list<Message*>* const all : {&peer.sends, &peer.receives}) {
-      while (!all->empty()) {
-        Message& message = *all->front();
-        try {
-          message.status = group.failure(message.part_of, message.sequence);
-        } catch (...) {
-          message.status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
-        }
-        all->pop_front();
-        message.done.store(true, std::memory_order_release);
+  const auto end_list = [&](std::list<Message*>& all) {
+    while (!all.empty()) {
+      Message& message = *all.front();
+      try {
+        message.status = group.failure(message.part_of, message.sequence);
+      } catch (...) {
+        message.status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
       }
+      all.pop_front();
+      message.done.store(true, std::memory_order_release);
     }
+  };
+  end_list(receives);
+  for (Peer& peer : peers) {
+    end_list(peer.sends);
     peer.incoming = false;
     peer.aside.clear();
     peer.aside_bytes = 0;
@@ -165,14 +184,57 @@ void Messages::State::end(std::list<Message*>* all, Message* message) {
   message->done.store(true, std::memory_order_release);
 }
 
-bool Messages::State::fits(const Message& receive, const WireHeader& header, int from) {
-  if (receive.count == header.count && receive.dtype == header.dtype) return true;
-  fail(receive, TRIREME_ERROR_MISMATCH,
-       "rank " + std::to_string(from) + " sent " + elements(header.count, header.dtype) +
-           " with tag " + std::to_string(header.tag) + ", but rank " +
-           std::to_string(group.rank()) + " asked for " + elements(receive.count, receive.dtype),
-       {from, group.rank()});
-  return false;
+bool Messages::State::wants(int from) const {
+  return std::any_of(receives.begin(), receives.end(),
+                     [&](const Message* each) { return !each->matched && accepts(*each, from); });
+}
+
+void Messages::State::meet(Message& message, const WireHeader& header, int from) {
+  message.source = from;
+  message.met_tag = header.tag;
+  message.met_count = header.count;
+  message.met_dtype = header.dtype;
+}
+
+Message* Messages::State::find_receive(int from, const WireHeader& header) {
+  for (auto next = receives.begin(); next != receives.end();) {
+    Message* const message = *next++;
+    if (!matches(*message, from, header)) continue;
+    if (message->kind != OperationKind::probe) return message;
+    meet(*message, header, from);
+    end(&receives, message);
+  }
+  return nullptr;
+}
+
+bool Messages::State::take(Message& receive, const WireHeader& header, int from) {
+  const bool fits = receive.dtype == header.dtype &&
+                    (receive.fit == Message::Fit::allocate || receive.count == header.count ||
+                     (receive.fit == Message::Fit::up_to && receive.count > header.count));
+  if (!fits) {
+    const bool up_to = receive.fit == Message::Fit::up_to;
+    fail(receive, TRIREME_ERROR_MISMATCH,
+         "rank " + std::to_string(from) + " sent " + elements(header.count, header.dtype) +
+             " with tag " + std::to_string(header.tag) + ", but rank " +
+             std::to_string(group.rank()) + (up_to ? " has room for " : " asked for ") +
+             (receive.fit == Message::Fit::allocate ? std::string(dtype_name(receive.dtype))
+                                                    : elements(receive.count, receive.dtype)),
+         {from, group.rank()});
+    return false;
+  }
+  if (receive.fit == Message::Fit::allocate) {
+    const Status status =
+        allocate_private(header.count * dtype_size(header.dtype), &receive.allocated);
+    if (!status.ok()) {
+      fail(receive, status.code(), "rank " + std::to_string(group.rank()) + ": " + status.message(),
+           {group.rank()});
+      return false;
+    }
+    receive.data = receive.allocated->data();
+  }
+  meet(receive, header, from);
+  receive.matched = true;
+  return true;
 }
 
 // --- sending ---------------------------------------------------------------------------------
@@ -235,11 +297,11 @@ Status Messages::State::push_piece(int to, Message& message, bool* moved) {
 
 // --- receiving -------------------------------------------------------------------------------
 
-// Reads the ring only while something of that rank is asked for.
+// Reads the ring only while something of that rank is asked for, or comes in for a receive.
 Status Messages::State::pull(int from) {
   Peer& peer = this->peer(from);
   Ring& ring = this->ring(from, group.rank());
-  while (!peer.receives.empty()) {
+  while (wants(from) || is_receiving(peer)) {
     if (!peer.incoming) {
       bool begun = false;
       TRIREME_RETURN_IF_ERROR(begin_incoming(from, &begun));
@@ -248,7 +310,7 @@ Status Messages::State::pull(int from) {
     const std::uint64_t before = ring.read.load(std::memory_order_relaxed);
     const std::uint64_t available = ring.written.load(std::memory_order_acquire) - peer.read;
     if (available > capacity()) {
-      fail(*peer.receives.front(), TRIREME_ERROR_CORRUPT,
+      fail(*receives.front(), TRIREME_ERROR_CORRUPT,
            "rank " + std::to_string(from) + " claims to have written more than the ring holds",
            {from});
       return Status::success();
@@ -285,22 +347,18 @@ Status Messages::State::begin_incoming(int from, bool* begun) {
   std::uint64_t bytes = 0;
   if (available > capacity() || header.check != kCheck || dtype_size(header.dtype) == 0 ||
       __builtin_mul_overflow(header.count, dtype_size(header.dtype), &bytes)) {
-    fail(*peer.receives.front(), TRIREME_ERROR_CORRUPT,
+    fail(*receives.front(), TRIREME_ERROR_CORRUPT,
          "rank " + std::to_string(from) + " sent something that is no message", {from});
     return Status::success();
   }
-  const auto receive =
-      std::find_if(peer.receives.begin(), peer.receives.end(),
-                   [&](const Message* each) { return !each->matched && matches(*each, header); });
-  if (receive != peer.receives.end()) {
-    if (!fits(**receive, header, from)) return Status::success();
+  Message* const receive = find_receive(from, header);
+  if (receive != nullptr) {
+    if (!take(*receive, header, from)) return Status::success();
     TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_first"));
-    (*receive)->matched = true;
-    peer.receive = *receive;
-    peer.target = static_cast<std::byte*>((*receive)->data);
+    peer.receive = receive;
+    peer.target = static_cast<std::byte*>(receive->data);
   } else {
-    const bool waits = std::any_of(peer.receives.begin(), peer.receives.end(),
-                                   [](const Message* each) { return !each->matched; });
+    const bool waits = wants(from);
     if (!waits || bytes > kSetAsideBytes || peer.aside_bytes > kSetAsideBytes - bytes) {
       return Status::success();
     }
@@ -333,7 +391,7 @@ Status Messages::State::end_incoming(int from) {
   peer.incoming = false;
   if (peer.receive != nullptr) {
     TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_done"));
-    end(&peer.receives, peer.receive);
+    end(&receives, peer.receive);
     return Status::success();
   }
   const auto aside = std::prev(peer.aside.end());
@@ -348,26 +406,21 @@ Status Messages::State::give(Peer& from, std::list<SetAside>::iterator aside) {
   if (aside->bytes > 0) std::memcpy(receive->data, aside->data.get(), aside->bytes);
   from.aside_bytes -= aside->bytes;
   from.aside.erase(aside);
-  end(&from.receives, receive);
+  end(&receives, receive);
   return Status::success();
 }
 
 // Looks for what was asked for since among what was set aside before.
 Status Messages::State::match_aside(int from) {
   Peer& peer = this->peer(from);
-  if (peer.aside.empty()) return Status::success();
-  for (auto next = peer.receives.begin(); next != peer.receives.end();) {
-    Message& receive = **next++;
-    if (receive.matched) continue;
-    const auto aside =
-        std::find_if(peer.aside.begin(), peer.aside.end(), [&](const SetAside& each) {
-          return each.wanted == nullptr && matches(receive, each.header);
-        });
-    if (aside == peer.aside.end()) continue;
-    if (!fits(receive, aside->header, from)) return Status::success();
+  for (auto next = peer.aside.begin(); next != peer.aside.end();) {
+    const auto aside = next++;
+    if (aside->wanted != nullptr) continue;
+    Message* const receive = find_receive(from, aside->header);
+    if (receive == nullptr) continue;
+    if (!take(*receive, aside->header, from)) return Status::success();
     TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_first"));
-    receive.matched = true;
-    aside->wanted = &receive;
+    aside->wanted = receive;
     if (aside->whole) TRIREME_RETURN_IF_ERROR(give(peer, aside));
   }
   return Status::success();
@@ -378,18 +431,14 @@ void Messages::State::match_self() {
   Peer& self = peer(group.rank());
   for (auto next = self.sends.begin(); next != self.sends.end();) {
     Message* const send = *next++;
-    const auto found = std::find_if(self.receives.begin(), self.receives.end(),
-                                    [&](const Message* each) {
-                                      return matches(*each, header_of(*send));
-                                    });
-    if (found == self.receives.end()) continue;
-    Message* const receive = *found;
     const WireHeader header = header_of(*send);
-    if (!fits(*receive, header, group.rank())) return;
+    Message* const receive = find_receive(group.rank(), header);
+    if (receive == nullptr) continue;
+    if (!take(*receive, header, group.rank())) return;
     const std::uint64_t bytes = send->count * dtype_size(send->dtype);
     if (bytes > 0) std::memmove(receive->data, send->data, bytes);
     end(&self.sends, send);
-    end(&self.receives, receive);
+    end(&receives, receive);
     next = self.sends.begin();
   }
 }
@@ -399,8 +448,11 @@ void Messages::State::match_self() {
 // Only listed here: what can throw later must not leave a message behind whose owner thinks it was
 // refused.
 void Messages::post(Message& message) {
-  Peer& peer = state_->peer(message.peer);
-  (message.kind == OperationKind::send ? peer.sends : peer.receives).push_back(&message);
+  if (message.kind == OperationKind::send) {
+    state_->peer(message.peer).sends.push_back(&message);
+  } else {
+    state_->receives.push_back(&message);
+  }
 }
 
 Status Messages::State::step(int rank) {
@@ -410,10 +462,36 @@ Status Messages::State::step(int rank) {
   TRIREME_RETURN_IF_ERROR(match_aside(rank));
   TRIREME_RETURN_IF_ERROR(push(rank));
   TRIREME_RETURN_IF_ERROR(pull(rank));
-  if (!left || (peer.sends.empty() && peer.receives.empty())) return Status::success();
-  const Message& message = peer.sends.empty() ? *peer.receives.front() : *peer.sends.front();
-  fail(message, TRIREME_ERROR_PEER_LOST, "rank " + std::to_string(rank) + " has left", {rank});
+  if (!left) return Status::success();
+  const Message* lost = peer.sends.empty() ? nullptr : peer.sends.front();
+  if (is_receiving(peer)) lost = peer.receive != nullptr ? peer.receive : peer.aside.back().wanted;
+  for (const Message* const each : receives) {
+    if (lost == nullptr && each->peer == rank) lost = each;
+  }
+  if (lost == nullptr) return Status::success();
+  fail(*lost, TRIREME_ERROR_PEER_LOST, "rank " + std::to_string(rank) + " has left", {rank});
   return Status::success();
+}
+
+// A receive from any rank fails when nobody is left who could send.
+void Messages::State::check_any_source() {
+  const auto any = std::find_if(receives.begin(), receives.end(), [](const Message* each) {
+    return each->peer == kAnySource && !each->matched;
+  });
+  if (any == receives.end() || group.world_size() == 1) return;
+  std::vector<std::int32_t> others;
+  for (int rank = 0; rank < group.world_size(); ++rank) {
+    if (rank == group.rank()) continue;
+    if (!group.left(rank)) return;
+    others.push_back(rank);
+  }
+  // They may have sent before they left: what is in the rings by now was looked at after this.
+  if (!all_left_seen) {
+    all_left_seen = true;
+    group.wake_waiters();
+    return;
+  }
+  fail(**any, TRIREME_ERROR_PEER_LOST, "all other ranks have left", others);
 }
 
 void Messages::progress() {
@@ -422,18 +500,25 @@ void Messages::progress() {
   if (!group.failed()) state.match_self();
   for (int rank = 0; rank < group.world_size() && !group.failed(); ++rank) {
     const Peer& peer = state.peer(rank);
-    if (rank == group.rank() || (peer.sends.empty() && peer.receives.empty())) continue;
+    const bool busy = !peer.sends.empty() || State::is_receiving(peer) || state.wants(rank);
+    if (rank == group.rank() || !busy) continue;
     if (group.segment() == nullptr) return;
+    // A message to a rank that never comes would be lost; it waits, as collectives do.
+    if (!group.joined(rank) && !group.left(rank)) continue;
     const Status status = state.step(rank);
     if (!status.ok()) group.fail(status);
   }
+  if (!group.failed()) state.check_any_source();
   if (group.failed()) state.end_all();
 }
 
 bool Messages::withdraw(Message& message) {
   if (message.done.load(std::memory_order_acquire) || message.matched) return false;
-  Peer& peer = state_->peer(message.peer);
-  (message.kind == OperationKind::send ? peer.sends : peer.receives).remove(&message);
+  if (message.kind == OperationKind::send) {
+    state_->peer(message.peer).sends.remove(&message);
+  } else {
+    state_->receives.remove(&message);
+  }
   return true;
 }
 

@@ -71,13 +71,11 @@ class ThreadMembership final : public Membership {
   }
 
   void announce() {
-    Member& me = threads_->segment.member(group_.rank());
-    me.joined.store(1, std::memory_order_release);
-    group_.ring(bell());
+    group_.mark_joined();
   }
 
   bool joined(int rank) const override {
-    return threads_->segment.member(rank).joined.load(std::memory_order_acquire) != 0;
+    return group_.joined(rank);
   }
   Bell& bell() override { return threads_->segment.header().join_bell; }
 

@@ -35,6 +35,9 @@ constants! {
     TRIREME_OPERATION_ALL_TO_ALL_V: trireme_operation = 16;
     TRIREME_OPERATION_PROBE: trireme_operation = 17;
     // collectives.h
+    TRIREME_OPERATION_REPRODUCIBLE: u32 = 1;
+    TRIREME_OPERATION_BUFFERED: u32 = 2;
+    TRIREME_OPERATION_ANY_TAG: u32 = 4;
     TRIREME_PRIORITY_NORMAL: trireme_priority = 0;
     TRIREME_PRIORITY_HIGH: trireme_priority = 1;
     // types.h
@@ -89,6 +92,8 @@ constants! {
     TRIREME_LOG_WARNING: trireme_log_level = 2;
     TRIREME_LOG_INFO: trireme_log_level = 3;
     TRIREME_LOG_DEBUG: trireme_log_level = 4;
+    // messages.h
+    TRIREME_ANY_SOURCE: i32 = -1;
     // model_shard.h
     TRIREME_STRATEGY_DATA_PARALLEL: trireme_strategy = 1;
     TRIREME_STRATEGY_ZERO1: trireme_strategy = 2;

@@ -29,6 +29,71 @@ extern "C" {
     pub fn trireme_failpoint_set(text: *const c_char) -> trireme_status;
     pub fn trireme_failpoint_hits(name: *const c_char, out_hits: *mut u64) -> trireme_status;
     // request.h
+    pub fn trireme_receive_message(
+        communicator: *mut trireme_communicator,
+        data: *mut c_void,
+        capacity: u64,
+        dtype: trireme_dtype,
+        from: i32,
+        tag: u64,
+        options: *const trireme_operation_options,
+        out_info: *mut trireme_message_info,
+    ) -> trireme_status;
+    pub fn trireme_receive_message_start(
+        communicator: *mut trireme_communicator,
+        data: *mut c_void,
+        capacity: u64,
+        dtype: trireme_dtype,
+        from: i32,
+        tag: u64,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_receive_to_buffer(
+        communicator: *mut trireme_communicator,
+        dtype: trireme_dtype,
+        from: i32,
+        tag: u64,
+        options: *const trireme_operation_options,
+        out_info: *mut trireme_message_info,
+        out_buffer: *mut *mut trireme_buffer,
+    ) -> trireme_status;
+    pub fn trireme_probe(
+        communicator: *mut trireme_communicator,
+        from: i32,
+        tag: u64,
+        options: *const trireme_operation_options,
+        out_info: *mut trireme_message_info,
+    ) -> trireme_status;
+    pub fn trireme_probe_start(
+        communicator: *mut trireme_communicator,
+        from: i32,
+        tag: u64,
+        options: *const trireme_operation_options,
+        out_request: *mut *mut trireme_request,
+    ) -> trireme_status;
+    pub fn trireme_send_receive(
+        communicator: *mut trireme_communicator,
+        send: *const c_void,
+        send_count: u64,
+        to: i32,
+        send_tag: u64,
+        receive: *mut c_void,
+        receive_count: u64,
+        from: i32,
+        receive_tag: u64,
+        dtype: trireme_dtype,
+        options: *const trireme_operation_options,
+    ) -> trireme_status;
+    pub fn trireme_request_message(
+        request: *const trireme_request,
+        out_info: *mut trireme_message_info,
+    ) -> trireme_status;
+    pub fn trireme_request_wait_all(
+        requests: *const *const trireme_request,
+        count: u64,
+        timeout_ns: u64,
+    ) -> trireme_status;
     pub fn trireme_request_test(
         request: *const trireme_request,
         out_done: *mut i32,

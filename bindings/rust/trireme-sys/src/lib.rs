@@ -204,6 +204,21 @@ structs! {
         /// Must be 0.
         reserved: u32,
     }
+    /// What a receive or a probe has met. Set struct_size before the call.
+    trireme_message_info {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// Rank that sent it.
+        source: i32,
+        /// Tag it was sent with.
+        tag: u64,
+        /// Elements.
+        count: u64,
+        /// Their type.
+        dtype: trireme_dtype,
+        /// 0.
+        reserved: u32,
+    }
     /// Start from TRIREME_MODEL_OPTIONS_INIT. In every field 0 means the default.
     trireme_model_options {
         /// sizeof this struct as the caller knows it.
@@ -387,6 +402,7 @@ inits! {
     trireme_group_options
     trireme_communicator_statistics
     trireme_operation_options
+    trireme_message_info
     trireme_model_options
     trireme_parameter_options
     trireme_model_info

@@ -1,0 +1,300 @@
+/**
+ * @file messages.h
+ * @brief Messages between two ranks: send, receive, probe.
+ *
+ * Matching is by sender and tag, in the order of sending; a receive may leave either open. Messages
+ * are independent of collectives under way. What collectives.h says at its top, of memory and of
+ * the statuses that every operation shares, holds here, too; a message that ends with
+ * TRIREME_ERROR_TIMEOUT or TRIREME_ERROR_CANCELLED before any of it has moved harms nobody else.
+ *
+ * Ownership: buffers belong to the caller and must live until the operation is done.
+ * Thread safety: all functions here may be called from any thread, also concurrently.
+ */
+#ifndef TRIREME_MESSAGES_H
+#define TRIREME_MESSAGES_H
+
+#include <stdint.h>
+#include <trireme/buffer.h>
+#include <trireme/collectives.h>
+
+TRIREME_BEGIN_C
+
+/** In place of the rank that sends. */
+enum { TRIREME_ANY_SOURCE = -1 };
+
+/** What a receive or a probe has met. Set struct_size before the call. */
+typedef struct trireme_message_info {
+    uint32_t      struct_size; /**< sizeof this struct as the caller knows it. */
+    int32_t       source;      /**< Rank that sent it. */
+    uint64_t      tag;         /**< Tag it was sent with. */
+    uint64_t      count;       /**< Elements. */
+    trireme_dtype dtype;       /**< Their type. */
+    uint32_t      reserved;    /**< 0. */
+} trireme_message_info; /* since 1.0 */
+
+#define TRIREME_MESSAGE_INFO_INIT { sizeof(trireme_message_info), 0, 0, 0, 0, 0 }
+
+/**
+ * Sends elements to one rank.
+ *
+ * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Done when the
+ * memory may be used again, which can be before the receiver has it. Messages with one tag
+ * between two ranks arrive in order. Sending to oneself works with the `_start` form, in a group,
+ * buffered, or with a receive on another thread.
+ *
+ * With TRIREME_OPERATION_BUFFERED the elements are copied and the call returns without a
+ * receiver; it waits only while more than 64 MiB of this communicator are on their way. A rank
+ * that leaves before its buffered messages were taken loses them, and its receivers get
+ * TRIREME_ERROR_PEER_LOST. The `_start` form refuses the flag.
+ *
+ * @param communicator  The communicator.
+ * @param data  `count` elements.
+ * @param count  Elements; trireme_receive() must ask for the same number.
+ * @param dtype  Type of the elements; the receiver must ask for the same.
+ * @param to  Rank that receives.
+ * @param tag  Any number; matched by the receiver.
+ * @param options  Deadline and flags; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_send(trireme_communicator *communicator, const void *data, uint64_t count,
+             trireme_dtype dtype, int32_t to, uint64_t tag,
+             const trireme_operation_options *options);
+
+/**
+ * Starts trireme_send() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Messages progress
+ * independently of collectives and of each other.
+ *
+ * @param communicator  The communicator.
+ * @param data  `count` elements.
+ * @param count  Elements; trireme_receive() must ask for the same number.
+ * @param dtype  Type of the elements; the receiver must ask for the same.
+ * @param to  Rank that receives.
+ * @param tag  Any number; matched by the receiver.
+ * @param options  Deadline and flags; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_send_start(trireme_communicator *communicator, const void *data, uint64_t count,
+                   trireme_dtype dtype, int32_t to, uint64_t tag,
+                   const trireme_operation_options *options, trireme_request **out_request);
+
+/**
+ * Receives elements from one rank, or from any.
+ *
+ * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Takes the
+ * earliest message of that rank with this tag, or of any rank or tag; earlier ones that do not
+ * match are set aside, up to 64 MiB for each sender, beyond which their sender waits. A message
+ * of another count or dtype is TRIREME_ERROR_MISMATCH, with both in the message.
+ *
+ * @param communicator  The communicator.
+ * @param[out] data  Memory for `count` elements.
+ * @param count  Elements; exactly what the sender sends.
+ * @param dtype  Type of the elements.
+ * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param options  Deadline and flags; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_receive(trireme_communicator *communicator, void *data, uint64_t count, trireme_dtype dtype,
+                int32_t from, uint64_t tag, const trireme_operation_options *options);
+
+/**
+ * Starts trireme_receive() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Messages progress
+ * independently of collectives and of each other.
+ *
+ * @param communicator  The communicator.
+ * @param[out] data  Memory for `count` elements.
+ * @param count  Elements; exactly what the sender sends.
+ * @param dtype  Type of the elements.
+ * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param options  Deadline and flags; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_receive_start(trireme_communicator *communicator, void *data, uint64_t count,
+                      trireme_dtype dtype, int32_t from, uint64_t tag,
+                      const trireme_operation_options *options, trireme_request **out_request);
+
+/**
+ * Receives at most `capacity` elements, and tells what came.
+ *
+ * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. As
+ * trireme_receive(), but the message may be shorter. A longer one is TRIREME_ERROR_MISMATCH, with
+ * both sizes.
+ *
+ * @param communicator  The communicator.
+ * @param[out] data  Memory for `capacity` elements.
+ * @param capacity  Elements that fit.
+ * @param dtype  Type of the elements.
+ * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param options  Deadline and flags; NULL for the defaults.
+ * @param[out] out_info  What came. Set struct_size before the call. Not written on failure.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_receive_message(trireme_communicator *communicator, void *data, uint64_t capacity,
+                        trireme_dtype dtype, int32_t from, uint64_t tag,
+                        const trireme_operation_options *options, trireme_message_info *out_info);
+
+/**
+ * Starts trireme_receive_message() and returns at once.
+ *
+ * Does not wait for a peer. Keeps the buffers until the request is done. Messages progress
+ * independently of collectives and of each other. trireme_request_message() tells what came.
+ *
+ * @param communicator  The communicator.
+ * @param[out] data  Memory for `capacity` elements.
+ * @param capacity  Elements that fit.
+ * @param dtype  Type of the elements.
+ * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param options  Deadline and flags; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_receive_message_start(trireme_communicator *communicator, void *data, uint64_t capacity,
+                              trireme_dtype dtype, int32_t from, uint64_t tag,
+                              const trireme_operation_options *options,
+                              trireme_request **out_request);
+
+/**
+ * Receives a message of any size into new memory.
+ *
+ * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. As
+ * trireme_receive(), but the sender alone knows the size. Not inside a group
+ * (trireme_group_start()), which is TRIREME_ERROR_INVALID_STATE.
+ *
+ * @param communicator  The communicator.
+ * @param dtype  Type of the elements.
+ * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param options  Deadline and flags; NULL for the defaults.
+ * @param[out] out_info  What came; may be NULL. Set struct_size before the call. Not written on
+ *                  failure.
+ * @param[out] out_buffer  A buffer with the elements. Free it with trireme_buffer_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_receive_to_buffer(trireme_communicator *communicator, trireme_dtype dtype, int32_t from,
+                          uint64_t tag, const trireme_operation_options *options,
+                          trireme_message_info *out_info, trireme_buffer **out_buffer);
+
+/**
+ * Waits until a message is there that a receive would take, and leaves it there.
+ *
+ * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Another thread
+ * may take the message before this one does. With a short timeout it only looks.
+ *
+ * @param communicator  The communicator.
+ * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param options  Deadline and flags; NULL for the defaults.
+ * @param[out] out_info  The message. Set struct_size before the call. Not written on failure.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_probe(trireme_communicator *communicator, int32_t from, uint64_t tag,
+              const trireme_operation_options *options, trireme_message_info *out_info);
+
+/**
+ * Starts trireme_probe() and returns at once.
+ *
+ * Does not wait for a peer. trireme_request_message() tells what is there once the request is
+ * done.
+ *
+ * @param communicator  The communicator.
+ * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param options  Deadline and flags; NULL for the defaults.
+ * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_probe_start(trireme_communicator *communicator, int32_t from, uint64_t tag,
+                    const trireme_operation_options *options, trireme_request **out_request);
+
+/**
+ * Sends to one rank and receives from one, which may be the same or itself.
+ *
+ * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Both halves are
+ * under way at once, so that rings and pairs of such calls need no order. As trireme_send() and
+ * trireme_receive() otherwise.
+ *
+ * @param communicator  The communicator.
+ * @param send  `send_count` elements.
+ * @param send_count  Elements to send.
+ * @param to  Rank that receives them.
+ * @param send_tag  Tag of the message to send.
+ * @param[out] receive  Memory for `receive_count` elements; must not overlap `send`.
+ * @param receive_count  Elements to receive; exactly what the sender sends.
+ * @param from  Rank that sends them, or TRIREME_ANY_SOURCE.
+ * @param receive_tag  Tag of the message to receive; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param dtype  Type of the elements of both.
+ * @param options  Deadline and flags; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @return Any other status as listed at the top of collectives.h.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_send_receive(trireme_communicator *communicator, const void *send, uint64_t send_count,
+                     int32_t to, uint64_t send_tag, void *receive, uint64_t receive_count,
+                     int32_t from, uint64_t receive_tag, trireme_dtype dtype,
+                     const trireme_operation_options *options);
+
+TRIREME_END_C
+
+#endif
