@@ -42,7 +42,7 @@ typedef struct trireme_message_info {
  * between two ranks arrive in order. Sending to oneself works with the `_start` form, in a group,
  * buffered, or with a receive on another thread.
  *
- * With TRIREME_OPERATION_BUFFERED the elements are copied and the call returns without a
+ * With TRIREME_CALL_BUFFERED the elements are copied and the call returns without a
  * receiver; it waits only while more than 64 MiB of this communicator are on their way. A rank
  * that leaves before its buffered messages were taken loses them, and its receivers get
  * TRIREME_ERROR_PEER_LOST. The `_start` form refuses the flag.
@@ -104,7 +104,7 @@ trireme_send_start(trireme_communicator *communicator, const void *data, uint64_
  * @param count  Elements; exactly what the sender sends.
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
@@ -127,7 +127,7 @@ trireme_receive(trireme_communicator *communicator, void *data, uint64_t count, 
  * @param count  Elements; exactly what the sender sends.
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
@@ -154,7 +154,7 @@ trireme_receive_start(trireme_communicator *communicator, void *data, uint64_t c
  * @param capacity  Elements that fit.
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @param[out] out_info  What came. Set struct_size before the call. Not written on failure.
  * @retval TRIREME_OK  Done on this rank.
@@ -179,7 +179,7 @@ trireme_receive_message(trireme_communicator *communicator, void *data, uint64_t
  * @param capacity  Elements that fit.
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
@@ -205,7 +205,7 @@ trireme_receive_message_start(trireme_communicator *communicator, void *data, ui
  * @param communicator  The communicator.
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @param[out] out_info  What came; may be NULL. Set struct_size before the call. Not written on
  *                  failure.
@@ -230,7 +230,7 @@ trireme_receive_to_buffer(trireme_communicator *communicator, trireme_dtype dtyp
  *
  * @param communicator  The communicator.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @param[out] out_info  The message. Set struct_size before the call. Not written on failure.
  * @retval TRIREME_OK  Done on this rank.
@@ -251,7 +251,7 @@ trireme_probe(trireme_communicator *communicator, int32_t from, uint64_t tag,
  *
  * @param communicator  The communicator.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
@@ -280,7 +280,7 @@ trireme_probe_start(trireme_communicator *communicator, int32_t from, uint64_t t
  * @param[out] receive  Memory for `receive_count` elements; must not overlap `send`.
  * @param receive_count  Elements to receive; exactly what the sender sends.
  * @param from  Rank that sends them, or TRIREME_ANY_SOURCE.
- * @param receive_tag  Tag of the message to receive; must be 0 with TRIREME_OPERATION_ANY_TAG.
+ * @param receive_tag  Tag of the message to receive; must be 0 with TRIREME_CALL_ANY_TAG.
  * @param dtype  Type of the elements of both.
  * @param options  Deadline and flags; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.

@@ -3,6 +3,7 @@
 
 #include "api/message_info.hpp"
 #include "api/operation_call.hpp"
+#include "platform/names.hpp"
 
 using namespace trireme;
 using namespace trireme::api;
@@ -46,10 +47,10 @@ Status make_send(const Communicator& communicator, const void* data, std::uint64
 
 // What receives and probes have in common.
 Status make_match(const Call& call, std::int32_t from, std::uint64_t tag, MessageArguments* out) {
-  out->any_tag = (call.options.flags & TRIREME_OPERATION_ANY_TAG) != 0;
+  out->any_tag = (call.options.flags & TRIREME_CALL_ANY_TAG) != 0;
   if (out->any_tag && tag != 0) {
     return invalid_argument("tag is " + std::to_string(tag) +
-                            ", but must be 0 with TRIREME_OPERATION_ANY_TAG");
+                            ", but must be 0 with TRIREME_CALL_ANY_TAG");
   }
   if (from != TRIREME_ANY_SOURCE) {
     TRIREME_RETURN_IF_ERROR(check_rank(*call.communicator, "from", from));
@@ -74,16 +75,18 @@ Status make_receive(const Call& call, void* data, std::uint64_t count, const cha
   return make_match(call, from, tag, out);
 }
 
-constexpr std::uint32_t kSendFlags = TRIREME_OPERATION_BUFFERED;
-constexpr std::uint32_t kReceiveFlags = TRIREME_OPERATION_ANY_TAG;
+constexpr std::uint32_t kSendFlags = TRIREME_CALL_BUFFERED;
+constexpr std::uint32_t kReceiveFlags = TRIREME_CALL_ANY_TAG;
 
 // Opens the call and lets `make` fill in the message.
 template <class Make>
 Status prepare(Call* call, trireme_communicator* handle, const trireme_operation_options* options,
                std::uint32_t flags, MessageArguments* message, Make make) {
   TRIREME_RETURN_IF_ERROR(call->open(handle, options, 0, flags));
-  if (call->options.priority != TRIREME_PRIORITY_NORMAL) {
-    return invalid_argument("options.priority is set, but messages wait for nothing");
+  const trireme_operation_options& set = call->options;
+  if (set.priority != 0 || set.algorithm != 0 || set.wire_dtype != 0) {
+    return invalid_argument(
+        "options.priority, algorithm and wire_dtype are for collectives, not for messages");
   }
   return make(*call, message);
 }
@@ -101,7 +104,7 @@ trireme_status run_message(const char* function, trireme_communicator* handle,
     Call call;
     MessageArguments message;
     TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, flags, &message, make));
-    if ((call.options.flags & TRIREME_OPERATION_BUFFERED) != 0) {
+    if ((call.options.flags & TRIREME_CALL_BUFFERED) != 0) {
       return call.communicator->send_buffered(message, call.deadline());
     }
     if (!in_group()) return call.communicator->run_message(message, call.deadline(), nullptr);

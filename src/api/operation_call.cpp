@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <limits>
 
+#include "collectives/composite.hpp"
 #include "kernels/reduce.hpp"
 #include "platform/names.hpp"
 
@@ -37,8 +38,12 @@ Status read_options(const trireme_operation_options* caller, trireme_reduction r
     return invalid_argument("options.priority is " + std::to_string(out->priority) +
                             ", not one of TRIREME_PRIORITY_*");
   }
-  if (out->algorithm != 0 || out->wire_dtype != 0 || out->reserved != 0) {
-    return unsupported("options.algorithm, wire_dtype and reserved must be 0 in this release");
+  if (out->algorithm < TRIREME_ALGORITHM_AUTOMATIC || out->algorithm > TRIREME_ALGORITHM_NATIVE) {
+    return invalid_argument("options.algorithm is " + std::to_string(out->algorithm) +
+                            ", not one of TRIREME_ALGORITHM_*");
+  }
+  if (out->reserved != 0) {
+    return invalid_argument("options.reserved is " + text_of(out->reserved) + ", but must be 0");
   }
   if (reduction == TRIREME_SCALED_SUM) {
     if (!std::isfinite(out->scale) || out->scale == 0) {
@@ -139,9 +144,23 @@ Status Call::open(const trireme_communicator* handle,
   return read_options(caller_options, reduction, known_flags, &options);
 }
 
-void Call::apply_options(Operation* operation) const {
+Status Call::apply_options(Operation* operation) const {
   operation->scale = options.scale;
+  operation->algorithm = options.algorithm;
+  operation->reproducible = (options.flags & TRIREME_CALL_REPRODUCIBLE) != 0;
   if (options.priority == TRIREME_PRIORITY_HIGH) operation->channel = kUrgentChannel;
+  if (options.wire_dtype == 0) return Status::success();
+  const bool narrow = kernels::is_narrow(options.wire_dtype);
+  if (!narrow || operation->dtype != TRIREME_DTYPE_F32) {
+    return invalid_argument(std::string("options.wire_dtype is ") + dtype_name(options.wire_dtype) +
+                            ", but only f32 can travel as f16, bf16, f8e4m3 or f8e5m2");
+  }
+  if (operation->program) {
+    return unsupported(std::string("options.wire_dtype is set, but ") +
+                       operation_name(operation->kind) + " of this form travels as it is");
+  }
+  make_wire(operation, options.wire_dtype, communicator->rank(), communicator->world_size());
+  return Status::success();
 }
 
 void hand_over(std::shared_ptr<Request> request, trireme_request** out_request) {

@@ -48,6 +48,8 @@ Status refuse_in_group();                             // INVALID_STATE inside on
 
 // --- the two forms of each -------------------------------------------------------------------
 
+constexpr std::uint32_t kCollectiveFlags = TRIREME_CALL_REPRODUCIBLE;
+
 // A communicator and the options of one call to it.
 struct Call {
   std::shared_ptr<Communicator> communicator;
@@ -59,7 +61,7 @@ struct Call {
     return Deadline::after(options.timeout_ns != 0 ? options.timeout_ns
                                                    : communicator->timeout_ns());
   }
-  void apply_options(Operation* operation) const;
+  Status apply_options(Operation* operation) const;
 };
 
 // A request that has no handle cannot be followed: it ends before the caller hears of it.
@@ -72,9 +74,9 @@ trireme_status run(const char* function, trireme_communicator* handle,
   return guard(function, [&]() -> Status {
     Call call;
     Operation operation;
-    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction));
+    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags));
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
-    call.apply_options(&operation);
+    TRIREME_RETURN_IF_ERROR(call.apply_options(&operation));
     if (!in_group()) return call.communicator->run(std::move(operation), call.deadline());
     std::shared_ptr<Request> request;
     TRIREME_RETURN_IF_ERROR(
@@ -91,10 +93,10 @@ trireme_status start(const char* function, trireme_communicator* handle,
   return guard(function, [&]() -> Status {
     Call call;
     Operation operation;
-    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction));
+    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags));
     TRIREME_RETURN_IF_ERROR(require(out_request, "out_request"));
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
-    call.apply_options(&operation);
+    TRIREME_RETURN_IF_ERROR(call.apply_options(&operation));
     std::shared_ptr<Request> request;
     TRIREME_RETURN_IF_ERROR(
         call.communicator->start(std::move(operation), call.deadline(), &request));

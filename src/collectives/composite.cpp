@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/parts.hpp"
 #include "kernels/reduce.hpp"
 #include "platform/names.hpp"
 
@@ -75,6 +76,44 @@ void make_all_to_all_v(Operation* operation, int world_size) {
       move.counts.insert(move.counts.end(), row, row + static_cast<std::ptrdiff_t>(n));
     }
     return steps.run(move);
+  };
+}
+
+// --- narrow dtypes on the wire ---------------------------------------------------------------
+
+void make_wire(Operation* operation, trireme_dtype wire, int rank, int world_size) {
+  operation->agreement = static_cast<std::uint64_t>(wire);
+  operation->agreement_name = "wire dtypes";
+  const auto called = std::make_shared<const Operation>(*operation);
+  operation->program = [called, wire, rank, world_size](Steps& steps) -> Status {
+    const bool broadcast = called->kind == OperationKind::broadcast;
+    const bool gives = !broadcast || rank == called->root;
+    const std::uint64_t sent = contribution(*called, world_size, rank);
+    std::uint64_t received = 0;
+    for (int source = 0; source < world_size; ++source) {
+      const Part part = trireme::part(*called, world_size, source, rank);
+      received = std::max(received, part.count == 0 ? 0 : part.to + part.count);
+    }
+    // What is sent and what is received, one after the other; broadcast has one of them.
+    const std::uint64_t size = dtype_size(wire);
+    std::byte* memory = nullptr;
+    TRIREME_RETURN_IF_ERROR(steps.scratch((sent + received) * size, &memory));
+    std::byte* const results = broadcast ? memory : memory + sent * size;
+    const void* const from = broadcast ? called->receive : called->send;
+    if (gives && sent > 0) {
+      kernels::narrow(wire, memory, static_cast<const float*>(from), sent);
+    }
+    Operation step = step_of(*called);
+    step.dtype = wire;
+    step.count = called->count;
+    step.counts = called->counts;
+    step.send = memory;
+    step.receive = results;
+    TRIREME_RETURN_IF_ERROR(steps.run(step));
+    if (received > 0 && !(broadcast && gives)) {
+      kernels::widen(wire, static_cast<float*>(called->receive), results, received);
+    }
+    return Status::success();
   };
 }
 

@@ -9,6 +9,9 @@ namespace trireme {
 // expects of each, into one that first exchanges these numbers, and compares them.
 void make_all_to_all_v(Operation* operation, int world_size);
 
+// Turns a collective of f32 into one whose elements travel as `wire`, a narrow dtype.
+void make_wire(Operation* operation, trireme_dtype wire, int rank, int world_size);
+
 // Entries of a list: the same operation over several buffers. Broadcast uses `receive` alone.
 struct Entry {
   const void* send = nullptr;

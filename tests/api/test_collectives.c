@@ -392,6 +392,156 @@ static void a_disagreement_is_a_mismatch_on_every_rank_and_for_good(void **state
     }
 }
 
+/* --- what travels, and how --- */
+
+static void travel_narrow(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const verdict = (struct verdict *)context + rank;
+    const int world_size = world_size_of(communicator, verdict);
+    trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
+    options.wire_dtype = TRIREME_DTYPE_BF16;
+    enum { count = 1000 };
+    float send[count], receive[count * MOST_RANKS];
+    /* Whole numbers up to 256 survive bf16; 257 becomes 256 or 258, whichever is even: 256. */
+    for (int i = 0; i < count; ++i) send[i] = (float)(i % 20 + rank);
+    send[7] = 257;
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_all_reduce(communicator, send, receive, count, TRIREME_DTYPE_F32,
+                                     TRIREME_MAX, &options));
+    for (int i = 0; i < count; ++i) {
+        EXPECT(verdict, receive[i] == (i == 7 ? 256 : (float)(i % 20 + world_size - 1)));
+    }
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_all_gather(communicator, send, receive, count, TRIREME_DTYPE_F32,
+                                     &options));
+    for (int source = 0; source < world_size; ++source) {
+        for (int i = 0; i < count; ++i) {
+            EXPECT(verdict,
+                   receive[source * count + i] == (i == 7 ? 256 : (float)(i % 20 + source)));
+        }
+    }
+    for (int i = 0; i < count; ++i) receive[i] = rank == 0 ? send[i] : -1;
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_broadcast(communicator, receive, count, TRIREME_DTYPE_F32, 0, &options));
+    EXPECT(verdict, receive[8] == 8 && receive[7] == (rank == 0 ? 257 : 256));
+    /* Sums are made in f32: in bf16, 256 + 0.5 + 0.5 and so on would stay 256. */
+    const float part = rank == 0 ? 256 : 0.5f;
+    float sum = 0;
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_all_reduce(communicator, &part, &sum, 1, TRIREME_DTYPE_F32, TRIREME_SUM,
+                                     &options));
+    /* 256, 256.5, 257, 257.5, 258 and 259.5; bf16 has 256, 258 and 260 there. */
+    EXPECT(verdict, sum == (world_size == 8 ? 260 : world_size > 3 ? 258 : 256));
+    /* Refused: what is no f32, and what is no narrow type. */
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_all_reduce(communicator, send, receive, 8, TRIREME_DTYPE_I32, TRIREME_SUM,
+                                     &options));
+    options.wire_dtype = TRIREME_DTYPE_F64;
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_all_reduce(communicator, send, receive, 8, TRIREME_DTYPE_F32, TRIREME_SUM,
+                                     &options));
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT, trireme_barrier(communicator, &options));
+}
+
+static void other_wire(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const verdict = (struct verdict *)context + rank;
+    trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
+    options.wire_dtype = rank == 0 ? TRIREME_DTYPE_BF16 : TRIREME_DTYPE_F16;
+    float send = 1, receive = -7;
+    EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
+                  trireme_all_reduce(communicator, &send, &receive, 1, TRIREME_DTYPE_F32,
+                                     TRIREME_SUM, &options));
+    EXPECT(verdict, strstr(trireme_last_error(), "wire dtypes") != NULL);
+    EXPECT(verdict, receive == -7);
+}
+
+static void elements_may_travel_narrow(void **state) {
+    (void)state;
+    run_world_sizes(travel_narrow);
+    struct verdict verdicts[2] = {0};
+    run_ranks(2, other_wire, verdicts);
+    assert_verdicts(verdicts, 2);
+}
+
+static void run_algorithms(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const verdict = (struct verdict *)context + rank;
+    const int world_size = world_size_of(communicator, verdict);
+    static const trireme_operation operations[] = {
+        TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_REDUCE_SCATTER, TRIREME_OPERATION_ALL_GATHER,
+        TRIREME_OPERATION_BROADCAST,  TRIREME_OPERATION_REDUCE,         TRIREME_OPERATION_GATHER_V,
+        TRIREME_OPERATION_SCATTER_V,  TRIREME_OPERATION_ALL_TO_ALL,     TRIREME_OPERATION_ALL_TO_ALL_V};
+    for (trireme_algorithm algorithm = TRIREME_ALGORITHM_DIRECT;
+         algorithm <= TRIREME_ALGORITHM_NATIVE; ++algorithm) {
+        for (size_t i = 0; i < COUNT_OF(operations); ++i) {
+            static const uint64_t counts[] = {0, 1, 5, 3001};
+            struct call call = make_call(operations[i], TRIREME_DTYPE_F32, TRIREME_SUM,
+                                         counts[(i + (size_t)algorithm) % 4], i, world_size);
+            if (!reduces(call.operation)) call.reduction = 0;
+            call.algorithm = algorithm;
+            call.flags = i % 2 == 0 ? TRIREME_CALL_REPRODUCIBLE : 0;
+            struct call_memory memory;
+            if (!allocate_call(communicator, &call, rank, world_size, false, &memory)) abort();
+            fill_call(&call, &memory, rank, world_size, 3);
+            const trireme_status status =
+                run_call(communicator, &call, &memory, algorithm % 2 == 0, LONG_NS);
+            /* What an operation has no algorithm for is refused, on all ranks alike. */
+            if (status == TRIREME_ERROR_UNSUPPORTED) {
+                EXPECT(verdict, strstr(trireme_last_error(), "direct") != NULL);
+                EXPECT(verdict, algorithm != TRIREME_ALGORITHM_DIRECT &&
+                                    algorithm != TRIREME_ALGORITHM_NATIVE);
+            } else {
+                EXPECT_STATUS(verdict, TRIREME_OK, status);
+                EXPECT(verdict, is_call_right(&call, &memory, rank, world_size, 3));
+            }
+            free_call(&memory, false);
+        }
+    }
+}
+
+static void other_algorithm(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const verdict = (struct verdict *)context + rank;
+    trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
+    options.algorithm = rank == 0 ? TRIREME_ALGORITHM_RING : TRIREME_ALGORITHM_NATIVE;
+    float send = 1, receive = -7;
+    EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
+                  trireme_all_reduce(communicator, &send, &receive, 1, TRIREME_DTYPE_F32,
+                                     TRIREME_SUM, &options));
+    EXPECT(verdict, strstr(trireme_last_error(), "algorithms") != NULL);
+    EXPECT(verdict, receive == -7);
+}
+
+static void every_algorithm_can_be_asked_for(void **state) {
+    (void)state;
+    run_world_sizes(run_algorithms);
+    struct verdict verdicts[2] = {0};
+    run_ranks(2, other_algorithm, verdicts);
+    assert_verdicts(verdicts, 2);
+}
+
+static void hurry(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const verdict = (struct verdict *)context + rank;
+    const int world_size = world_size_of(communicator, verdict);
+    trireme_operation_options high = TRIREME_OPERATION_OPTIONS_INIT;
+    high.priority = TRIREME_PRIORITY_HIGH;
+    /* Rank 0 joins the normal operation only when all urgent ones are done. */
+    trireme_request *normal = NULL;
+    if (rank != 0) EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier_start(communicator, NULL, &normal));
+    for (int turn = 0; turn < 10; ++turn) {
+        int32_t one = 1, sum = 0;
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_SUM,
+                                         &high));
+        EXPECT(verdict, sum == world_size);
+    }
+    if (rank == 0) EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier_start(communicator, NULL, &normal));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_wait(normal, LONG_NS));
+    trireme_request_destroy(normal);
+}
+
+static void urgent_operations_do_not_wait_behind_normal_ones(void **state) {
+    (void)state;
+    run_world_sizes(hurry);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reductions_match_a_plain_loop_for_every_dtype_and_reduction),
@@ -402,6 +552,9 @@ int main(void) {
         cmocka_unit_test(a_nan_of_any_rank_makes_min_and_max_nan),
         cmocka_unit_test(started_and_plain_collectives_run_in_the_order_of_the_calls),
         cmocka_unit_test(a_disagreement_is_a_mismatch_on_every_rank_and_for_good),
+        cmocka_unit_test(elements_may_travel_narrow),
+        cmocka_unit_test(every_algorithm_can_be_asked_for),
+        cmocka_unit_test(urgent_operations_do_not_wait_behind_normal_ones),
     };
     return cmocka_run_group_tests_name("collectives", tests, NULL, NULL);
 }

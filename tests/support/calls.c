@@ -275,6 +275,8 @@ trireme_status run_call(trireme_communicator *communicator, const struct call *c
                         const struct call_memory *memory, bool started, uint64_t timeout_ns) {
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
     options.timeout_ns = timeout_ns;
+    options.algorithm = call->algorithm;
+    options.flags = call->flags;
     options.scale = call->reduction == TRIREME_SCALED_SUM ? call->scale : 0;
     if (!started) return run_plain(communicator, call, memory, &options);
     trireme_request *request = NULL;

@@ -19,6 +19,8 @@ struct call {
     uint64_t counts[MOST_RANKS]; /* the v forms; all_to_all_v: see pair_count() */
     int32_t root;                /* where there is one */
     double scale;                /* SCALED_SUM */
+    trireme_algorithm algorithm;
+    uint32_t flags;
 };
 
 /* Memory of one call on one rank. */

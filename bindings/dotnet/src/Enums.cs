@@ -99,6 +99,30 @@ namespace Trireme
         Probe = 17,
     }
 
+    /// <summary>How a collective is made of messages between two ranks.</summary>
+    public enum Algorithm
+    {
+        /// <summary>The library chooses.</summary>
+        Automatic = 0,
+        Direct = 1,
+        Ring = 2,
+        HalvingDoubling = 3,
+        Binomial = 4,
+        DoubleTree = 5,
+        Bruck = 6,
+        Pairwise = 7,
+        Native = 8,
+    }
+
+    /// <summary>Flags of one call, as the library numbers them.</summary>
+    [System.Flags]
+    internal enum CallFlags : uint
+    {
+        Reproducible = 1,
+        Buffered = 2,
+        AnyTag = 4,
+    }
+
     /// <summary>How urgent a collective is.</summary>
     public enum Priority
     {

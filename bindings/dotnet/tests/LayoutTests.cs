@@ -21,7 +21,9 @@ namespace Trireme.Tests
             Pair("TRIREME_OPTIMIZER_", typeof(OptimizerKind)),
             Pair("TRIREME_BACKWARD_", typeof(BackwardFlags)),
             Pair("TRIREME_STRATEGY_", typeof(Strategy)),
+            Pair("TRIREME_ALGORITHM_", typeof(Algorithm)),
             Pair("TRIREME_PRIORITY_", typeof(Priority)),
+            Pair("TRIREME_CALL_", typeof(CallFlags)),
             Pair("TRIREME_DEVICE_", typeof(DeviceKind)),
             Pair("TRIREME_DTYPE_", typeof(ElementType)),
             Pair("TRIREME_ERROR_", typeof(Status)),
@@ -160,6 +162,7 @@ namespace Trireme.Tests
             {
                 case "TRIREME_OK": return (long)Status.Ok;
                 case "TRIREME_MAX_BLAMED_RANKS": return NativeMethods.MaxBlamedRanks;
+                case "TRIREME_ANY_SOURCE": return NativeMethods.AnySource;
                 case "TRIREME_MAX_STATES": return NativeMethods.MaxStates;
             }
 

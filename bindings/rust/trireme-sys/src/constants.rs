@@ -35,9 +35,18 @@ constants! {
     TRIREME_OPERATION_ALL_TO_ALL_V: trireme_operation = 16;
     TRIREME_OPERATION_PROBE: trireme_operation = 17;
     // collectives.h
-    TRIREME_OPERATION_REPRODUCIBLE: u32 = 1;
-    TRIREME_OPERATION_BUFFERED: u32 = 2;
-    TRIREME_OPERATION_ANY_TAG: u32 = 4;
+    TRIREME_CALL_REPRODUCIBLE: u32 = 1;
+    TRIREME_CALL_BUFFERED: u32 = 2;
+    TRIREME_CALL_ANY_TAG: u32 = 4;
+    TRIREME_ALGORITHM_AUTOMATIC: trireme_algorithm = 0;
+    TRIREME_ALGORITHM_DIRECT: trireme_algorithm = 1;
+    TRIREME_ALGORITHM_RING: trireme_algorithm = 2;
+    TRIREME_ALGORITHM_HALVING_DOUBLING: trireme_algorithm = 3;
+    TRIREME_ALGORITHM_BINOMIAL: trireme_algorithm = 4;
+    TRIREME_ALGORITHM_DOUBLE_TREE: trireme_algorithm = 5;
+    TRIREME_ALGORITHM_BRUCK: trireme_algorithm = 6;
+    TRIREME_ALGORITHM_PAIRWISE: trireme_algorithm = 7;
+    TRIREME_ALGORITHM_NATIVE: trireme_algorithm = 8;
     TRIREME_PRIORITY_NORMAL: trireme_priority = 0;
     TRIREME_PRIORITY_HIGH: trireme_priority = 1;
     // types.h

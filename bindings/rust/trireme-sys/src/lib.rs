@@ -46,6 +46,7 @@ pub type trireme_dtype = i32;
 pub type trireme_reduction = i32;
 pub type trireme_device_kind = i32;
 pub type trireme_priority = i32;
+pub type trireme_algorithm = i32;
 pub type trireme_status = i32;
 pub type trireme_log_level = i32;
 pub type trireme_strategy = i32;
@@ -197,9 +198,9 @@ structs! {
         stream: trireme_stream,
         /// TRIREME_PRIORITY_NORMAL or TRIREME_PRIORITY_HIGH.
         priority: trireme_priority,
-        /// Must be 0.
-        algorithm: i32,
-        /// Must be 0.
+        /// TRIREME_ALGORITHM_AUTOMATIC and so on.
+        algorithm: trireme_algorithm,
+        /// What f32 elements are rounded to before they travel, or 0.
         wire_dtype: trireme_dtype,
         /// Must be 0.
         reserved: u32,
