@@ -104,8 +104,10 @@ static void look_at_manners(struct manners *manners) {
 static void live(int rank, int world_size, const char *rendezvous) {
     trireme_communicator *const communicator = join_rank(rank, world_size, rendezvous);
     for (int shared = 0; shared < 2; ++shared) {
-        struct call call = {TRIREME_OPERATION_ALL_REDUCE, TRIREME_DTYPE_F32, TRIREME_SUM, 60001,
-                            {0},  0, 0};
+        const struct call call = {.operation = TRIREME_OPERATION_ALL_REDUCE,
+                                  .dtype = TRIREME_DTYPE_F32,
+                                  .reduction = TRIREME_SUM,
+                                  .count = 60001};
         struct call_memory memory;
         if (!allocate_call(communicator, &call, rank, world_size, shared != 0, &memory)) _exit(92);
         for (int started = 0; started < 2; ++started) {
