@@ -127,10 +127,12 @@ void Channel::open(std::shared_ptr<Backend> backend) {
   backend_ = std::move(backend);
 }
 
-std::uint64_t Channel::begin_record(const Operation& operation, std::uint64_t sequence) noexcept {
+std::uint64_t Channel::begin_record(const Operation& operation, std::uint64_t sequence,
+                                    Deadline deadline) noexcept {
   const std::int32_t root = has_root(operation.kind) ? operation.root : -1;
   return records_.flight.begin(
-      {operation.kind, operation.dtype, root, number_, sequence, operation.count});
+      {operation.kind, operation.dtype, root, number_, sequence, operation.count},
+      deadline.made_ns());
 }
 
 // What went wrong on this rank, as its peers shall hear it.
@@ -181,7 +183,7 @@ Status Channel::run(const Operation& operation, Deadline deadline) {
   const bool waits = running_ || !queue_.empty();
   if (waits) turn.emplace_back();
   const std::uint64_t sequence = ++last_sequence_;
-  const std::uint64_t flight = begin_record(operation, sequence);
+  const std::uint64_t flight = begin_record(operation, sequence, deadline);
   Status status = Status::success();
   if (waits) status = wait_turn(lock, &turn, operation.kind, sequence, deadline);
   if (status.ok()) {
@@ -236,7 +238,7 @@ Status Channel::start(const std::shared_ptr<void>& keep, const void* owner, Oper
     TRIREME_RETURN_IF_ERROR(timekeeper_.expect(deadline.moment_ns(), keep));
   }
   collective->sequence = turn.front().sequence = ++last_sequence_;
-  collective->flight = begin_record(collective->operation, collective->sequence);
+  collective->flight = begin_record(collective->operation, collective->sequence, deadline);
   collective->backend = backend_;
   queue_.splice(queue_.end(), turn);
   changed_.notify_all();

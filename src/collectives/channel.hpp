@@ -71,7 +71,8 @@ class Channel {
   Status execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
                  Deadline deadline) noexcept;
   void withdraw(Queue::iterator turn, const Status& status) noexcept;
-  std::uint64_t begin_record(const Operation& operation, std::uint64_t sequence) noexcept;
+  std::uint64_t begin_record(const Operation& operation, std::uint64_t sequence,
+                             Deadline deadline) noexcept;
   bool may_run() const { return !running_ && !queue_.empty() && queue_.front().started != nullptr; }
   void work() noexcept;
   void run_started(std::unique_lock<std::mutex>& lock) noexcept;

@@ -25,11 +25,19 @@ class Memories {
   void add(const std::shared_ptr<Memory>& memory) {
     const std::lock_guard lock(mutex_);
     std::erase_if(by_address_, [](const auto& entry) { return entry.second.memory.expired(); });
-    by_address_[address_of(memory->data())] = {memory->bytes(), memory};
+    const std::uintptr_t begin = address_of(memory->data());
+    by_address_[begin] = {memory->bytes(), memory};
+    lowest_.store(std::min(lowest_.load(), begin));
+    highest_.store(std::max(highest_.load(), begin + memory->bytes()));
   }
 
   // The memory that holds this address, or null.
   std::shared_ptr<const void> find(const void* data) const {
+    // Most memory is none of ours, which its address alone can tell.
+    if (address_of(data) < lowest_.load(std::memory_order_relaxed) ||
+        address_of(data) >= highest_.load(std::memory_order_relaxed)) {
+      return nullptr;
+    }
     const std::lock_guard lock(mutex_);
     const auto after = by_address_.upper_bound(address_of(data));
     if (after == by_address_.begin()) return nullptr;
@@ -48,6 +56,9 @@ class Memories {
 
   mutable std::mutex mutex_;
   std::map<std::uintptr_t, Entry> by_address_;
+  // Of all that ever was in it.
+  std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};
+  std::atomic<std::uintptr_t> highest_{0};
 };
 
 // What one operation must keep alive.
@@ -114,7 +125,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return status;
   }
 
-  Status run(Operation operation, Deadline deadline) override {
+  Status run(Operation&& operation, Deadline deadline) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
     hold(&operation);
     return channels_[operation.channel].run(operation, deadline);

@@ -84,7 +84,7 @@ class Communicator {
   // Collectives of a channel run in the order of these calls, across both forms; run() executes on
   // the calling thread when the channel's queue is empty, start() on the channel's progress thread,
   // which the first start() makes.
-  virtual Status run(Operation operation, Deadline deadline) = 0;
+  virtual Status run(Operation&& operation, Deadline deadline) = 0;
   virtual Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) = 0;
 
   // *out_met, if not null: what a receive or probe has met.

@@ -11,8 +11,8 @@ namespace trireme {
 // Not zeroed: entries past the last one are never read, and their pages are never touched.
 FlightRecord::FlightRecord() : entries_(new Entry[kEntries]) {}
 
-std::uint64_t FlightRecord::begin(const What& what) noexcept {
-  const std::uint64_t now = now_ns();
+std::uint64_t FlightRecord::begin(const What& what, std::uint64_t start_ns) noexcept {
+  const std::uint64_t now = start_ns != 0 ? start_ns : now_ns();
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = begun_++;
   entries_[number % kEntries] = {what, number, now, 0, TRIREME_OK, false};

@@ -26,8 +26,8 @@ class FlightRecord {
 
   FlightRecord();
 
-  // Returns the number by which end() finds the operation again.
-  std::uint64_t begin(const What& what) noexcept;
+  // Returns the number by which end() finds the operation again. `start_ns`: 0 for now.
+  std::uint64_t begin(const What& what, std::uint64_t start_ns = 0) noexcept;
   void end(std::uint64_t number, trireme_status status) noexcept;
 
   std::uint64_t operations() const noexcept;  // ended, well or not

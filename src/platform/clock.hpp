@@ -14,11 +14,13 @@ class Deadline {
   // Saturates: a timeout that overflows the clock ends at its last moment.
   static Deadline after(std::uint64_t timeout_ns) {
     const std::uint64_t now = now_ns();
-    return Deadline(timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns);
+    return Deadline(timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns, now);
   }
-  static Deadline at(std::uint64_t moment_ns) { return Deadline(moment_ns); }
+  static Deadline at(std::uint64_t moment_ns) { return Deadline(moment_ns, 0); }
 
   std::uint64_t moment_ns() const { return moment_ns_; }
+  // When after() made it; 0 if it did not. Reading the clock is not free.
+  std::uint64_t made_ns() const { return made_ns_; }
   bool passed() const { return now_ns() >= moment_ns_; }
   std::uint64_t remaining_ns() const {
     const std::uint64_t now = now_ns();
@@ -26,8 +28,10 @@ class Deadline {
   }
 
  private:
-  explicit Deadline(std::uint64_t moment_ns) : moment_ns_(moment_ns) {}
+  Deadline(std::uint64_t moment_ns, std::uint64_t made_ns)
+      : moment_ns_(moment_ns), made_ns_(made_ns) {}
   std::uint64_t moment_ns_;
+  std::uint64_t made_ns_;
 };
 
 }  // namespace trireme

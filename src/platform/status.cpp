@@ -4,6 +4,33 @@
 
 namespace trireme {
 
+Status Status::failure(trireme_status code, std::string message) noexcept {
+  Status status;
+  status.code_ = code;
+  try {
+    status.words_ = std::make_shared<const Words>(Words{std::move(message), nullptr});
+  } catch (...) {  // message() then says that there is no memory
+  }
+  return status;
+}
+
+const std::string& Status::message() const {
+  // Never destroyed: threads may read them while the process ends.
+  static const std::string& none = *new std::string;
+  static const std::string& no_memory = *new std::string("out of memory");
+  return words_ != nullptr ? words_->message : ok() ? none : no_memory;
+}
+
+const FailureDetails* Status::details() const {
+  return words_ == nullptr ? nullptr : words_->details.get();
+}
+
+Status&& Status::with_details(FailureDetails details) && {
+  words_ = std::make_shared<const Words>(
+      Words{message(), std::make_shared<const FailureDetails>(std::move(details))});
+  return std::move(*this);
+}
+
 Status Status::system(int error_number, const std::string& message) {
   const trireme_status code =
       error_number == ENOMEM ? TRIREME_ERROR_OUT_OF_MEMORY : TRIREME_ERROR_SYSTEM;

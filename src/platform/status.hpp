@@ -21,33 +21,34 @@ struct FailureDetails {
   int system_error = 0;
 };
 
+// Made and passed on some dozen times in every operation, nearly always to say that all is well: that costs a
+// few words and no call. What a failure has to say lies apart.
 class [[nodiscard]] Status {
  public:
   static Status success() { return Status(); }
-  static Status failure(trireme_status code, std::string message) {
-    return Status(code, std::move(message));
-  }
+  // Does not throw: without memory the code still arrives, and the message says so.
+  static Status failure(trireme_status code, std::string message) noexcept;
   // A refusal of the operating system: "MESSAGE: Permission denied", with errno kept.
   static Status system(int error_number, const std::string& message);
 
   bool ok() const { return code_ == TRIREME_OK; }
   trireme_status code() const { return code_; }
-  const std::string& message() const { return message_; }
+  const std::string& message() const;
 
   // Never null after with_details(); null means no details.
-  const FailureDetails* details() const { return details_.get(); }
-  Status&& with_details(FailureDetails details) && {
-    details_ = std::make_shared<const FailureDetails>(std::move(details));
-    return std::move(*this);
-  }
+  const FailureDetails* details() const;
+  Status&& with_details(FailureDetails details) &&;
 
  private:
+  struct Words {
+    std::string message;
+    std::shared_ptr<const FailureDetails> details;
+  };
+
   Status() = default;
-  Status(trireme_status code, std::string message) : code_(code), message_(std::move(message)) {}
 
   trireme_status code_ = TRIREME_OK;
-  std::string message_;
-  std::shared_ptr<const FailureDetails> details_;
+  std::shared_ptr<const Words> words_;  // null: success, or no memory for words
 };
 
 inline Status invalid_argument(std::string message) {

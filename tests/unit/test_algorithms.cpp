@@ -48,7 +48,7 @@ struct Rank {
     if (!right && wrong.empty()) wrong = "rank " + std::to_string(me) + ": " + what;
   }
   Status run(const Operation& operation, std::uint64_t timeout_ns = kLong) {
-    return group->run(operation, Deadline::after(timeout_ns));
+    return group->run(Operation(operation), Deadline::after(timeout_ns));
   }
   void succeed(const Operation& operation, const std::string& what) {
     const Status status = run(operation);

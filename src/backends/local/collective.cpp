@@ -219,13 +219,13 @@ Status Run::open_sources() {
 }
 
 Status Run::execute() {
-  TRIREME_RETURN_IF_ERROR(failpoint(name_, "before_publish"));
+  TRIREME_FAILPOINT(name_, "before_publish");
   publish();
-  TRIREME_RETURN_IF_ERROR(failpoint(name_, "after_publish"));
+  TRIREME_FAILPOINT(name_, "after_publish");
   TRIREME_RETURN_IF_ERROR(wait_for_slots());
   TRIREME_RETURN_IF_ERROR(compare());
   if (!moves_) return Status::success();
-  TRIREME_RETURN_IF_ERROR(failpoint(name_, "before_move"));
+  TRIREME_FAILPOINT(name_, "before_move");
   if (moves_data()) {
     switch (choose_way()) {
       case Way::inline_payload:
@@ -255,8 +255,8 @@ Status Run::execute() {
     }
   }
   TRIREME_RETURN_IF_ERROR(visit_middle());
-  TRIREME_RETURN_IF_ERROR(failpoint(name_, "after_move"));
-  TRIREME_RETURN_IF_ERROR(failpoint(name_, "before_leave"));
+  TRIREME_FAILPOINT(name_, "after_move");
+  TRIREME_FAILPOINT(name_, "before_leave");
   // No look at the group here: the result is right, though a peer that was done earlier may have
   // failed or left since.
   group_.count_traffic(given_, read_);

@@ -54,7 +54,7 @@ Group::Group(int rank, int world_size, std::string name, bool processes)
       name_(std::move(name)),
       processes_(processes),
       // With more ranks than CPUs a spinning rank only keeps its peers from running.
-      spins_(world_size > available_cpus() ? 0 : 150) {
+      spins_(world_size > available_cpus() ? 0 : 60) {
   // Far from the count of the segment's bell, which activity() changes to when the segment comes.
   private_bell_.events.store(1u << 31, std::memory_order_relaxed);
 }
