@@ -345,6 +345,35 @@ namespace Trireme
             return StartReceive<T>(Given(data, nameof(data)).AsMemory(), from, tag, options);
         }
 
+        /// <summary>Receives at most as many elements as there is room for.</summary>
+        public MessageInfo ReceiveMessage<T>(
+            T[] data, int from, ulong tag = 0, OperationOptions options = default(OperationOptions))
+            where T : struct
+        {
+            return ReceiveMessage<T>(Given(data, nameof(data)).AsSpan(), from, tag, options);
+        }
+
+        /// <summary>
+        /// Starts <see cref="ReceiveMessage{T}(T[], int, ulong, OperationOptions)"/>.
+        /// </summary>
+        public Request StartReceiveMessage<T>(
+            T[] data, int from, ulong tag = 0, OperationOptions options = default(OperationOptions))
+            where T : struct
+        {
+            return StartReceiveMessage<T>(
+                Given(data, nameof(data)).AsMemory(), from, tag, options);
+        }
+
+        /// <summary>Sends to one rank and receives from one, both at once.</summary>
+        public void SendReceive<T>(
+            T[] send, int to, ulong sendTag, T[] receive, int from, ulong receiveTag,
+            OperationOptions options = default(OperationOptions)) where T : struct
+        {
+            SendReceive<T>(
+                Given(send, nameof(send)).AsSpan(), to, sendTag,
+                Given(receive, nameof(receive)).AsSpan(), from, receiveTag, options);
+        }
+
         private static T[] Given<T>(T[] array, string name)
         {
             return array ?? throw new ArgumentNullException(name);

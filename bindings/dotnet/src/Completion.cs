@@ -74,6 +74,9 @@ namespace Trireme
             }
         }
 
+        /// <summary>Library elements in one C# element of a message.</summary>
+        public ulong Factor { get; set; } = 1;
+
         /// <summary>Set while this rank takes the operation back itself.</summary>
         public volatile bool Withdrawn;
 

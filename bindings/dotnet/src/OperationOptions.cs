@@ -21,14 +21,39 @@ namespace Trireme
         /// </summary>
         public ElementType ElementType { get; set; }
 
+        /// <summary>
+        /// Collectives combine in rank order, so that every backend and algorithm gives the same
+        /// bits.
+        /// </summary>
+        public bool Reproducible { get; set; }
+
+        /// <summary>How a collective is made of messages; all ranks name the same.</summary>
+        public Algorithm Algorithm { get; set; }
+
+        /// <summary>
+        /// F16, Bf16, F8E4M3 or F8E5M2: what float elements are rounded to while they travel.
+        /// </summary>
+        public ElementType WireType { get; set; }
+
+        /// <summary>A send copies its elements and does not wait for the receiver.</summary>
+        public bool Buffered { get; set; }
+
+        /// <summary>A receive or probe takes any tag; the tag it names must be 0.</summary>
+        public bool AnyTag { get; set; }
+
         internal unsafe NativeOperationOptions ToNative()
         {
             return new NativeOperationOptions
             {
                 StructSize = (uint)sizeof(NativeOperationOptions),
+                Flags = (Reproducible ? (uint)CallFlags.Reproducible : 0) |
+                        (Buffered ? (uint)CallFlags.Buffered : 0) |
+                        (AnyTag ? (uint)CallFlags.AnyTag : 0),
                 TimeoutNs = Nanoseconds.From(Timeout, nameof(Timeout)),
                 Scale = Scale,
                 Priority = (int)Priority,
+                Algorithm = (int)Algorithm,
+                WireDtype = (int)WireType,
             };
         }
     }

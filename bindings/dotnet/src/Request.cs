@@ -31,6 +31,49 @@ namespace Trireme
             }
         }
 
+        /// <summary>
+        /// What a started receive or probe has met; once it is done and went well.
+        /// </summary>
+        public unsafe MessageInfo Message
+        {
+            get
+            {
+                NativeMessageInfo native = MessageInfo.Empty;
+                TriremeException.Check(NativeMethods.trireme_request_message(handle, &native));
+                return new MessageInfo(native, completion.Factor);
+            }
+        }
+
+        /// <summary>
+        /// Waits until all of several requests are done; throws what the first one that failed
+        /// failed with.
+        /// </summary>
+        /// <returns>Whether all are done; a wait that ends early leaves them running.</returns>
+        public static unsafe bool WaitAll(TimeSpan timeout, params Request[] requests)
+        {
+            Status status = WithHandles(requests, pointers =>
+            {
+                fixed (IntPtr* first = pointers)
+                {
+                    return NativeMethods.trireme_request_wait_all(
+                        first, (ulong)pointers.Length, Nanoseconds.From(timeout, nameof(timeout)));
+                }
+            });
+            if (status != Status.Timeout)
+            {
+                TriremeException.Check(status);
+                return true;
+            }
+
+            bool all = true; // or it is one of them that ran out of time, which Test() throws
+            foreach (Request request in requests)
+            {
+                all &= request.Test();
+            }
+
+            return all;
+        }
+
         /// <summary>Waits until one of several requests is done, well or not.</summary>
         /// <returns>The lowest index among those that are done; -1 if all still run.</returns>
         public static unsafe int WaitAny(TimeSpan timeout, params Request[] requests)
@@ -40,46 +83,23 @@ namespace Trireme
                 throw new ArgumentException("WaitAny() needs a request.", nameof(requests));
             }
 
-            int held = 0;
-            var pointers = new IntPtr[requests.Length];
-            try
+            ulong index = 0;
+            Status status = WithHandles(requests, pointers =>
             {
-                foreach (Request request in requests)
-                {
-                    if (request == null)
-                    {
-                        throw new ArgumentNullException(nameof(requests));
-                    }
-
-                    bool added = false;
-                    request.handle.DangerousAddRef(ref added);
-                    pointers[held++] = request.handle.DangerousGetHandle();
-                }
-
-                ulong index;
-                Status status;
                 fixed (IntPtr* first = pointers)
                 {
-                    status = NativeMethods.trireme_request_wait_any(
+                    return NativeMethods.trireme_request_wait_any(
                         first, (ulong)pointers.Length, Nanoseconds.From(timeout, nameof(timeout)),
                         out index);
                 }
-
-                if (status == Status.Timeout)
-                {
-                    return -1;
-                }
-
-                TriremeException.Check(status);
-                return (int)index;
-            }
-            finally
+            });
+            if (status == Status.Timeout)
             {
-                for (int i = 0; i < held; ++i)
-                {
-                    requests[i].handle.DangerousRelease();
-                }
+                return -1;
             }
+
+            TriremeException.Check(status);
+            return (int)index;
         }
 
         /// <summary>Asks whether the operation is done; throws if it failed.</summary>
@@ -162,6 +182,41 @@ namespace Trireme
         public void Dispose()
         {
             handle.Dispose();
+        }
+
+        /// <summary>Calls a function with the handles of requests, held for as long.</summary>
+        private static Status WithHandles(Request[] requests, Func<IntPtr[], Status> function)
+        {
+            if (requests == null)
+            {
+                throw new ArgumentNullException(nameof(requests));
+            }
+
+            int held = 0;
+            var pointers = new IntPtr[requests.Length];
+            try
+            {
+                foreach (Request request in requests)
+                {
+                    if (request == null)
+                    {
+                        throw new ArgumentNullException(nameof(requests));
+                    }
+
+                    bool added = false;
+                    request.handle.DangerousAddRef(ref added);
+                    pointers[held++] = request.handle.DangerousGetHandle();
+                }
+
+                return function(pointers);
+            }
+            finally
+            {
+                for (int i = 0; i < held; ++i)
+                {
+                    requests[i].handle.DangerousRelease();
+                }
+            }
         }
 
         private void TryCancel()

@@ -239,7 +239,7 @@ namespace Trireme.Tests
                 }
 
                 Check.Throws<InvalidArgumentException>(() => c.Send<int>(new int[1], 3));
-                Check.Throws<InvalidArgumentException>(() => c.Receive<int>(new int[1], -1));
+                Check.Throws<InvalidArgumentException>(() => c.Receive<int>(new int[1], -2));
             });
         }
 
