@@ -44,7 +44,7 @@ from ._library import (
 from ._lists import group
 from ._model import Model, ModelInfo, ModelMemory, UnitInfo
 from ._optimizer import Optimizer, Update
-from ._request import Request, wait_any
+from ._request import MessageInfo, Request, wait_all, wait_any
 
 __all__ = [
     "AbortedError",
@@ -59,6 +59,7 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidHandleError",
     "InvalidStateError",
+    "MessageInfo",
     "MismatchError",
     "Model",
     "ModelInfo",
@@ -88,6 +89,7 @@ __all__ = [
     "strategy_name",
     "supports",
     "version",
+    "wait_all",
     "wait_any",
 ]
 __version__ = "1.0.0"

@@ -42,8 +42,10 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
     Every operation takes anything with the buffer protocol and works on that memory; the dtype
     follows from its elements, or is named with `dtype` where Python has none ("bf16", "f8e4m3",
     "f8e5m2"; also "bytes"). Operations are called by all ranks in the same order. Each `start_...`
-    form returns a Request at once. `**options` may name `timeout` (in seconds), `scale` (factor of
-    the reduction "scaled_sum") and `priority` ("high" has a queue of its own; not for messages).
+    form returns a Request at once. `**options` may name `timeout` (in seconds) and, for
+    collectives, `scale` (factor of the reduction "scaled_sum"), `priority` ("high" has a queue of
+    its own), `reproducible` (combine in rank order), `algorithm` ("ring", ...) and `wire_dtype`
+    (what f32 is rounded to while it travels).
 
     >>> import array
     >>> with Communicator(0, 1, "local://doctest") as group:

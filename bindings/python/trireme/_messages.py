@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+from ctypes import byref, c_void_p
 from typing import TYPE_CHECKING, Any
 
+from . import _native
+from ._errors import InvalidArgumentError, check
 from ._native import library
-from ._operation import CallOptions, Operations, call_options, finish
-from ._request import Request
-from ._values import Name, in_range, readable, writable
+from ._operation import CallOptions, Operations, both, finish, flagged_options
+from ._request import MessageInfo, Request
+from ._to_buffer import elements_of
+from ._values import DTYPES, Name, in_range, number_of, readable, writable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -17,14 +22,36 @@ _send = library.trireme_send
 _receive = library.trireme_receive
 
 
+def _empty_info() -> Any:
+    return _native.trireme_message_info(struct_size=ctypes.sizeof(_native.trireme_message_info))
+
+
+def _match(source: int | None, tag: int | None) -> tuple[int, int, int]:
+    """Source, tag and flags of a receive; None is any."""
+    flags = _native.TRIREME_CALL_ANY_TAG if tag is None else 0
+    rank = _native.TRIREME_ANY_SOURCE if source is None else _rank(source)
+    return rank, 0 if tag is None else in_range(tag, 64, "tag"), flags
+
+
+def _rank(source: int) -> int:
+    if source < 0:  # the library's number for any source is no rank
+        raise InvalidArgumentError(
+            f"source {source} is negative; None is any", _native.TRIREME_ERROR_INVALID_ARGUMENT
+        )
+    return in_range(source, 31, "source")
+
+
 class Messages(Operations):
-    def _message(
-        self, find: Any, data: Any, peer: int, tag: int, dtype: Any, options: CallOptions
+    # A `source` or `tag` of None is any.
+
+    def _sends(
+        self, data: Any, to: int, tag: int, dtype: Any, flags: int, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
-        view, address, count, code = find(data, dtype, "the buffer")
-        in_range(peer, 31, "rank")
+        view, address, count, code = readable(data, dtype, "the buffer")
+        in_range(to, 31, "rank")
         in_range(tag, 64, "tag")
-        return (self._handle, address, count, code, peer, tag, call_options(options)), view
+        numbers = (count, code, to, tag, flagged_options(options, flags))
+        return (self._handle, address, *numbers), view
 
     def send(
         self,
@@ -32,11 +59,17 @@ class Messages(Operations):
         to: int,
         tag: int = 0,
         *,
+        buffered: bool = False,
         dtype: Name | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
-        """Sends elements to one rank; done when the memory may be used again."""
-        arguments, keep = self._message(readable, data, to, tag, dtype, options)
+        """Sends elements to one rank; done when the memory may be used again.
+
+        `buffered` copies them and does not wait for the receiver; a rank that leaves before they
+        were taken loses them.
+        """
+        flags = _native.TRIREME_CALL_BUFFERED if buffered else 0
+        arguments, keep = self._sends(data, to, tag, dtype, flags, options)
         finish(_send(*arguments), keep)
 
     def start_send(
@@ -49,31 +82,126 @@ class Messages(Operations):
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts send()."""
-        arguments, keep = self._message(readable, data, to, tag, dtype, options)
+        arguments, keep = self._sends(data, to, tag, dtype, 0, options)
         return Request(self, library.trireme_send_start, arguments, keep)
+
+    def _receives(
+        self, data: Any, source: Any, tag: Any, dtype: Any, options: CallOptions
+    ) -> tuple[tuple[Any, ...], Any]:
+        view, address, count, code = writable(data, dtype, "the buffer")
+        rank, number, flags = _match(source, tag)
+        numbers = (count, code, rank, number, flagged_options(options, flags))
+        return (self._handle, address, *numbers), view
 
     def receive(
         self,
         data: Any,
-        source: int,
-        tag: int = 0,
+        source: int | None,
+        tag: int | None = 0,
         *,
         dtype: Name | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Receives elements from rank `source`: as many as `data` has, of the same dtype."""
-        arguments, keep = self._message(writable, data, source, tag, dtype, options)
+        arguments, keep = self._receives(data, source, tag, dtype, options)
         finish(_receive(*arguments), keep)
 
     def start_receive(
         self,
         data: Any,
-        source: int,
-        tag: int = 0,
+        source: int | None,
+        tag: int | None = 0,
         *,
         dtype: Name | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
-        """Starts receive()."""
-        arguments, keep = self._message(writable, data, source, tag, dtype, options)
+        """Starts receive(). The request's message() tells what came."""
+        arguments, keep = self._receives(data, source, tag, dtype, options)
         return Request(self, library.trireme_receive_start, arguments, keep)
+
+    def receive_message(
+        self,
+        data: Any,
+        source: int | None = None,
+        tag: int | None = None,
+        *,
+        dtype: Name | None = None,
+        **options: Unpack[CallOptions],
+    ) -> MessageInfo:
+        """Receives at most as many elements as `data` has, and tells what came."""
+        arguments, _keep = self._receives(data, source, tag, dtype, options)
+        found = _empty_info()
+        check(library.trireme_receive_message(*arguments, byref(found)))
+        return MessageInfo.of(found)
+
+    def start_receive_message(
+        self,
+        data: Any,
+        source: int | None = None,
+        tag: int | None = None,
+        *,
+        dtype: Name | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Request:
+        """Starts receive_message(). The request's message() tells what came."""
+        arguments, keep = self._receives(data, source, tag, dtype, options)
+        return Request(self, library.trireme_receive_message_start, arguments, keep)
+
+    def receive_to_buffer(
+        self,
+        dtype: Name,
+        source: int | None = None,
+        tag: int | None = None,
+        **options: Unpack[CallOptions],
+    ) -> tuple[memoryview[Any], MessageInfo]:
+        """Receives a message of any length in new memory: the elements, and what came."""
+        rank, number, flags = _match(source, tag)
+        code = number_of(dtype, DTYPES, "dtype")
+        found, handle = _empty_info(), c_void_p()
+        rest = (flagged_options(options, flags), byref(found), byref(handle))
+        check(library.trireme_receive_to_buffer(self._handle, code, rank, number, *rest))
+        return elements_of(handle, code, None), MessageInfo.of(found)
+
+    def probe(
+        self,
+        source: int | None = None,
+        tag: int | None = None,
+        **options: Unpack[CallOptions],
+    ) -> MessageInfo:
+        """Waits until a message is there that a receive would take, and leaves it there."""
+        rank, number, flags = _match(source, tag)
+        found = _empty_info()
+        rest = (flagged_options(options, flags), byref(found))
+        check(library.trireme_probe(self._handle, rank, number, *rest))
+        return MessageInfo.of(found)
+
+    def start_probe(
+        self,
+        source: int | None = None,
+        tag: int | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Request:
+        """Starts probe(). The request's message() tells what is there."""
+        rank, number, flags = _match(source, tag)
+        arguments = (self._handle, rank, number, flagged_options(options, flags))
+        return Request(self, library.trireme_probe_start, arguments, None)
+
+    def send_receive(
+        self,
+        data: Any,
+        to: int,
+        out: Any,
+        source: int | None,
+        send_tag: int = 0,
+        receive_tag: int | None = 0,
+        *,
+        dtype: Name | None = None,
+        **options: Unpack[CallOptions],
+    ) -> None:
+        """Sends `data` to one rank and receives `out` from one, both at once."""
+        keep, address, count, target, out_count, code = both(data, out, dtype)
+        rank, number, flags = _match(source, receive_tag)
+        sends = (address, count, in_range(to, 31, "rank"), in_range(send_tag, 64, "tag"))
+        receives = (target, out_count, rank, number)
+        rest = (code, flagged_options(options, flags))
+        finish(library.trireme_send_receive(self._handle, *sends, *receives, *rest), keep)

@@ -387,6 +387,7 @@ _reduce_lists = [*_lists, c_int32, _options]
 _gather_lists = [*_lists, _options]
 _broadcasts = [_handle, _memory, c_uint64, c_int32, c_int32, _options]
 _waits = [_handle, _options]
+_half = [_memory, c_uint64, c_int32, c_uint64]
 _passes = [_handle, _memory, c_uint64, c_int32, c_int32, c_uint64, _options]
 
 
@@ -532,7 +533,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_receive_start": (_status, [*_passes, _out_handle]),
     "trireme_receive_message": (
         _status,
-        [_handle, _memory, c_uint64, c_int32, c_int32, c_uint64, _options, POINTER(trireme_message_info)],
+        [*_passes, POINTER(trireme_message_info)],
     ),
     "trireme_receive_message_start": (
         _status,
@@ -549,7 +550,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_probe_start": (_status, [_handle, c_int32, c_uint64, _options, _out_handle]),
     "trireme_send_receive": (
         _status,
-        [_handle, _memory, c_uint64, c_int32, c_uint64, _memory, c_uint64, c_int32, c_uint64, c_int32, _options],
+        [_handle, *_half, *_half, c_int32, _options],
     ),
     "trireme_request_message": (_status, [_handle, POINTER(trireme_message_info)]),
     "trireme_request_wait_all": (_status, [POINTER(c_void_p), c_uint64, c_uint64]),

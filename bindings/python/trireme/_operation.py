@@ -10,6 +10,8 @@ from typing import Any, Sequence, TypedDict
 from . import _native
 from ._errors import last_failure
 from ._values import (
+    ALGORITHMS,
+    DTYPES,
     PRIORITIES,
     REDUCTIONS,
     Name,
@@ -27,6 +29,9 @@ class CallOptions(TypedDict, total=False):
     timeout: float | None  #: Deadline in seconds from now; else the communicator's.
     scale: float | None  #: Factor of the reduction "scaled_sum".
     priority: Name  #: "high" puts a collective into a queue of its own; else "normal".
+    reproducible: bool  #: Combine in rank order: the same bits by every backend and algorithm.
+    algorithm: Name  #: How a collective is made of messages, for example "ring"; all name the same.
+    wire_dtype: Name | None  #: "bf16" and the like: what f32 is rounded to while it travels.
 
 
 _OPTIONS_SIZE = ctypes.sizeof(_native.trireme_operation_options)
@@ -41,16 +46,30 @@ def call_options(options: CallOptions) -> Any:
 
 
 def _call_options(
-    timeout: float | None = None, scale: float | None = None, priority: Name = "normal"
+    timeout: float | None = None,
+    scale: float | None = None,
+    priority: Name = "normal",
+    reproducible: bool = False,
+    algorithm: Name = "automatic",
+    wire_dtype: Name | None = None,
+    _flags: int = 0,
 ) -> Any:
     return byref(
         _native.trireme_operation_options(
             struct_size=_OPTIONS_SIZE,
+            flags=_flags | (_native.TRIREME_CALL_REPRODUCIBLE if reproducible else 0),
             timeout_ns=nanoseconds(timeout),
             scale=0.0 if scale is None else scale,
             priority=number_of(priority, PRIORITIES, "priority"),
+            algorithm=number_of(algorithm, ALGORITHMS, "algorithm"),
+            wire_dtype=0 if wire_dtype is None else number_of(wire_dtype, DTYPES, "wire_dtype"),
         )
     )
+
+
+def flagged_options(options: CallOptions, flags: int) -> Any:
+    """call_options() with flags that only some operations have."""
+    return _call_options(_flags=flags, **options) if flags else call_options(options)
 
 
 def finish(code: int, keep: Any) -> None:

@@ -14,12 +14,12 @@ import weakref
 from collections import deque
 from ctypes import byref, c_int32, c_void_p
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Generator, NamedTuple, Sequence
 
 from . import _native
 from ._errors import TriremeError, check, last_failure
 from ._native import library
-from ._values import FOREVER_NS, nanoseconds
+from ._values import FOREVER_NS, dtype_name, nanoseconds
 
 if TYPE_CHECKING:
     from ._communicator import Communicator
@@ -71,6 +71,20 @@ def _completed(status: int, number: int) -> None:
 
 
 _completed_callback = _native.trireme_completion_callback(_completed)
+
+
+class MessageInfo(NamedTuple):
+    """What a receive or a probe has met."""
+
+    source: int  #: Rank that sent it.
+    tag: int  #: Tag it was sent with.
+    count: int  #: Elements.
+    dtype: str  #: Their type.
+
+    @classmethod
+    def of(cls, found: Any) -> MessageInfo:
+        """What the library has filled in."""
+        return cls(found.source, found.tag, found.count, dtype_name(found.dtype))
 
 
 class Request:
@@ -142,6 +156,14 @@ class Request:
                     _running.pop(self._handle, None)
                 raise failure
 
+    def message(self) -> MessageInfo:
+        """What a started receive or probe has met; once it is done and went well."""
+        found = _native.trireme_message_info(
+            struct_size=ctypes.sizeof(_native.trireme_message_info)
+        )
+        check(library.trireme_request_message(self._handle, byref(found)))
+        return MessageInfo.of(found)
+
     def cancel(self) -> None:
         """Takes the operation back; InvalidStateError if it has begun or is done."""
         check(library.trireme_request_cancel(self._handle))
@@ -209,6 +231,24 @@ def wait_any(requests: Sequence[Request], timeout: float | None = None) -> int:
             return index.value
         if code != _TIMEOUT or left <= _SLICE_NS:
             raise last_failure(code)
+
+
+def wait_all(requests: Sequence[Request], timeout: float | None = None) -> None:
+    """Waits until all of several are done. Raises what the first one that failed failed with.
+
+    A wait that times out leaves them running.
+    """
+    handles = (c_void_p * len(requests))(*(request._handle for request in requests))
+    end = FOREVER_NS if timeout is None else time.monotonic_ns() + nanoseconds(timeout)
+    while True:
+        left = max(0, end - time.monotonic_ns())
+        code = library.trireme_request_wait_all(handles, len(requests), min(left, _SLICE_NS))
+        failure = last_failure(code) if code else None
+        # TIMEOUT says "some still run" or "one of them ran out of time", which test() raises.
+        if code in (0, _TIMEOUT) and all([request.test() for request in requests]):
+            return
+        if failure is not None and (code != _TIMEOUT or left <= _SLICE_NS):
+            raise failure
 
 
 # ---- the end of the process ----------------------------------------------------------------

@@ -22,7 +22,7 @@ def _named(dtype: Name | None) -> int:
     return number_of(dtype, DTYPES, "dtype")
 
 
-def _elements(handle: c_void_p, code: int, like: Any) -> Any:
+def elements_of(handle: c_void_p, code: int, like: Any) -> Any:
     """The elements of a new buffer: as a numpy array if `like` is one, else as a memoryview."""
     view = adopt(handle).view(code)
     numpy = sys.modules.get("numpy")
@@ -57,7 +57,7 @@ class ToBuffer(Operations):
         check(
             library.trireme_broadcast_to_buffer(self._handle, address, *numbers, byref(handle))
         )
-        return _elements(handle, code, data)
+        return elements_of(handle, code, data)
 
     def scatter_to_buffer(
         self,
@@ -89,7 +89,7 @@ class ToBuffer(Operations):
                 self._handle, address, numbers, *rest, byref(handle)
             )
         )
-        return _elements(handle, code, data)
+        return elements_of(handle, code, data)
 
     def all_gather_to_buffer(
         self, data: Any, *, dtype: Name | None = None, **options: Unpack[CallOptions]
@@ -106,4 +106,4 @@ class ToBuffer(Operations):
                 self._handle, address, count, code, call_options(options), counts, byref(handle)
             )
         )
-        return _elements(handle, code, data), list(counts)
+        return elements_of(handle, code, data), list(counts)
