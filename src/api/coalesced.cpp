@@ -148,8 +148,9 @@ trireme_status discover(const char* function, trireme_communicator* handle,
     Operation operation;
     TRIREME_RETURN_IF_ERROR(refuse_in_group());
     TRIREME_RETURN_IF_ERROR(call.open(handle, options, 0, kCollectiveFlags));
+    call.apply_options(&operation);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
-    TRIREME_RETURN_IF_ERROR(call.apply_options(&operation));
+    TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
     TRIREME_RETURN_IF_ERROR(call.communicator->run(std::move(operation), call.deadline()));
     if (found->memory == nullptr) return Status::success();
     call.communicator->adopt(found->memory);

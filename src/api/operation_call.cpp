@@ -144,11 +144,14 @@ Status Call::open(const trireme_communicator* handle,
   return read_options(caller_options, reduction, known_flags, &options);
 }
 
-Status Call::apply_options(Operation* operation) const {
+void Call::apply_options(Operation* operation) const {
   operation->scale = options.scale;
   operation->algorithm = options.algorithm;
   operation->reproducible = (options.flags & TRIREME_CALL_REPRODUCIBLE) != 0;
   if (options.priority == TRIREME_PRIORITY_HIGH) operation->channel = kUrgentChannel;
+}
+
+Status Call::apply_wire_dtype(Operation* operation) const {
   if (options.wire_dtype == 0) return Status::success();
   const bool narrow = kernels::is_narrow(options.wire_dtype);
   if (!narrow || operation->dtype != TRIREME_DTYPE_F32) {

@@ -61,7 +61,10 @@ struct Call {
     return Deadline::after(options.timeout_ns != 0 ? options.timeout_ns
                                                    : communicator->timeout_ns());
   }
-  Status apply_options(Operation* operation) const;
+  // Before the operation is filled in: composites copy it.
+  void apply_options(Operation* operation) const;
+  // After it.
+  Status apply_wire_dtype(Operation* operation) const;
 };
 
 // A request that has no handle cannot be followed: it ends before the caller hears of it.
@@ -75,8 +78,9 @@ trireme_status run(const char* function, trireme_communicator* handle,
     Call call;
     Operation operation;
     TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags));
+    call.apply_options(&operation);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
-    TRIREME_RETURN_IF_ERROR(call.apply_options(&operation));
+    TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
     if (!in_group()) return call.communicator->run(std::move(operation), call.deadline());
     std::shared_ptr<Request> request;
     TRIREME_RETURN_IF_ERROR(
@@ -95,8 +99,9 @@ trireme_status start(const char* function, trireme_communicator* handle,
     Operation operation;
     TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags));
     TRIREME_RETURN_IF_ERROR(require(out_request, "out_request"));
+    call.apply_options(&operation);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
-    TRIREME_RETURN_IF_ERROR(call.apply_options(&operation));
+    TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
     std::shared_ptr<Request> request;
     TRIREME_RETURN_IF_ERROR(
         call.communicator->start(std::move(operation), call.deadline(), &request));

@@ -83,7 +83,7 @@ Fingerprint fingerprint_of(const Operation& operation, std::uint64_t sequence) {
   print.dtype = called.kind == OperationKind::barrier ? 0 : called.dtype;
   print.reduction = reduces(called.kind) ? called.reduction : 0;
   print.root = has_root(called.kind) ? called.root : 0;
-  print.algorithm = called.algorithm;
+  print.algorithm = operation.algorithm;  // a step may have its own
   print.reproducible = called.reproducible ? 1 : 0;
   if (operation.agreement_name != nullptr) {
     std::memcpy(print.agreement_name, operation.agreement_name,

@@ -135,16 +135,24 @@ std::uint64_t Channel::begin_record(const Operation& operation, std::uint64_t se
       deadline.made_ns());
 }
 
-// What went wrong on this rank, as its peers shall hear it.
-Status Channel::failure_of_this_rank(OperationKind kind, std::uint64_t sequence,
-                                     const Status& status) const {
+// What a program has found wrong itself, the peers must hear of. A failure of one of its steps they
+// have heard of.
+Status Channel::fail_composite(Backend& backend, OperationKind kind, std::uint64_t sequence,
+                               const Status& status) const {
   const FailureDetails* const details = status.details();
-  if (details != nullptr && !details->blamed.empty()) {
-    return make_failure(records_, kind, sequence, status.code(), status.message().c_str(),
-                        details->blamed);
-  }
-  const std::string text = "rank " + std::to_string(records_.rank) + ": " + status.message();
-  return make_failure(records_, kind, sequence, status.code(), text.c_str(), {records_.rank});
+  if (details != nullptr && !details->operation.empty()) return status;
+  const bool blames = details != nullptr && !details->blamed.empty();
+  const std::string text =
+      blames ? status.message()
+             : "rank " + std::to_string(records_.rank) + ": " + status.message();
+  const Status own = make_failure(
+      records_, kind, sequence, status.code(), text.c_str(),
+      blames ? details->blamed : std::vector<std::int32_t>{records_.rank});
+  backend.fail(own);
+  const Status first = backend.failure();
+  // What this rank saw itself is true whatever came first.
+  const bool other = own.code() == TRIREME_ERROR_MISMATCH && first.code() != own.code();
+  return other ? with_operation(records_, kind, sequence, own) : first;
 }
 
 Status Channel::execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
@@ -159,11 +167,7 @@ Status Channel::execute(Backend& backend, const Operation& operation, std::uint6
     if (operation.program) {
       StepsOfBackend steps(backend, operation, scratch_, move);
       answer = operation.program(steps);
-      // What is not the group's failure yet, the peers would not hear of.
-      if (!answer.ok() && backend.failure().ok()) {
-        backend.fail(failure_of_this_rank(operation.kind, sequence, answer));
-        answer = backend.failure();
-      }
+      if (!answer.ok()) answer = fail_composite(backend, operation.kind, sequence, answer);
     } else {
       answer = move(operation);
     }

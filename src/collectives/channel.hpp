@@ -66,8 +66,8 @@ class Channel {
 
   Status wait_turn(std::unique_lock<std::mutex>& lock, Queue* turn, OperationKind kind,
                    std::uint64_t sequence, Deadline deadline);
-  Status failure_of_this_rank(OperationKind kind, std::uint64_t sequence,
-                              const Status& status) const;
+  Status fail_composite(Backend& backend, OperationKind kind, std::uint64_t sequence,
+                        const Status& status) const;
   Status execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
                  Deadline deadline) noexcept;
   void withdraw(Queue::iterator turn, const Status& status) noexcept;

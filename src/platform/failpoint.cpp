@@ -19,7 +19,9 @@ namespace {
 // The list. A group and a point that meet here make one failpoint, "group.point".
 constexpr const char* kCollectives[] = {"all_reduce",   "reduce_scatter", "reduce_scatter_v",
                                         "all_gather",   "all_gather_v",   "broadcast",
-                                        "barrier",      "fold"};
+                                        "barrier",      "reduce",         "gather",
+                                        "gather_v",     "scatter",        "scatter_v",
+                                        "all_to_all",   "all_to_all_v",   "fold"};
 constexpr const char* kCollectivePoints[] = {"before_publish", "after_publish", "before_move",
                                              "mid_move",       "after_move",    "before_leave"};
 constexpr const char* kOthers[] = {

@@ -166,6 +166,20 @@ static void run_lists(trireme_communicator *communicator, int rank, void *contex
         EXPECT(verdict, is_list_right(&list, rank, world_size, root));
         free_list(&list);
     }
+    /* Options count for every entry, packed or not. */
+    trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
+    options.scale = 0.5;
+    float *const memory = calloc(50000, sizeof *memory);
+    if (memory == NULL) abort();
+    memory[0] = memory[1] = memory[2] = 4;
+    const void *const from[] = {memory, memory + 1, memory + 2};
+    void *const to[] = {memory, memory + 1, memory + 2};
+    const uint64_t lengths[] = {1, 1, 49998};
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_all_reduce_list(communicator, from, to, lengths, 3, TRIREME_DTYPE_F32,
+                                          TRIREME_SCALED_SUM, &options));
+    for (int i = 0; i < 3; ++i) EXPECT(verdict, memory[i] == (float)(2 * world_size));
+    free(memory);
     /* An empty list is a meeting. */
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_all_reduce_list(communicator, NULL, NULL, NULL, 0, TRIREME_DTYPE_F32,

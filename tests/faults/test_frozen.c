@@ -31,7 +31,9 @@ struct trial {
 
 static const trireme_operation operations[] = {
     TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_ALL_GATHER, TRIREME_OPERATION_BROADCAST,
-    TRIREME_OPERATION_REDUCE_SCATTER_V, TRIREME_OPERATION_BARRIER};
+    TRIREME_OPERATION_REDUCE_SCATTER_V, TRIREME_OPERATION_BARRIER,
+    TRIREME_OPERATION_REDUCE, TRIREME_OPERATION_GATHER_V, TRIREME_OPERATION_SCATTER,
+    TRIREME_OPERATION_ALL_TO_ALL, TRIREME_OPERATION_ALL_TO_ALL_V};
 static const char *const points[] = {"before_publish", "after_publish", "mid_move", "before_leave"};
 
 #define OPERATIONS (sizeof operations / sizeof operations[0])
@@ -47,7 +49,7 @@ static struct trial make_trial(size_t operation, size_t point, uint64_t timeout_
                                .reduction = TRIREME_SUM,
                                .count = turn % 4 < 2 ? 7 : 200001,
                                .root = trial.world_size - 1};
-    for (int rank = 0; rank < trial.world_size; ++rank) trial.call.counts[rank] = 50 + (uint64_t)rank;
+    for (int rank = 0; rank < MOST_RANKS; ++rank) trial.call.counts[rank] = 50 + (uint64_t)rank;
     snprintf(trial.failpoint, sizeof trial.failpoint, "%s.%s=stop@2",
              operation_text(operations[operation]), points[point]);
     unique_host_rendezvous(trial.rendezvous, sizeof trial.rendezvous);

@@ -5,6 +5,12 @@
 
 #define MOST_OPERATIONS 18
 
+bool is_collective(trireme_operation operation) {
+    return operation >= TRIREME_OPERATION_ALL_REDUCE &&
+           operation <= TRIREME_OPERATION_ALL_TO_ALL_V && operation != TRIREME_OPERATION_SEND &&
+           operation != TRIREME_OPERATION_RECEIVE;
+}
+
 bool is_v_form(trireme_operation operation) {
     return operation == TRIREME_OPERATION_REDUCE_SCATTER_V ||
            operation == TRIREME_OPERATION_ALL_GATHER_V || operation == TRIREME_OPERATION_GATHER_V ||

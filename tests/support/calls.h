@@ -32,6 +32,7 @@ struct call_memory {
     uint64_t receive_bytes;
 };
 
+bool is_collective(trireme_operation operation);
 bool is_v_form(trireme_operation operation);
 bool reduces(trireme_operation operation);
 bool has_root(trireme_operation operation);
