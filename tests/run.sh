@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs every test: `tests/run.sh [--long] [STEP...]`.
 # Steps: release asan tsan python dotnet rust oracle readme cuda quickstart; without any, all of them.
+# --long: the big sweeps, and the step `defects`, which seeds one defect at a time for a test to catch.
 # What cannot run here is skipped with a line that says why, and counted.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -19,7 +20,10 @@ for argument in "$@"; do
     *) steps+=("$argument") ;;
     esac
 done
-[ ${#steps[@]} -gt 0 ] || steps=(release asan tsan python dotnet rust oracle readme cuda quickstart)
+if [ ${#steps[@]} -eq 0 ]; then
+    steps=(release asan tsan python dotnet rust oracle readme cuda quickstart)
+    [ -z "${TRIREME_TEST_LONG-}" ] || steps+=(defects)
+fi
 
 skip() { skipped=$((skipped + 1)); say "skipped: $*"; }
 fail() { failed=$((failed + 1)); failures+=("$*"); say "FAILED: $*"; }
@@ -100,6 +104,7 @@ step_oracle() {
     cmake --build "$build/release" --target oracle_trajectory >/dev/null || { fail "oracle: does not build"; return; }
     run_counted oracle "$python" "$root/tests/oracle/test_pytorch.py" "$build/release/tests/oracle/oracle_trajectory"
 }
+step_defects() { run_counted defects "$python" "$root/tests/faults/seeded_defects.py"; }
 step_readme() { run_counted readme "$python" "$root/tests/readme/test_readme.py"; }
 step_cuda() { skip "cuda: the CUDA and NCCL backends are not in this release; capabilities say so"; }
 step_quickstart() {

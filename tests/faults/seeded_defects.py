@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Tests of the tests: builds the library with one defect at a time, each of which a named test must catch.
+
+    seeded_defects.py [NAME-PART...]
+
+Works on a copy of the tree in build/defects. Last line: "N passed, N failed, 0 skipped".
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build" / "defects"
+COPY = FOLDER / "source"
+BUILD = FOLDER / "build"
+SECONDS = 300  # a test that hangs has caught the defect, too
+
+# name, file, what is there, what is put in its place, the test that must fail
+DEFECTS = [
+    ("ranks are not compared", "src/backends/local/collective.cpp",
+     "return same ? Status::success() : disagreement();", "return Status::success();",
+     "faults_test_mismatch"),
+    ("roots are not compared", "src/backends/fingerprint.cpp",
+     "has_root(called.kind) ? called.root : 0", "0", "faults_test_mismatch"),
+    ("algorithms of ranks are not compared", "src/backends/fingerprint.cpp",
+     "print.algorithm = operation.algorithm;", "print.algorithm = 0;", "api_test_collectives"),
+    ("the wrong rank is blamed", "src/backends/local/liaison.cpp",
+     "group_.mark_lost(rank);\n  if (group_.left(rank)) return;",
+     "group_.mark_lost(rank);\n  if (group_.left(rank)) return;\n"
+     "  rank = (rank + 1) % group_.world_size();",
+     "faults_test_kill"),
+    ("a failure is not told to the peers", "src/backends/local/group.cpp",
+     "    if (shared != nullptr) {\n      std::uint32_t none = 0;",
+     "    if (false) {\n      std::uint32_t none = 0;", "faults_test_mismatch"),
+    ("a wait has no deadline", "src/backends/local/collective.cpp",
+     "    if (deadline_.passed()) {\n      std::vector<std::int32_t> missing;",
+     "    if (false) {\n      std::vector<std::int32_t> missing;", "api_test_communicator"),
+    ("nobody hears that a rank has left", "src/backends/local/collective.cpp",
+     "if (group_.left(rank) && !arrived(rank)) gone.push_back(rank);", "",
+     "api_test_communicator"),
+    ("an average divides by one too many", "src/backends/local/moves.cpp",
+     "static_cast<std::uint32_t>(n_), op_.scale);", "static_cast<std::uint32_t>(n_ + 1), op_.scale);",
+     "api_test_collectives"),
+    ("a scatter gives the block before", "src/backends/parts.cpp",
+     "? Part{block_begin(operation, destination), 0, block(operation, destination)}",
+     "? Part{block_begin(operation, destination / 2), 0, block(operation, destination)}",
+     "api_test_collectives"),
+    ("expected counts are not compared", "src/collectives/composite.cpp",
+     "if (sent == expected) continue;", "continue;", "faults_test_mismatch"),
+    ("the scale of a call is lost", "src/api/operation_call.cpp",
+     "operation->scale = options.scale;", "operation->scale = 1;",
+     "api_test_coalesced"),
+    ("tags do not matter", "src/backends/local/messages.cpp",
+     "(message.any_tag || message.tag == header.tag)", "true", "api_test_messages"),
+    ("a message that is too long is cut", "src/backends/local/messages.cpp",
+     "receive.fit == Message::Fit::up_to && receive.count > header.count",
+     "receive.fit == Message::Fit::up_to", "api_test_matching"),
+    ("copies of buffered sends have no limit", "src/collectives/message_queue.cpp",
+     "constexpr std::uint64_t kMostBuffered = 64u << 20;",
+     "constexpr std::uint64_t kMostBuffered = UINT64_MAX;", "api_test_matching"),
+    ("urgent operations share the queue", "src/api/operation_call.cpp",
+     "operation->channel = kUrgentChannel;", "operation->channel = 0;", "api_test_collectives"),
+    ("a watched process is not let go of", "src/backends/local/liaison.cpp",
+     "    close_descriptor(&each.process);\n    each.state = State::closed;",
+     "    each.state = State::closed;", "faults_test_hygiene"),
+]
+
+
+def run(command, **options):
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, **options)
+
+
+def copy_tree():
+    shutil.rmtree(COPY, ignore_errors=True)
+    ignore = shutil.ignore_patterns("build", ".git")
+    COPY.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(ROOT, COPY, ignore=ignore, symlinks=True)
+
+
+def build(tests):
+    return run(["cmake", "--build", BUILD, "--target", "trireme", *tests]).returncode == 0
+
+
+def caught(test):
+    try:
+        return run([BUILD / "tests" / test], timeout=SECONDS).returncode != 0
+    except subprocess.TimeoutExpired:
+        return True
+
+
+def main():
+    chosen = [d for d in DEFECTS if not sys.argv[1:] or any(a in d[0] for a in sys.argv[1:])]
+    copy_tree()
+    command = ["cmake", "--preset", "release", "-B", BUILD]
+    if shutil.which("ccache"):
+        command += [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("C", "CXX")]
+    tests = sorted({defect[4] for defect in chosen})
+    if run(command, cwd=COPY).returncode != 0 or not build(tests):
+        print("the tree does not build\n0 passed, 1 failed, 0 skipped")
+        return 1
+    passed = 0
+    for name, file, old, new, test in chosen:
+        path = COPY / file
+        text = path.read_text()
+        if text.count(old) != 1:
+            print(f"FAILED: {name}: its place in {file} is found {text.count(old)} times")
+            continue
+        path.write_text(text.replace(old, new))
+        if not build([test]):
+            print(f"FAILED: {name}: does not build")
+        elif caught(test):
+            passed += 1
+            print(f"caught: {name}, by {test}")
+        else:
+            print(f"FAILED: {name}: {test} passes with it")
+        sys.stdout.flush()
+        path.write_text(text)
+    print(f"{passed} passed, {len(chosen) - passed} failed, 0 skipped")
+    return 0 if passed == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
