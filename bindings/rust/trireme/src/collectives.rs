@@ -193,39 +193,6 @@ impl Communicator {
         check(unsafe { sys::trireme_barrier(self.handle.get(), &self.options(0.0)) })
     }
 
-    /// Sends elements to rank `to`; done when the memory may be used again. Messages with one tag
-    /// between two ranks arrive in order.
-    pub fn send<T: Element>(&self, data: &[T], to: i32, tag: u64) -> Result<()> {
-        // SAFETY: collectives.h: "Keeps no pointer"; the slice lives until the call returns.
-        check(unsafe {
-            sys::trireme_send(
-                self.handle.get(),
-                data.as_ptr().cast(),
-                data.len() as u64,
-                T::DTYPE as i32,
-                to,
-                tag,
-                &self.options(0.0),
-            )
-        })
-    }
-
-    /// Receives exactly `data.len()` elements from rank `from`, the earliest message with this tag.
-    pub fn receive<T: Element>(&self, data: &mut [T], from: i32, tag: u64) -> Result<()> {
-        // SAFETY: as all_reduce.
-        check(unsafe {
-            sys::trireme_receive(
-                self.handle.get(),
-                data.as_mut_ptr().cast(),
-                data.len() as u64,
-                T::DTYPE as i32,
-                from,
-                tag,
-                &self.options(0.0),
-            )
-        })
-    }
-
     /// The library believes the lengths it is told, so they are compared here.
     pub(crate) fn whole(
         &self,

@@ -63,6 +63,7 @@ mod group;
 mod handle;
 mod lists;
 mod log;
+mod messages;
 mod model;
 mod operation;
 mod optimizer;
@@ -77,12 +78,13 @@ pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduc
 pub use error::{Error, Result, Status};
 pub use group::Group;
 pub use log::{clear_log, set_log, LogLevel};
+pub use messages::{MessageInfo, Source, Tag};
 pub use model::{
     Gradients, Model, ModelInfo, ModelMemory, ModelOptions, Parameter, Strategy, UnitInfo,
 };
-pub use operation::{OperationOptions, Priority};
+pub use operation::{Algorithm, OperationOptions, Priority};
 pub use optimizer::{Kind, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};
-pub use request::{wait_any, Pending, Request, Storage};
+pub use request::{wait_all, wait_any, Pending, Request, Storage};
 pub use subgroup::GroupOptions;
 
 /// The library's version: major * 1000000 + minor * 1000 + patch.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use trireme_sys as sys;
 
 use crate::communicator::Communicator;
+use crate::element::Dtype;
 use crate::handle::option_ns;
 
 /// How urgent a collective is.
@@ -16,6 +17,32 @@ pub enum Priority {
     Normal = sys::TRIREME_PRIORITY_NORMAL,
     /// Does not wait behind normal ones: it has a queue of its own.
     High = sys::TRIREME_PRIORITY_HIGH,
+}
+
+/// How a collective is made of messages between two ranks.
+#[non_exhaustive]
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    /// The library chooses.
+    #[default]
+    Automatic = sys::TRIREME_ALGORITHM_AUTOMATIC,
+    /// Every pair exchanges once; sums in rank order.
+    Direct = sys::TRIREME_ALGORITHM_DIRECT,
+    /// Neighbours pass pieces on: least traffic.
+    Ring = sys::TRIREME_ALGORITHM_RING,
+    /// Partners at distances of powers of two.
+    HalvingDoubling = sys::TRIREME_ALGORITHM_HALVING_DOUBLING,
+    /// One binomial tree.
+    Binomial = sys::TRIREME_ALGORITHM_BINOMIAL,
+    /// Two complementary trees.
+    DoubleTree = sys::TRIREME_ALGORITHM_DOUBLE_TREE,
+    /// Blocks over distances of powers of two.
+    Bruck = sys::TRIREME_ALGORITHM_BRUCK,
+    /// One partner after the other.
+    Pairwise = sys::TRIREME_ALGORITHM_PAIRWISE,
+    /// What the backend offers itself.
+    Native = sys::TRIREME_ALGORITHM_NATIVE,
 }
 
 /// Options of operations, for [`Communicator::with`]; the default changes nothing.
@@ -33,6 +60,12 @@ pub struct OperationOptions {
     /// Collectives run in order among those of one priority; all ranks name the same. Not for
     /// messages.
     pub priority: Priority,
+    /// Collectives combine in rank order, so that every backend and algorithm gives the same bits.
+    pub reproducible: bool,
+    /// All ranks name the same. Not for messages.
+    pub algorithm: Algorithm,
+    /// `F16`, `Bf16`, `F8E4m3` or `F8E5m2`: what `f32` elements are rounded to while they travel.
+    pub wire_dtype: Option<Dtype>,
 }
 
 impl Communicator {
@@ -41,6 +74,11 @@ impl Communicator {
         options.timeout_ns = option_ns(self.call.timeout);
         options.scale = scale;
         options.priority = self.call.priority as i32;
+        options.algorithm = self.call.algorithm as i32;
+        options.wire_dtype = self.call.wire_dtype.map_or(0, |dtype| dtype as i32);
+        if self.call.reproducible {
+            options.flags |= sys::TRIREME_CALL_REPRODUCIBLE;
+        }
         options
     }
 }

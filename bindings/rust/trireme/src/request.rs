@@ -19,6 +19,7 @@ use crate::communicator::Communicator;
 use crate::element::{sealed, Element, Reduction};
 use crate::error::{check, panic_text, Result, Status};
 use crate::handle::{wait_ns, Handle};
+use crate::messages::MessageInfo;
 
 /// Memory that a started operation may own: a `Vec` or a [`Buffer`].
 ///
@@ -89,6 +90,14 @@ impl<M: Send + 'static> Request<M> {
         check(unsafe { sys::trireme_request_wait(self.handle.get(), u64::MAX) })?;
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(memory.expect("only wait takes the memory, and it takes the request"))
+    }
+
+    /// What a started receive or probe has met; `InvalidState` unless it is done and went well.
+    pub fn message(&self) -> Result<MessageInfo> {
+        let mut raw = sys::trireme_message_info::init();
+        // SAFETY: request.h: any thread, also concurrently; filled up to its own struct_size.
+        check(unsafe { sys::trireme_request_message(self.handle.get(), &mut raw) })?;
+        Ok(MessageInfo::of(raw))
     }
 
     /// Takes an operation back that has not begun. A collective withdrawn makes the group fail, a
@@ -192,6 +201,16 @@ pub fn wait_any(requests: &[&dyn Pending], timeout: Duration) -> Result<usize> {
         )
     })?;
     Ok(index as usize)
+}
+
+/// Waits until all of several operations are done. The error is that of the first one, in this
+/// order, that failed, or a `Timeout` that leaves those running that still run.
+pub fn wait_all(requests: &[&dyn Pending], timeout: Duration) -> Result<()> {
+    let tokens: Vec<_> = requests.iter().map(|request| request.token()).collect();
+    // SAFETY: request.h: any thread; `count` live requests.
+    check(unsafe {
+        sys::trireme_request_wait_all(tokens.as_ptr(), tokens.len() as u64, wait_ns(timeout))
+    })
 }
 
 /// The `_start` forms. Each takes its memory and gives it back through [`Request::wait`]; when the
@@ -399,46 +418,6 @@ impl Communicator {
         // SAFETY: see start(); there is no memory.
         self.start((), |(), out| {
             check(unsafe { sys::trireme_barrier_start(self.handle.get(), &self.options(0.0), out) })
-        })
-    }
-
-    /// Starts [`send`](Self::send).
-    pub fn send_start<M: Storage>(&self, data: M, to: i32, tag: u64) -> Result<Request<M>> {
-        self.start(data, |data, out| {
-            let (data, count) = raw(data);
-            // SAFETY: see start().
-            check(unsafe {
-                sys::trireme_send_start(
-                    self.handle.get(),
-                    data,
-                    count,
-                    M::Item::DTYPE as i32,
-                    to,
-                    tag,
-                    &self.options(0.0),
-                    out,
-                )
-            })
-        })
-    }
-
-    /// Starts [`receive`](Self::receive).
-    pub fn receive_start<M: Storage>(&self, data: M, from: i32, tag: u64) -> Result<Request<M>> {
-        self.start(data, |data, out| {
-            let (data, count) = raw(data);
-            // SAFETY: see start().
-            check(unsafe {
-                sys::trireme_receive_start(
-                    self.handle.get(),
-                    data,
-                    count,
-                    M::Item::DTYPE as i32,
-                    from,
-                    tag,
-                    &self.options(0.0),
-                    out,
-                )
-            })
         })
     }
 
