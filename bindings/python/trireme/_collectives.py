@@ -11,6 +11,7 @@ from ._operation import (
     both,
     call_options,
     finish,
+    grouped,
     reduction_code,
 )
 from ._request import Request
@@ -57,7 +58,9 @@ class Collectives(Operations):
     ) -> None:
         """Reduces `data` over all ranks into `out`, or in place without `out`."""
         arguments, keep = self._all_reduce(data, out, reduction, dtype, options)
-        finish(_all_reduce(*arguments), keep)
+        code = _all_reduce(*arguments)
+        if code or grouped:
+            finish(code, keep)
 
     def start_all_reduce(
         self,

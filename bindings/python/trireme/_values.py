@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from ctypes import addressof, c_char
 from typing import Any, Mapping, Union
 
 from . import _native
 from ._errors import InvalidArgumentError
 from ._native import address_of
+
+from_buffer = c_char.from_buffer
 
 Name = Union[str, int]  #: "f32" or its number; the same for reductions, strategies and the like.
 
@@ -255,6 +258,15 @@ def readable(data: Any, dtype: Name | None, what: str) -> tuple[memoryview, int 
 
 def writable(data: Any, dtype: Name | None, what: str) -> tuple[memoryview, int | None, int, int]:
     """The same for memory that the library writes."""
+    if dtype is None:  # the common case, in as few steps as possible
+        try:
+            view = memoryview(data)
+            code = _FORMATS[view.format]
+            if view.c_contiguous:
+                # Refused if it is read-only or empty; the general way then says why or does it.
+                return view, addressof(from_buffer(view)), view.nbytes // view.itemsize, code
+        except (TypeError, KeyError, ValueError):
+            pass
     found = readable(data, dtype, what)
     if found[0].readonly:
         raise TypeError(f"{what} is read-only, and the operation writes to it")
