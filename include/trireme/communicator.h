@@ -23,6 +23,7 @@
 #include <stdint.h>
 #include <trireme/export.h>
 #include <trireme/status.h>
+#include <trireme/transport.h>
 #include <trireme/types.h>
 
 TRIREME_BEGIN_C
@@ -33,14 +34,15 @@ typedef struct trireme_communicator_options {
     int32_t        rank;        /**< 0 <= rank < world_size; read from the environment by env://. */
     int32_t        world_size;  /**< Number of ranks; required, but read from the environment by env://. */
     uint32_t       flags;       /**< Must be 0. */
-    const char    *rendezvous;  /**< "local://NAME" (threads of this process), "host://NAME" (processes of this host) or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and TRIREME_TOKEN); UTF-8; required. */
-    const char    *backend;     /**< "local". Default: the fastest one for the rendezvous. */
+    const char    *rendezvous;  /**< "local://NAME" (threads of this process), "host://NAME" (processes of this host), "host-transport://NAME" (over `transport`) or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and TRIREME_TOKEN); UTF-8; required. */
+    const char    *backend;     /**< "local", or "host" with a transport. Default: the one for the rendezvous. */
     const char    *name;        /**< Name in messages, at most 63 bytes. Default: the rendezvous. */
     uint64_t       timeout_ns;  /**< Longest any blocking call may wait. Default: 300 s. */
     trireme_device device;      /**< Where buffers live. Default: the host. */
+    const trireme_transport *transport; /**< What carries the bytes of "host-transport://NAME"; copied. Else NULL. */
 } trireme_communicator_options; /* since 1.0 */
 
-#define TRIREME_COMMUNICATOR_OPTIONS_INIT { sizeof(trireme_communicator_options), 0, 0, 0, 0, 0, 0, 0, {0, 0} }
+#define TRIREME_COMMUNICATOR_OPTIONS_INIT { sizeof(trireme_communicator_options), 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0 }
 
 /** What a communicator has done so far. Set struct_size before the call. */
 typedef struct trireme_communicator_statistics {

@@ -4,6 +4,7 @@
 #include <trireme/communicator.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <vector>
 
@@ -17,7 +18,9 @@ using namespace trireme;
 namespace {
 
 constexpr std::uint32_t kOptionsSize10 = 56;
-static_assert(sizeof(trireme_communicator_options) == kOptionsSize10);
+static_assert(offsetof(trireme_communicator_options, transport) == kOptionsSize10);
+constexpr std::uint32_t kTransportSize10 = 48;
+static_assert(sizeof(trireme_transport) == kTransportSize10);
 constexpr std::uint32_t kStatisticsSize10 = 40;
 static_assert(sizeof(trireme_communicator_statistics) == kStatisticsSize10);
 
@@ -64,6 +67,26 @@ Status check_device(const trireme_device& device) {
   return Status::success();
 }
 
+Status read_transport(const trireme_transport* caller, std::optional<trireme_transport>* out) {
+  if (caller == nullptr) return Status::success();
+  trireme_transport transport = TRIREME_TRANSPORT_INIT;
+  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "transport", kTransportSize10, &transport));
+  if (transport.flags != 0) {
+    return invalid_argument("transport.flags is " + std::to_string(transport.flags) +
+                            ", but must be 0");
+  }
+  if (transport.send == nullptr) return invalid_argument("transport.send is NULL");
+  if (transport.receive == nullptr) return invalid_argument("transport.receive is NULL");
+  if (transport.maximum_frame_bytes != 0 &&
+      transport.maximum_frame_bytes < TRIREME_TRANSPORT_FRAME_BYTES_MIN) {
+    return invalid_argument("transport.maximum_frame_bytes is " +
+                            std::to_string(transport.maximum_frame_bytes) + ", below " +
+                            std::to_string(TRIREME_TRANSPORT_FRAME_BYTES_MIN));
+  }
+  *out = transport;
+  return Status::success();
+}
+
 // Rank and world size are checked below, because the environment may give them.
 Status read_options(const trireme_communicator_options* caller, GroupOptions* group,
                     std::uint64_t* timeout_ns) {
@@ -75,6 +98,7 @@ Status read_options(const trireme_communicator_options* caller, GroupOptions* gr
   TRIREME_RETURN_IF_ERROR(read_text(options.backend, "backend", &group->backend));
   TRIREME_RETURN_IF_ERROR(read_name(options.name, &group->name));
   TRIREME_RETURN_IF_ERROR(check_device(options.device));
+  TRIREME_RETURN_IF_ERROR(read_transport(options.transport, &group->transport));
   group->rank = options.rank;
   group->world_size = options.world_size;
   *timeout_ns = options.timeout_ns == 0 ? kDefaultTimeoutNs : options.timeout_ns;

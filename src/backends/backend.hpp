@@ -2,6 +2,7 @@
 // fingerprint, runs collectives one at a time in the order it is given them, and messages in any number.
 #pragma once
 
+#include <trireme/transport.h>
 #include <trireme/types.h>
 #include <trireme/version.h>
 
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -206,8 +208,10 @@ class Backend {
 struct GroupOptions {
   int rank = 0;
   int world_size = 1;
-  std::string rendezvous;  // "local://NAME" or "host://NAME"; env:// is resolved before
-  std::string backend;     // "" or "local"
+  // "local://NAME", "host://NAME" or "host-transport://NAME"; env:// is resolved before
+  std::string rendezvous;
+  std::string backend;  // "" or the one of the rendezvous: "local" or "host"
+  std::optional<trireme_transport> transport;  // there with host-transport:// alone; checked
   std::string name;        // for messages
 };
 

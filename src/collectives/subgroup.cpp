@@ -114,6 +114,9 @@ Status make_children(Communicator& parent, const Agreement& agreement, const Wor
                      std::vector<std::shared_ptr<Communicator>>* out) {
   const Deadline deadline =
       Deadline::after(options.timeout_ns == 0 ? parent.timeout_ns() : options.timeout_ns);
+  if (parent.options().transport.has_value()) {
+    return unsupported("a transport carries one group, and none that is made from it");
+  }
   Wish own{{}, words};
   if (!system_table().random_bytes(own.random, sizeof own.random)) {
     return Status::failure(TRIREME_ERROR_SYSTEM, "the system gives no random numbers");

@@ -487,7 +487,8 @@ static void run_algorithms(trireme_communicator *communicator, int rank, void *c
             if (status == TRIREME_ERROR_UNSUPPORTED) {
                 EXPECT(verdict, strstr(trireme_last_error(), "direct") != NULL);
                 EXPECT(verdict, algorithm != TRIREME_ALGORITHM_DIRECT &&
-                                    algorithm != TRIREME_ALGORITHM_NATIVE);
+                                    (algorithm != TRIREME_ALGORITHM_NATIVE ||
+                                     ranks_use_transport()));
             } else {
                 EXPECT_STATUS(verdict, TRIREME_OK, status);
                 EXPECT(verdict, is_call_right(&call, &memory, rank, world_size, 3));
@@ -500,7 +501,7 @@ static void run_algorithms(trireme_communicator *communicator, int rank, void *c
 static void other_algorithm(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
-    options.algorithm = rank == 0 ? TRIREME_ALGORITHM_RING : TRIREME_ALGORITHM_NATIVE;
+    options.algorithm = rank == 0 ? TRIREME_ALGORITHM_RING : TRIREME_ALGORITHM_DIRECT;
     float send = 1, receive = -7;
     EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
                   trireme_all_reduce(communicator, &send, &receive, 1, TRIREME_DTYPE_F32,

@@ -4,11 +4,14 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "transport.h"
 
 struct thread {
     pthread_t handle;
@@ -59,12 +62,20 @@ struct group {
     rank_function *function;
     void *context;
     pthread_barrier_t joined;
+    struct net *net; /* NULL: no transport */
 };
+
+bool ranks_use_transport(void) { return getenv("TRIREME_TESTS_TRANSPORT") != NULL; }
 
 static void rank_main(int rank, void *argument) {
     struct group *const group = argument;
-    trireme_communicator *const communicator =
-        join_rank(rank, group->world_size, group->rendezvous);
+    trireme_communicator *communicator = NULL;
+    if (group->net == NULL) {
+        communicator = join_rank(rank, group->world_size, group->rendezvous);
+    } else if (net_join(group->net, rank, group->world_size, "host-transport://ranks", LONG_NS,
+                        &communicator) != TRIREME_OK) {
+        abort();
+    }
     pthread_barrier_wait(&group->joined);
     group->function(communicator, rank, group->context);
     trireme_communicator_destroy(communicator);
@@ -73,9 +84,11 @@ static void rank_main(int rank, void *argument) {
 void run_ranks(int world_size, rank_function *function, void *context) {
     struct group group = {.world_size = world_size, .function = function, .context = context};
     unique_rendezvous(group.rendezvous, sizeof group.rendezvous);
+    if (ranks_use_transport()) group.net = net_create(world_size);
     if (pthread_barrier_init(&group.joined, NULL, (unsigned)world_size) != 0) abort();
     run_threads(world_size, rank_main, &group);
     pthread_barrier_destroy(&group.joined);
+    if (group.net != NULL) net_destroy(group.net, world_size);
 }
 
 int expect_failed(struct verdict *verdict, const char *file, int line, const char *condition) {

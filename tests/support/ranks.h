@@ -5,6 +5,7 @@
 #ifndef TRIREME_TESTS_RANKS_H
 #define TRIREME_TESTS_RANKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <trireme/trireme.h>
@@ -20,6 +21,9 @@ typedef void rank_function(trireme_communicator *communicator, int rank, void *c
  * function, unless it did so itself. A group that cannot form ends the program.
  */
 void run_ranks(int world_size, rank_function *function, void *context);
+
+/* Whether run_ranks() joins over a transport inside this process: TRIREME_TESTS_TRANSPORT is set. */
+bool ranks_use_transport(void);
 
 /* Runs one function on `count` threads, each with its number, and joins them. */
 void run_threads(int count, void (*function)(int index, void *context), void *context);

@@ -14,6 +14,7 @@ namespace Trireme
         internal const int MaxBlamedRanks = 16;
         internal const int MaxStates = 8;
         internal const int AnySource = -1;
+        internal const int TransportFrameBytesMin = 1024;
 
         /// <summary>What trireme_model_leaf() answers for "none".</summary>
         internal const uint NoLeaf = uint.MaxValue;

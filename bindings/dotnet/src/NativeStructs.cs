@@ -46,6 +46,18 @@ namespace Trireme
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeTransport
+    {
+        public uint StructSize;
+        public uint Flags;
+        public IntPtr UserData;
+        public ulong MaximumFrameBytes;
+        public IntPtr Send;
+        public IntPtr Receive;
+        public IntPtr Released;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     internal struct NativeCommunicatorOptions
     {
         public uint StructSize;
@@ -57,6 +69,7 @@ namespace Trireme
         public IntPtr Name;
         public ulong TimeoutNs;
         public NativeDevice Device;
+        public IntPtr Transport;
     }
 
     [StructLayout(LayoutKind.Sequential)]

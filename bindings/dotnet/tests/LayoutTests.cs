@@ -164,6 +164,8 @@ namespace Trireme.Tests
                 case "TRIREME_MAX_BLAMED_RANKS": return NativeMethods.MaxBlamedRanks;
                 case "TRIREME_ANY_SOURCE": return NativeMethods.AnySource;
                 case "TRIREME_MAX_STATES": return NativeMethods.MaxStates;
+                case "TRIREME_TRANSPORT_FRAME_BYTES_MIN":
+                    return NativeMethods.TransportFrameBytesMin;
             }
 
             if (name.StartsWith("TRIREME_VERSION"))

@@ -148,6 +148,29 @@ TRIREME_LOG_DEBUG = 4
 trireme_log_callback = CFUNCTYPE(None, c_int32, c_char_p, c_void_p)
 
 
+# ---- transport.h ---------------------------------------------------------------------------
+
+TRIREME_TRANSPORT_FRAME_BYTES_MIN = 1024
+
+trireme_transport_send = CFUNCTYPE(c_int32, c_void_p, c_int32, c_void_p, c_uint64, c_uint64)
+trireme_transport_receive = CFUNCTYPE(
+    c_int32, c_void_p, POINTER(c_int32), c_void_p, c_uint64, POINTER(c_uint64), c_uint64
+)
+trireme_transport_released = CFUNCTYPE(None, c_void_p)
+
+
+class trireme_transport(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("user_data", c_void_p),
+        ("maximum_frame_bytes", c_uint64),
+        ("send", trireme_transport_send),
+        ("receive", trireme_transport_receive),
+        ("released", trireme_transport_released),
+    ]
+
+
 # ---- communicator.h ------------------------------------------------------------------------
 
 
@@ -162,6 +185,7 @@ class trireme_communicator_options(Structure):
         ("name", c_char_p),
         ("timeout_ns", c_uint64),
         ("device", trireme_device),
+        ("transport", POINTER(trireme_transport)),
     ]
 
 

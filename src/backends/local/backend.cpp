@@ -1,6 +1,5 @@
 #include "backends/local/backend.hpp"
 
-#include "platform/failpoint.hpp"
 
 namespace trireme::local {
 
@@ -34,43 +33,7 @@ std::string LocalBackend::description() const {
 }
 
 Status LocalBackend::wait_ready(Deadline deadline) {
-  Bell& bell = membership_->bell();
-  while (true) {
-    const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
-    if (group_.failed()) return group_.failure();
-    if (ready_.load(std::memory_order_acquire)) return Status::success();
-    std::vector<std::int32_t> missing;
-    std::vector<std::int32_t> left;
-    for (int rank = 0; rank < world_size(); ++rank) {
-      if (membership_->joined(rank)) continue;
-      missing.push_back(rank);
-    }
-    if (missing.empty()) {
-      TRIREME_RETURN_IF_ERROR(failpoint("join", "before_ready"));
-      ready_.store(true, std::memory_order_release);
-      return Status::success();
-    }
-    for (int rank = 0; rank < world_size(); ++rank) {
-      if (group_.left(rank)) left.push_back(rank);
-    }
-    FailureDetails details;
-    details.communicator = group_.name();
-    if (!left.empty()) {
-      details.blamed = left;
-      return Status::failure(TRIREME_ERROR_PEER_LOST, list_ranks(left) + " left \"" +
-                                                          group_.name() +
-                                                          "\" before all had joined")
-          .with_details(std::move(details));
-    }
-    if (deadline.passed()) {
-      details.blamed = missing;
-      return Status::failure(TRIREME_ERROR_TIMEOUT,
-                             list_ranks(missing) + (missing.size() == 1 ? " has" : " have") +
-                                 " not joined \"" + group_.name() + "\"")
-          .with_details(std::move(details));
-    }
-    group_.sleep(bell, seen, deadline);
-  }
+  return wait_for_members(group_, *membership_, ready_, deadline);
 }
 
 // All ranks are there, and peers can read what this one calls.

@@ -227,6 +227,7 @@ void Group::sleep(Bell& bell, std::uint32_t seen, Deadline deadline) const noexc
 
 void Group::ring_member(int rank) const noexcept {
   if (const Segment* const shared = segment()) ring(shared->member(rank).message_bell);
+  if (ring_listener_ && rank != rank_) ring_listener_(rank);
 }
 
 std::uint32_t Group::activity() const noexcept {

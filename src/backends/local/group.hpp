@@ -96,6 +96,9 @@ class Group {
 
   // --- for messages ---
 
+  // Called with a peer whose bell was rung here: for peers that do not see the segment. Set before
+  // the first message.
+  void on_ring(std::function<void(int)> listener) { ring_listener_ = std::move(listener); }
   // Rings the message bell of a peer, or of this rank. Does nothing before the segment is there.
   void ring_member(int rank) const noexcept;
   std::uint32_t activity() const noexcept;
@@ -131,6 +134,8 @@ class Group {
   mutable std::string met_by_;  // first operation that met the failure
   mutable std::uint64_t met_at_ = 0;
   std::function<void()> listener_;
+
+  std::function<void(int)> ring_listener_;
 
   std::atomic<bool> failed_here_{false};
   std::array<std::atomic<bool>, kMaxRanks> left_here_{};

@@ -1,6 +1,7 @@
 // Membership: how one rank gets into its group, knows who else is in, and gets out.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,10 @@ class Membership {
   // Rung when that may have changed.
   virtual Bell& bell() = 0;
 };
+
+// Backend::wait_ready(). `ready` is set once all are there.
+Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>& ready,
+                        Deadline deadline);
 
 // Threads: ranks of one process that name the same group.
 Status join_threads(const std::string& group_name, Group& group,

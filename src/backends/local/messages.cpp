@@ -9,21 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "backends/local/ring.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::local {
 namespace {
-
-// Positions only grow; each side keeps its own and tells it here. What the other side tells is
-// checked before use.
-struct Ring {
-  alignas(kLine) std::atomic<std::uint64_t> written;
-  alignas(kLine) std::atomic<std::uint64_t> read;
-  alignas(kLine) std::byte data[1];  // and the rest of the ring
-};
-constexpr std::uint64_t kRingHead = 2 * kLine;
-static_assert(offsetof(Ring, data) == kRingHead);
 
 struct WireHeader {
   std::uint64_t tag;
@@ -36,22 +27,6 @@ constexpr std::uint64_t kCheck = 0x74726d7374726d73;
 
 WireHeader header_of(const Message& send) {
   return {send.tag, send.count, send.dtype, send.context, kCheck};
-}
-
-void copy_in(std::byte* ring, std::uint64_t capacity, std::uint64_t position, const void* from,
-             std::uint64_t bytes) {
-  const std::uint64_t at = position % capacity;
-  const std::uint64_t first = std::min(bytes, capacity - at);
-  std::memcpy(ring + at, from, first);
-  std::memcpy(ring, static_cast<const std::byte*>(from) + first, bytes - first);
-}
-
-void copy_out(void* to, const std::byte* ring, std::uint64_t capacity, std::uint64_t position,
-              std::uint64_t bytes) {
-  const std::uint64_t at = position % capacity;
-  const std::uint64_t first = std::min(bytes, capacity - at);
-  std::memcpy(to, ring + at, first);
-  std::memcpy(static_cast<std::byte*>(to) + first, ring, bytes - first);
 }
 
 std::string elements(std::uint64_t count, trireme_dtype dtype) {
@@ -100,9 +75,9 @@ struct Messages::State {
 
   Peer& peer(std::int32_t rank) { return peers[static_cast<std::size_t>(rank)]; }
   Ring& ring(int from, int to) const {
-    return *reinterpret_cast<Ring*>(group.segment()->ring(set, from, to));
+    return ring_of(*group.segment(), set, from, to);
   }
-  std::uint64_t capacity() const { return group.segment()->layout().ring_bytes - kRingHead; }
+  std::uint64_t capacity() const { return ring_capacity(group.segment()->layout()); }
 
   void fail(const Message& message, trireme_status code, std::string text,
             std::vector<std::int32_t> blamed);

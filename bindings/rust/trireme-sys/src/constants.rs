@@ -96,6 +96,8 @@ constants! {
     TRIREME_ERROR_CANCELLED: trireme_status = -14;
     TRIREME_ERROR_INTERNAL: trireme_status = -15;
     TRIREME_MAX_BLAMED_RANKS: usize = 16;
+    // transport.h
+    TRIREME_TRANSPORT_FRAME_BYTES_MIN: u64 = 1024;
     // log.h
     TRIREME_LOG_ERROR: trireme_log_level = 1;
     TRIREME_LOG_WARNING: trireme_log_level = 2;

@@ -59,6 +59,29 @@ pub type trireme_log_callback = Option<
 /// Called once when a request is done; see `request.h`.
 pub type trireme_completion_callback =
     Option<unsafe extern "C" fn(status: trireme_status, user_data: *mut c_void)>;
+/// Hands one frame to the transport; see `transport.h`.
+pub type trireme_transport_send = Option<
+    unsafe extern "C" fn(
+        user_data: *mut c_void,
+        to: i32,
+        data: *const c_void,
+        bytes: u64,
+        timeout_ns: u64,
+    ) -> i32,
+>;
+/// Takes one frame of any rank from the transport; see `transport.h`.
+pub type trireme_transport_receive = Option<
+    unsafe extern "C" fn(
+        user_data: *mut c_void,
+        out_from: *mut i32,
+        data: *mut c_void,
+        capacity: u64,
+        out_bytes: *mut u64,
+        timeout_ns: u64,
+    ) -> i32,
+>;
+/// Says that the library will not call the transport again; see `transport.h`.
+pub type trireme_transport_released = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 /// A caller's own update rule; see `optimizer_shard.h`.
 pub type trireme_update_callback =
     Option<unsafe extern "C" fn(update: *const trireme_update, user_data: *mut c_void) -> i32>;
@@ -156,6 +179,25 @@ structs! {
         timeout_ns: u64,
         /// Where buffers live. Default: the host.
         device: trireme_device,
+        /// What carries the bytes of "host-transport://NAME"; copied. Else NULL.
+        transport: *const trireme_transport,
+    }
+    /// Functions that carry frames between the ranks of one group.
+    trireme_transport {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// Must be 0.
+        flags: u32,
+        /// Handed to every function; may be NULL.
+        user_data: *mut c_void,
+        /// Longest frame, at least TRIREME_TRANSPORT_FRAME_BYTES_MIN; 0: 65,536.
+        maximum_frame_bytes: u64,
+        /// Required.
+        send: trireme_transport_send,
+        /// Required.
+        receive: trireme_transport_receive,
+        /// NULL if nobody needs to know.
+        released: trireme_transport_released,
     }
     /// How to make a child. Start from TRIREME_GROUP_OPTIONS_INIT. 0 or NULL means the default.
     trireme_group_options {
@@ -399,6 +441,7 @@ macro_rules! inits {
 inits! {
     trireme_capability_query
     trireme_error_info
+    trireme_transport
     trireme_communicator_options
     trireme_group_options
     trireme_communicator_statistics

@@ -1,0 +1,472 @@
+#include "backends/host/carrier.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "platform/sha256.hpp"
+#include "platform/system.hpp"
+#include "platform/thread.hpp"
+
+namespace trireme::host {
+namespace {
+
+using local::FailureRecord;
+using local::Ring;
+
+constexpr std::uint64_t kMillisecond = 1'000'000;
+constexpr std::uint64_t kDefaultFrameBytes = 65'536;
+// How long the transport may wait at a time: the sender for one peer, while others wait behind it;
+// the receiver until it looks whether the group is over.
+constexpr std::uint64_t kSendWaitNs = 2 * kMillisecond;
+constexpr std::uint64_t kReceiveWaitNs = 20 * kMillisecond;
+// A rank that leaves: how long it goes on to offer what it has sent to peers that do not take it,
+// and how long its own thread waits for that.
+constexpr std::uint64_t kLingerNs = 5'000 * kMillisecond;
+constexpr std::uint64_t kLeaveWaitNs = 200 * kMillisecond;
+// A peer that leaves takes its end of the transport with it; its last words may be on their way.
+constexpr std::uint64_t kGraceNs = 300 * kMillisecond;
+
+std::uint64_t frame_limit(const trireme_transport& transport) {
+  return transport.maximum_frame_bytes == 0
+             ? kDefaultFrameBytes
+             : std::min<std::uint64_t>(transport.maximum_frame_bytes, 1u << 20);
+}
+
+}  // namespace
+
+static_assert(sizeof(FrameHeader) + sizeof(FailureRecord) <= TRIREME_TRANSPORT_FRAME_BYTES_MIN);
+
+Carrier::Carrier(int rank, int world_size, std::string group, std::string name,
+                 const trireme_transport& transport)
+    : me_(rank),
+      n_(world_size),
+      transport_(transport),
+      frame_bytes_(frame_limit(transport)),
+      group_hash_(sha256(group)),
+      group_(rank, world_size, std::move(name), false),
+      links_(static_cast<std::size_t>(world_size)) {}
+
+Carrier::~Carrier() {
+  if (segment_ != nullptr) {
+    system_table().unmap(segment_->base(), segment_->layout().total_bytes);
+  }
+  if (started_ && transport_.released != nullptr) {
+    try {
+      transport_.released(transport_.user_data);
+    } catch (...) {  // nobody is left to tell
+    }
+  }
+}
+
+Status Carrier::start() {
+  const local::Layout layout(n_, false);
+  void* const base = system_table().map(-1, layout.total_bytes);
+  if (base == nullptr) return Status::system(errno, "memory for the messages of the transport");
+  try {
+    segment_ = std::make_unique<local::Segment>(base, layout);
+  } catch (...) {
+    system_table().unmap(base, layout.total_bytes);
+    throw;
+  }
+  segment_->member(me_).joined.store(1, std::memory_order_release);
+  group_.attach(*segment_, nullptr);
+  group_.on_failure([this] { poke(); });
+  group_.on_ring([this](int) { poke(); });
+  const auto self = shared_from_this();
+  Status made = Status::success();
+  for (const auto body : {&Carrier::send_frames, &Carrier::receive_frames}) {
+    if (!made.ok()) break;
+    made = start_thread([self, body] {
+      {
+        std::unique_lock lock(self->mutex_);
+        self->changed_.wait(lock, [&] { return self->started_ || self->abandoned_; });
+        if (self->abandoned_) return;
+      }
+      ((*self).*body)();
+    });
+  }
+  const std::lock_guard lock(mutex_);
+  started_ = made.ok();
+  abandoned_ = !made.ok();
+  changed_.notify_all();
+  return made;
+}
+
+void Carrier::leave() noexcept {
+  std::unique_lock lock(mutex_);
+  leaving_ = true;
+  ++pokes_;
+  changed_.notify_all();
+  if (!started_) return;
+  wait_until(changed_, lock, Deadline::after(kLeaveWaitNs), [&] { return tried_all_; });
+}
+
+bool Carrier::joined(int rank) const {
+  return segment_->member(rank).joined.load(std::memory_order_acquire) != 0;
+}
+
+void Carrier::poke() noexcept {
+  const std::lock_guard lock(mutex_);
+  ++pokes_;
+  changed_.notify_all();
+}
+
+void Carrier::fail(trireme_status code, const std::string& text,
+                   std::vector<std::int32_t> blamed) noexcept {
+  try {
+    FailureDetails details;
+    details.communicator = group_.name();
+    std::sort(blamed.begin(), blamed.end());
+    details.blamed = std::move(blamed);
+    group_.fail(Status::failure(code, text).with_details(std::move(details)));
+  } catch (...) {
+    group_.fail(Status::failure(code, "out of memory"));
+  }
+}
+
+// --- sending -----------------------------------------------------------------------------------
+
+// What the transport answers, or CALLBACK if it throws.
+std::int32_t Carrier::hand_over(int rank, const std::vector<std::byte>& frame) noexcept {
+  try {
+    return transport_.send(transport_.user_data, rank, frame.data(), frame.size(), kSendWaitNs);
+  } catch (...) {
+    return TRIREME_ERROR_CALLBACK;
+  }
+}
+
+bool Carrier::is_done_with(int rank) {
+  Link& peer = link(rank);
+  // To a peer that could not be reached once, a failure is still told.
+  const bool lost = peer.broken_ns != 0 && !group_.failed();
+  return (peer.said_leave && peer.frame.empty()) || lost || peer.dead || group_.left(rank);
+}
+
+void Carrier::send_frames() noexcept {
+  std::unique_lock lock(mutex_);
+  std::uint64_t linger_ns = UINT64_MAX;
+  int next = 0;
+  while (true) {
+    const std::uint64_t seen = pokes_;
+    if (leaving_ && linger_ns == UINT64_MAX) linger_ns = now_ns() + kLingerNs;
+    bool moved = false;
+    bool refused = false;
+    bool all_done = true;
+    for (int step = 0; step < n_; ++step) {
+      const int rank = (next + step) % n_;
+      Link& peer = link(rank);
+      if (rank == me_ || is_done_with(rank)) continue;
+      try {
+        if (peer.frame.empty()) build(rank);
+      } catch (...) {  // memory may come back; what has failed tells nobody anything more
+        lock.unlock();
+        fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame", {me_});
+        lock.lock();
+        peer.frame.clear();
+        peer.said_leave = true;
+        continue;
+      }
+      if (!peer.frame.empty()) {
+        lock.unlock();
+        const std::int32_t answer = hand_over(rank, peer.frame);
+        lock.lock();
+        if (answer == TRIREME_OK) {
+          peer.frame.clear();
+          moved = true;
+        } else if (answer == TRIREME_ERROR_TIMEOUT) {
+          refused = true;
+        } else {
+          peer.frame.clear();
+          peer.dead = peer.broken_ns != 0;
+          peer.broken_ns = now_ns();
+          peer.answer = answer;
+        }
+      }
+      all_done = all_done && is_done_with(rank);
+    }
+    next = (next + 1) % n_;
+    if (leaving_ && !moved && !tried_all_) {
+      tried_all_ = true;
+      changed_.notify_all();
+    }
+    if (leaving_ && (all_done || now_ns() >= linger_ns)) break;
+    std::uint64_t wake_ns = linger_ns;
+    lock.unlock();
+    check_broken(&wake_ns);
+    lock.lock();
+    if (moved || pokes_ != seen) continue;
+    // A transport that refuses at once must not make this thread spin.
+    if (refused) wake_ns = std::min(wake_ns, now_ns() + kMillisecond);
+    wait_until(changed_, lock, Deadline::at(wake_ns), [&] { return pokes_ != seen; });
+  }
+  stopped_ = tried_all_ = true;
+  changed_.notify_all();
+}
+
+// A peer to which nothing can be sent has left, or is lost to this rank.
+void Carrier::check_broken(std::uint64_t* wake_ns) {
+  for (int rank = 0; rank < n_; ++rank) {
+    std::uint64_t since = 0;
+    std::int32_t answer = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      since = link(rank).broken_ns;
+      answer = link(rank).answer;
+      if (leaving_) return;
+    }
+    if (since == 0 || group_.left(rank) || group_.failed()) continue;
+    if (now_ns() < since + kGraceNs) {
+      *wake_ns = std::min(*wake_ns, since + kGraceNs);
+      continue;
+    }
+    fail(TRIREME_ERROR_CALLBACK,
+         "rank " + std::to_string(me_) + ": its transport answered " + std::to_string(answer) +
+             " to a frame for rank " + std::to_string(rank),
+         {me_, rank});
+  }
+}
+
+std::byte* Carrier::begin_frame(Link& link, FrameKind kind, int set, std::uint64_t position,
+                                std::uint64_t bytes) {
+  const FrameHeader header{kMagic, kind, static_cast<std::uint32_t>(set),
+                           static_cast<std::uint32_t>(bytes), position};
+  link.frame.resize(sizeof header + bytes);
+  std::memcpy(link.frame.data(), &header, sizeof header);
+  return link.frame.data() + sizeof header;
+}
+
+// The next frame for a rank, if there is one.
+void Carrier::build(int rank) {
+  Link& peer = link(rank);
+  if (!peer.said_hello && peer.broken_ns == 0) {
+    Hello hello{kVersion, n_, me_, rank, frame_bytes_, {}};
+    std::copy(group_hash_.begin(), group_hash_.end(), hello.group);
+    std::memcpy(begin_frame(peer, FrameKind::hello, 0, 0, sizeof hello), &hello, sizeof hello);
+    peer.said_hello = true;
+    return;
+  }
+  const bool failed = group_.failed();
+  if (failed && !peer.said_failure) {
+    const FailureRecord record = group_.own_record();
+    std::memcpy(begin_frame(peer, FrameKind::failure, 0, 0, sizeof record), &record, sizeof record);
+    peer.said_failure = true;
+    return;
+  }
+  if (!failed && joined(rank)) build_data(rank, peer);  // not if broken: see is_done_with()
+  if (!peer.frame.empty() || !leaving_) return;
+  for (int set = 0; set < kSets && !failed && joined(rank); ++set) {
+    const Ring& ring = ring_to(rank, set);
+    if (ring.written.load(std::memory_order_acquire) != peer.sent[static_cast<std::size_t>(set)]) {
+      return;  // the peer has no room yet
+    }
+  }
+  begin_frame(peer, FrameKind::leave, 0, 0, 0);
+  peer.said_leave = true;
+}
+
+void Carrier::build_data(int rank, Link& peer) {
+  for (int set = 0; set < kSets; ++set) {
+    const auto at = static_cast<std::size_t>(set);
+    const std::uint64_t read = ring_from(rank, set).read.load(std::memory_order_acquire);
+    // Often enough that the peer, who has the rest of the ring, is never out of room for good.
+    if (read - peer.credited[at] < capacity() / 2) continue;
+    begin_frame(peer, FrameKind::credit, set, read, 0);
+    peer.credited[at] = read;
+    return;
+  }
+  for (int set = kSets - 1; set >= 0; --set) {  // algorithms first: many ranks wait for them
+    const auto at = static_cast<std::size_t>(set);
+    Ring& ring = ring_to(rank, set);
+    const std::uint64_t waiting = ring.written.load(std::memory_order_acquire) - peer.sent[at];
+    const std::uint64_t room = capacity() - (peer.sent[at] - peer.consumed[at]);
+    const std::uint64_t most = std::min(frame_bytes_, peer.frame_bytes) - sizeof(FrameHeader);
+    const std::uint64_t bytes = std::min({waiting, room, most});
+    if (bytes == 0) continue;
+    std::byte* const to = begin_frame(peer, FrameKind::data, set, peer.sent[at], bytes);
+    local::copy_out(to, ring.data, capacity(), peer.sent[at], bytes);
+    peer.sent[at] += bytes;
+    ring.read.store(peer.sent[at], std::memory_order_release);
+    group_.ring_member(me_);  // there is room again
+    return;
+  }
+}
+
+// --- receiving ---------------------------------------------------------------------------------
+
+void Carrier::receive_frames() noexcept {
+  std::vector<std::byte> frame;
+  try {
+    frame.resize(frame_bytes_);
+  } catch (...) {
+    return fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame", {me_});
+  }
+  while (true) {
+    std::uint64_t seen = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopped_) return;
+      seen = pokes_;
+    }
+    std::int32_t from = -1;
+    std::uint64_t bytes = 0;
+    std::int32_t answer = TRIREME_ERROR_CALLBACK;
+    const std::uint64_t before = now_ns();
+    try {
+      answer = transport_.receive(transport_.user_data, &from, frame.data(), frame.size(), &bytes,
+                                  kReceiveWaitNs);
+    } catch (...) {  // is a failure
+    }
+    if (answer == TRIREME_ERROR_TIMEOUT) {
+      if (now_ns() - before >= kMillisecond) continue;
+      // It does not wait by itself.
+      std::unique_lock lock(mutex_);
+      wait_until(changed_, lock, Deadline::after(kMillisecond),
+                 [&] { return stopped_ || pokes_ != seen; });
+      continue;
+    }
+    const std::string who = "rank " + std::to_string(me_) + ": its transport";
+    if (answer != TRIREME_OK) {
+      return fail(TRIREME_ERROR_CALLBACK,
+                  who + " answered " + std::to_string(answer) + " when asked for a frame", {me_});
+    }
+    if (from < 0 || from >= n_ || from == me_ || bytes > frame.size()) {
+      return fail(TRIREME_ERROR_CORRUPT,
+                  who + " delivered " + std::to_string(bytes) + " bytes of rank " +
+                      std::to_string(from),
+                  {me_});
+    }
+    Status status = Status::success();
+    try {
+      status = take(from, frame.data(), bytes);
+    } catch (...) {
+      status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame");
+    }
+    if (status.ok()) continue;
+    const FailureDetails* const details = status.details();
+    return fail(status.code(), status.message(),
+                details == nullptr ? std::vector<std::int32_t>{me_} : details->blamed);
+  }
+}
+
+Status Carrier::corrupt(int from, const std::string& what) const {
+  FailureDetails details;
+  details.blamed = {from};
+  return Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(me_) + " got " + what +
+                                                    " from rank " + std::to_string(from))
+      .with_details(std::move(details));
+}
+
+Status Carrier::take(int from, const std::byte* frame, std::uint64_t bytes) {
+  FrameHeader header;
+  if (bytes < sizeof header) return corrupt(from, "a frame that is too short");
+  std::memcpy(&header, frame, sizeof header);
+  if (header.magic != kMagic || header.set >= kSets) {
+    return corrupt(from, "a frame that is none of Trireme's");
+  }
+  if (header.bytes != bytes - sizeof header) {
+    return corrupt(from, "a frame with " + std::to_string(bytes - sizeof header) +
+                             " bytes where " + std::to_string(header.bytes) + " were sent");
+  }
+  if (group_.left(from)) return corrupt(from, "a frame after it had left");
+  const std::byte* const rest = frame + sizeof header;
+  const std::uint64_t more = bytes - sizeof header;
+  switch (header.kind) {
+    case FrameKind::hello: {
+      Hello hello;
+      if (more != sizeof hello) return corrupt(from, "a greeting of a wrong length");
+      std::memcpy(&hello, rest, sizeof hello);
+      return take_hello(from, hello);
+    }
+    case FrameKind::data:
+      return take_data(from, header, rest, more);
+    case FrameKind::credit:
+      if (more != 0) return corrupt(from, "a credit of a wrong length");
+      return take_credit(from, header);
+    case FrameKind::failure: {
+      FailureRecord record;
+      if (more != sizeof record) return corrupt(from, "a failure of a wrong length");
+      std::memcpy(&record, rest, sizeof record);
+      group_.fail(record);
+      return Status::success();
+    }
+    case FrameKind::leave:
+      if (more != 0) return corrupt(from, "a goodbye of a wrong length");
+      group_.mark_left(from);
+      poke();
+      return Status::success();
+  }
+  return corrupt(from, "a frame of an unknown kind");
+}
+
+Status Carrier::take_hello(int from, const Hello& hello) {
+  if (joined(from)) return corrupt(from, "a second greeting");
+  if (hello.rank != from || hello.to != me_) return corrupt(from, "a greeting for somebody else");
+  std::string differs;
+  if (hello.version != kVersion) {
+    differs = "speaks version " + std::to_string(hello.version) + " of the frames, not " +
+              std::to_string(kVersion);
+  } else if (hello.world_size != n_) {
+    differs = "names world size " + std::to_string(hello.world_size) + ", not " +
+              std::to_string(n_);
+  } else if (std::memcmp(hello.group, group_hash_.data(), group_hash_.size()) != 0) {
+    differs = "is of a group of another name";
+  }
+  if (!differs.empty()) {
+    FailureDetails details;
+    details.blamed = {std::min(me_, from), std::max(me_, from)};
+    return Status::failure(TRIREME_ERROR_MISMATCH, "rank " + std::to_string(from) + " " + differs +
+                                                       " as rank " + std::to_string(me_))
+        .with_details(std::move(details));
+  }
+  if (hello.frame_bytes < TRIREME_TRANSPORT_FRAME_BYTES_MIN) {
+    return corrupt(from, "a greeting that allows no frames");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    link(from).frame_bytes = hello.frame_bytes;
+    segment_->member(from).joined.store(1, std::memory_order_release);
+  }
+  group_.ring(bell());
+  group_.ring_member(me_);
+  poke();
+  return Status::success();
+}
+
+Status Carrier::take_data(int from, const FrameHeader& header, const std::byte* data,
+                          std::uint64_t bytes) {
+  if (!joined(from)) return corrupt(from, "data before a greeting");
+  {
+    const std::lock_guard lock(mutex_);
+    if (leaving_) return Status::success();  // nobody reads it any more
+  }
+  Ring& ring = ring_from(from, static_cast<int>(header.set));
+  const std::uint64_t written = ring.written.load(std::memory_order_relaxed);
+  if (header.position != written) {
+    return corrupt(from, "byte " + std::to_string(header.position) + " of a stream where byte " +
+                             std::to_string(written) + " was next");
+  }
+  const std::uint64_t room = capacity() - (written - ring.read.load(std::memory_order_acquire));
+  if (bytes == 0 || bytes > room) return corrupt(from, "more of a stream than it was allowed");
+  local::copy_in(ring.data, capacity(), written, data, bytes);
+  ring.written.store(written + bytes, std::memory_order_release);
+  group_.ring_member(me_);
+  return Status::success();
+}
+
+Status Carrier::take_credit(int from, const FrameHeader& header) {
+  bool wrong = false;
+  {
+    const std::lock_guard lock(mutex_);
+    Link& peer = link(from);
+    std::uint64_t& consumed = peer.consumed[header.set];
+    wrong = header.position <= consumed || header.position > peer.sent[header.set];
+    if (!wrong) consumed = header.position;
+  }
+  if (wrong) return corrupt(from, "a credit for what was not sent or had one");
+  poke();
+  return Status::success();
+}
+
+}  // namespace trireme::host

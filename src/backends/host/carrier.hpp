@@ -1,0 +1,104 @@
+// Carrier: the peers of a rank whose group uses the caller's transport. The rank has a control
+// segment and message rings of its own, as if its peers were threads; two threads play their part:
+// one empties the rings to the peers into frames, the other fills the rings from them.
+//
+// A rank sends at most as much of a stream as the peer's ring has room for, so nothing has to be
+// kept elsewhere, and a frame that does not fit is one that should not be there.
+#pragma once
+
+#include <trireme/transport.h>
+
+#include <array>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backends/host/frame.hpp"
+#include "backends/local/group.hpp"
+#include "backends/local/membership.hpp"
+#include "backends/local/ring.hpp"
+
+namespace trireme::host {
+
+class Carrier final : public local::Membership, public std::enable_shared_from_this<Carrier> {
+ public:
+  // `group` is what all ranks call it; `name` is for messages.
+  Carrier(int rank, int world_size, std::string group, std::string name,
+          const trireme_transport& transport);
+  ~Carrier() override;
+
+  Status start();  // makes the threads
+  // Hands over what is left, says goodbye and ends the threads, without a wait for any of them to
+  // answer.
+  void leave() noexcept;
+
+  local::Group& group() { return group_; }
+  bool joined(int rank) const override;
+  local::Bell& bell() override { return segment_->header().join_bell; }
+
+ private:
+  static constexpr int kSets = 2;
+
+  struct Link {
+    bool said_hello = false;
+    bool said_failure = false;
+    bool said_leave = false;
+    std::vector<std::byte> frame;  // built, but not taken by the transport; the sender's alone
+    std::uint64_t frame_bytes = 0;  // longest that the peer takes
+    std::array<std::uint64_t, kSets> sent{};      // of the streams to the peer
+    std::array<std::uint64_t, kSets> consumed{};  // what the peer said of them
+    std::array<std::uint64_t, kSets> credited{};  // what the peer was told of its streams
+    std::uint64_t broken_ns = 0;  // when the transport failed to send to the peer; 0: it did not
+    bool dead = false;            // it did so again
+    std::int32_t answer = 0;      // what it answered then
+  };
+
+  std::uint64_t capacity() const { return local::ring_capacity(segment_->layout()); }
+  Link& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
+  local::Ring& ring_to(int rank, int set) { return local::ring_of(*segment_, set, me_, rank); }
+  local::Ring& ring_from(int rank, int set) { return local::ring_of(*segment_, set, rank, me_); }
+  void poke() noexcept;
+  void fail(trireme_status code, const std::string& text,
+            std::vector<std::int32_t> blamed) noexcept;
+  void end_thread() noexcept;
+
+  // The sending thread.
+  void send_frames() noexcept;
+  bool is_done_with(int rank);
+  void build(int rank);
+  void build_data(int rank, Link& link);
+  std::byte* begin_frame(Link& link, FrameKind kind, int set, std::uint64_t position,
+                         std::uint64_t bytes);
+  std::int32_t hand_over(int rank, const std::vector<std::byte>& frame) noexcept;
+  void check_broken(std::uint64_t* wake_ns);
+
+  // The receiving thread.
+  void receive_frames() noexcept;
+  Status take(int from, const std::byte* frame, std::uint64_t bytes);
+  Status take_hello(int from, const Hello& hello);
+  Status take_data(int from, const FrameHeader& header, const std::byte* data, std::uint64_t bytes);
+  Status take_credit(int from, const FrameHeader& header);
+  Status corrupt(int from, const std::string& what) const;
+
+  const int me_;
+  const int n_;
+  const trireme_transport transport_;
+  const std::uint64_t frame_bytes_;
+  std::array<std::uint8_t, 32> group_hash_{};
+  local::Group group_;
+  std::unique_ptr<local::Segment> segment_;
+
+  std::mutex mutex_;  // guards everything below; never held while the transport is called
+  std::condition_variable changed_;
+  std::uint64_t pokes_ = 0;
+  std::vector<Link> links_;
+  bool started_ = false;
+  bool abandoned_ = false;  // the threads end before they call anything
+  bool leaving_ = false;
+  bool stopped_ = false;    // nothing more is to be sent
+  bool tried_all_ = false;  // leaving: everything that could be handed over has been
+};
+
+}  // namespace trireme::host

@@ -1,0 +1,39 @@
+// Frames: what ranks of a transport say to each other. Nothing in one is believed unchecked.
+#pragma once
+
+#include <cstdint>
+
+namespace trireme::host {
+
+constexpr std::uint32_t kMagic = 0x6d726974;
+// Raised whenever the meaning of a frame changes.
+constexpr std::uint32_t kVersion = 1;
+
+enum class FrameKind : std::uint32_t {
+  hello = 1,  // a Hello: the first one between two ranks, in each direction
+  data,       // bytes of a stream, the first of which is number `position`
+  credit,     // the receiver of a stream has consumed its first `position` bytes
+  failure,    // a FailureRecord: the group has failed
+  leave,      // the last one: the rank has left
+};
+
+struct FrameHeader {
+  std::uint32_t magic;
+  FrameKind kind;
+  std::uint32_t set;    // data and credit: which of the two streams of a pair
+  std::uint32_t bytes;  // what follows
+  std::uint64_t position;
+};
+static_assert(sizeof(FrameHeader) == 24);
+
+struct Hello {
+  std::uint32_t version;
+  std::int32_t world_size;
+  std::int32_t rank;         // the sender's
+  std::int32_t to;           // the receiver's
+  std::uint64_t frame_bytes;  // longest that the sender takes
+  std::uint8_t group[32];    // SHA-256 of the group's name
+};
+static_assert(sizeof(Hello) == 56);
+
+}  // namespace trireme::host
