@@ -98,10 +98,11 @@ namespace Trireme
         /// <summary>Goes on from what the start function answered.</summary>
         public Request Begin(Status status, RequestHandle started)
         {
-            communicator.Handle.DangerousRelease();
-            if (status != Status.Ok)
+            TriremeException failure =
+                status == Status.Ok ? null : TriremeException.FromLastError(status);
+            communicator.Handle.DangerousRelease(); // may end the communicator, so not before
+            if (failure != null)
             {
-                TriremeException failure = TriremeException.FromLastError(status);
                 Release();
                 throw failure;
             }
