@@ -16,6 +16,12 @@
  * Children: trireme_communicator_split(), _subgroup() and _duplicate() make groups of ranks of a
  * group. A child is an ordinary communicator, independent of its parent: neither fails, waits or
  * ends because the other does, and they may be used at the same time from several threads.
+ *
+ * Survivors: trireme_communicator_agree() and trireme_communicator_shrink() also work on a
+ * communicator that has failed. They go on without the ranks that count as lost: those that died
+ * or left, those that the communicator's failure blames if it is TRIREME_ERROR_PEER_LOST or
+ * TRIREME_ERROR_TIMEOUT, and those that one of these two calls has waited for in vain. Such a rank
+ * gets TRIREME_ERROR_PEER_LOST from both if it still lives.
  */
 #ifndef TRIREME_COMMUNICATOR_H
 #define TRIREME_COMMUNICATOR_H
@@ -188,7 +194,9 @@ trireme_communicator_backend(const trireme_communicator *communicator, char *tex
  * Makes the group fail on every rank, now.
  *
  * Does not block. Operations that run or wait end with TRIREME_ERROR_ABORTED within
- * milliseconds, on all ranks; so does every later one.
+ * milliseconds, on all ranks; so does every later one. This is what others call revoke: a rank
+ * that met a failure calls it so that no rank waits in vain, and then all call
+ * trireme_communicator_agree() or trireme_communicator_shrink(), which work on.
  *
  * @param communicator  The communicator; stale handles are refused, not followed.
  * @param reason        One line for the messages of all ranks, cut after 127 bytes; may be NULL.
@@ -363,6 +371,72 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_communicator_duplicate(trireme_communicator *communicator,
                                const trireme_group_options *options,
                                trireme_communicator **out_communicator);
+
+/**
+ * Agrees on flags with all ranks that are there, whatever has failed and whoever dies meanwhile.
+ *
+ * All ranks call it in the same order as trireme_communicator_shrink(). Blocks until each rank has
+ * called it or counts as lost. Every rank that gets TRIREME_OK gets the same value, also when ranks
+ * die or leave in the middle. Moves nothing else; neither hurts nor heals the communicator, but for
+ * a deadline that passes.
+ *
+ * @param communicator  The communicator; it may have failed.
+ * @param[out] flags    In: this rank's flags. Out: the bitwise and of the flags of the ranks that
+ *                  are there. Not written on failure.
+ * @param timeout_ns    Longest wait; 0 means the communicator's timeout.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  flags is NULL.
+ * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of this communicator, or
+ * it was destroyed meanwhile.
+ * @retval TRIREME_ERROR_UNSUPPORTED  The backend cannot agree.
+ * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; the communicator has failed, and the ranks it
+ * names count as lost. Others with a later deadline may get TRIREME_OK, all with the same value.
+ * @retval TRIREME_ERROR_PEER_LOST  This rank itself counts as lost.
+ * @retval TRIREME_ERROR_MISMATCH  Other ranks called trireme_communicator_shrink().
+ * @return Also the communicator's failure, if it failed before this rank had met the others.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_agree(trireme_communicator *communicator, uint64_t *flags,
+                           uint64_t timeout_ns);
+
+/**
+ * Makes a group of the ranks that are there, after others were lost.
+ *
+ * All ranks that are there call it, in the same order as trireme_communicator_agree(). Blocks until
+ * each rank has called it or counts as lost, and until those that did have joined. Every rank that
+ * gets TRIREME_OK is in the same new group, in the old order; trireme_communicator_ranks() tells who
+ * that is. The old communicator stays as it is, mostly failed, until it is destroyed.
+ *
+ * @param communicator  The communicator; it may have failed.
+ * @param options       Name and deadline; NULL for the defaults.
+ * @param[out] out_communicator  The new group; free it with trireme_communicator_destroy(). Not
+ *                  written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or an option is out of range.
+ * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of this communicator, or
+ * it was destroyed meanwhile.
+ * @retval TRIREME_ERROR_UNSUPPORTED  The backend cannot agree.
+ * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; the ranks it names count as lost. May be called
+ * again.
+ * @retval TRIREME_ERROR_PEER_LOST  Another rank was lost meanwhile, and the call may be made again;
+ * or this rank itself counts as lost, which it says.
+ * @retval TRIREME_ERROR_MISMATCH  Other ranks called trireme_communicator_agree().
+ * @retval TRIREME_ERROR_SYSTEM  A rank could not make a socket, thread or mapping; names it.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
+ * @return Also the communicator's failure, if it failed before this rank had met the others.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_shrink(trireme_communicator *communicator,
+                            const trireme_group_options *options,
+                            trireme_communicator **out_communicator);
 
 TRIREME_END_C
 

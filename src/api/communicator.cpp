@@ -11,6 +11,7 @@
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "collectives/subgroup.hpp"
+#include "collectives/survivors.hpp"
 #include "platform/utf8.hpp"
 
 using namespace trireme;
@@ -277,5 +278,22 @@ trireme_status trireme_communicator_duplicate(trireme_communicator* communicator
   return make_child(__func__, communicator, options, out_communicator,
                     [&](Communicator& parent, const ChildOptions& child, auto* out) {
                       return duplicate(parent, child, out);
+                    });
+}
+
+trireme_status trireme_communicator_agree(trireme_communicator* communicator, uint64_t* flags,
+                                          uint64_t timeout_ns) {
+  return ask(__func__, communicator, [&](Communicator& object) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(flags, "flags"));
+    return agree(object, flags, timeout_ns);
+  });
+}
+
+trireme_status trireme_communicator_shrink(trireme_communicator* communicator,
+                                           const trireme_group_options* options,
+                                           trireme_communicator** out_communicator) {
+  return make_child(__func__, communicator, options, out_communicator,
+                    [&](Communicator& parent, const ChildOptions& child, auto* out) {
+                      return shrink(parent, child, out);
                     });
 }

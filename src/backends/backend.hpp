@@ -154,6 +154,18 @@ struct TrafficCounters {
   std::uint64_t bytes_received = 0;
 };
 
+// What ranks decide together, see Backend::decide(). `confirm` is the second half of `shrink`.
+enum class DecisionKind : std::uint32_t { none = 0, agree, shrink, confirm };
+
+const char* decision_name(DecisionKind kind);  // "agree", "shrink"
+
+struct Decision {
+  std::uint64_t number = 0;         // in its group, from 1
+  std::vector<std::int32_t> ranks;  // whose votes count, ascending; this rank is one of them
+  std::uint64_t value = 0;          // agree, confirm: bitwise and of the votes; shrink: exclusive or
+  bool again = false;               // some voted to shrink, some to confirm: all begin to shrink anew
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;  // leaves the group; never waits for a peer
@@ -194,6 +206,15 @@ class Backend {
   virtual void fail(const Status& status) noexcept = 0;
   // The failure that poisoned the group, or success. Any thread.
   virtual Status failure() const = 0;
+
+  // Decides one thing among the ranks that are there, also after a failure and while ranks die: every rank
+  // that gets an answer gets the same one. Does not wait for ranks that count as lost: those that died, left,
+  // are blamed by the group's failure if that is TIMEOUT or PEER_LOST, or did not vote before the deadline of
+  // an earlier decision. Such a rank gets PEER_LOST if it lives. Ranks that vote on different things
+  // get MISMATCH. One call at a time.
+  virtual Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out);
+  // Ends a decide() of another thread; every later one fails.
+  virtual void stop_deciding() noexcept {}
 
   virtual TrafficCounters traffic() const = 0;
 

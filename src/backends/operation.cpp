@@ -69,4 +69,13 @@ Status allocate_private(std::uint64_t bytes, std::shared_ptr<Memory>* out) {
   return Status::success();
 }
 
+const char* decision_name(DecisionKind kind) {
+  return kind == DecisionKind::agree ? "agree" : "shrink";
+}
+
+Status Backend::decide(DecisionKind kind, std::uint64_t, Deadline, Decision*) {
+  return unsupported(std::string(decision_name(kind)) + " is not in backend \"" + description() +
+                     "\"");
+}
+
 }  // namespace trireme

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include "collectives/rendezvous.hpp"
 #include "collectives/request.hpp"
 #include "platform/log.hpp"
+#include "platform/thread.hpp"
 
 namespace trireme {
 namespace {
@@ -60,6 +62,17 @@ class Memories {
   std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};
   std::atomic<std::uintptr_t> highest_{0};
 };
+
+// What `body` throws becomes a failure.
+Status caught_plainly(const std::function<Status()>& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& error) {
+    return Status::failure(TRIREME_ERROR_INTERNAL, error.what());
+  }
+}
 
 // What one operation must keep alive.
 struct Held {
@@ -185,6 +198,28 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     });
   }
 
+  Status decide(Deadline deadline, const std::function<Status(Backend&)>& body) override {
+    if (inside_callback_of(this)) return refuse_blocking_in_callback();
+    std::shared_ptr<Backend> backend;
+    {
+      std::unique_lock lock(mutex_);
+      const bool mine = wait_until(decided_, lock, deadline,
+                                   [this] { return !deciding_ || backend_ == nullptr; });
+      backend = backend_;
+      if (backend == nullptr) return records_.left();
+      if (!mine) {
+        return Status::failure(TRIREME_ERROR_TIMEOUT,
+                               "another thread of this rank is deciding in \"" + records_.name + "\"");
+      }
+      deciding_ = true;
+    }
+    const Status status = caught_plainly([&] { return body(*backend); });
+    const std::lock_guard lock(mutex_);
+    deciding_ = false;
+    decided_.notify_all();
+    return status;
+  }
+
   void leave() noexcept override {
     std::shared_ptr<Backend> backend;
     bool busy = false;
@@ -195,7 +230,9 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
       if (backend == nullptr) return;
       last_traffic_ = backend->traffic();
       busy = waiting_for_peers_ > 0;
+      decided_.notify_all();
     }
+    backend->stop_deciding();
     timekeeper_.stop();
     busy = messages_.stop() || busy;
     for (Channel& channel : channels_) busy = channel.stop() || busy;
@@ -262,6 +299,8 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
 
   mutable std::mutex mutex_;
   std::shared_ptr<Backend> backend_;   // null once left
+  std::condition_variable decided_;
+  bool deciding_ = false;
   mutable int waiting_for_peers_ = 0;  // threads in wait_ready()
   TrafficCounters last_traffic_;
   const std::string description_;

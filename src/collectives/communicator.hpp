@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -109,6 +110,9 @@ class Communicator {
   // Leaves now, also while children keep the object alive: running operations fail, later ones
   // answer INVALID_STATE.
   virtual void leave() noexcept = 0;
+
+  // Runs `body`, which makes decisions by Backend::decide(), and no other such body at the same time.
+  virtual Status decide(Deadline deadline, const std::function<Status(Backend&)>& body) = 0;
 
   virtual CommunicatorStatistics statistics() const = 0;
   virtual std::string flight_record() const = 0;  // one line of JSON an operation

@@ -14,16 +14,6 @@
 namespace trireme {
 namespace {
 
-std::string hexadecimal(const std::array<std::uint8_t, 32>& digest, std::size_t bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    text += kDigits[digest[i] >> 4];
-    text += kDigits[digest[i] & 15];
-  }
-  return text;
-}
-
 // One rank's part of the first collective. The random numbers of all ranks make a place that nobody else can meet at, nor a
 // later parent of the same name.
 struct Wish {
@@ -81,6 +71,19 @@ Status verdict(const std::vector<Report>& reports) {
   return Status::success();
 }
 
+}  // namespace
+
+std::string secret_place(const std::string& secret) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  const auto digest = sha256(secret);
+  std::string text;
+  for (std::size_t i = 0; i < 16; ++i) {
+    text += kDigits[digest[i] >> 4];
+    text += kDigits[digest[i] & 15];
+  }
+  return text;
+}
+
 std::string child_name(const ChildOptions& options, const std::string& parent,
                        std::uint64_t number, const std::string& label) {
   if (!options.name.empty()) return options.name;
@@ -89,8 +92,6 @@ std::string child_name(const ChildOptions& options, const std::string& parent,
   if (!label.empty()) name.append(".").append(label);
   return name;
 }
-
-}  // namespace
 
 Status join_child(Communicator& parent, const std::vector<std::int32_t>& ranks,
                   const std::string& place, const std::string& name,
@@ -134,7 +135,7 @@ Status make_children(Communicator& parent, const Agreement& agreement, const Wor
       for (const Wish& each : all) said.push_back(each.words);
       TRIREME_RETURN_IF_ERROR(failpoint("child", "before_join"));
       for (const ChildPlan& child : plan(said)) {
-        const std::string place = "sub-" + hexadecimal(sha256(secret + child.label), 16);
+        const std::string place = "sub-" + secret_place(secret + child.label);
         children.emplace_back();
         TRIREME_RETURN_IF_ERROR(join_child(parent, child.ranks, place,
                                            child_name(options, parent.name(), number, child.label),

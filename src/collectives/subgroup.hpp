@@ -51,6 +51,13 @@ Status subgroup(Communicator& parent, const std::vector<std::int32_t>& ranks,
 Status duplicate(Communicator& parent, const ChildOptions& options,
                  std::shared_ptr<Communicator>* out);
 
+// 32 digits of the secret's digest.
+std::string secret_place(const std::string& secret);
+
+// "PARENT/3.LABEL", or the name of the options.
+std::string child_name(const ChildOptions& options, const std::string& parent,
+                       std::uint64_t number, const std::string& label);
+
 // One rank's end of the group that meets at SCHEME of the parent + `place`.
 Status join_child(Communicator& parent, const std::vector<std::int32_t>& ranks,
                   const std::string& place, const std::string& name,

@@ -10,7 +10,8 @@ LocalBackend::LocalBackend(const GroupOptions& options, bool processes)
       buffers_(std::make_shared<Buffers>(group_)),
       collectives_(group_, *buffers_),
       messages_(group_, 0),
-      algorithms_(group_, 1) {}
+      algorithms_(group_, 1),
+      decisions_(group_) {}
 
 LocalBackend::~LocalBackend() {
   membership_.reset();

@@ -6,6 +6,7 @@
 
 #include "backends/backend.hpp"
 #include "backends/local/collective.hpp"
+#include "backends/local/decisions.hpp"
 #include "backends/local/group.hpp"
 #include "backends/local/membership.hpp"
 #include "backends/local/memory.hpp"
@@ -41,6 +42,10 @@ class LocalBackend final : public Backend {
   }
   void fail(const Status& status) noexcept override { group_.fail(status); }
   Status failure() const override { return group_.failure(); }
+  Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out) override {
+    return decisions_.decide(kind, vote, deadline, out);
+  }
+  void stop_deciding() noexcept override { decisions_.stop(); }
   TrafficCounters traffic() const override { return group_.traffic(); }
 
  private:
@@ -55,6 +60,7 @@ class LocalBackend final : public Backend {
   Collectives collectives_;
   Messages messages_;
   Messages algorithms_;  // their messages
+  Decisions decisions_;
   std::unique_ptr<Membership> membership_;
   std::atomic<bool> ready_{false};
 };

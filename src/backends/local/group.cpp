@@ -63,6 +63,9 @@ void Group::attach(const Segment& segment, std::shared_ptr<void> owner) {
   attached_ = std::make_unique<Segment>(segment);
   owner_ = std::move(owner);
   segment_.store(attached_.get(), std::memory_order_seq_cst);
+  for (int rank = 0; rank < world_size_; ++rank) {  // who was given up before the segment came
+    if (given_up_here_[static_cast<unsigned>(rank)].load(std::memory_order_seq_cst)) give_up(rank);
+  }
   // A failure from before the segment came is told in it, too.
   bool recorded = false;
   {
@@ -95,6 +98,25 @@ void Group::mark_left(int rank) noexcept {
     shared->member(rank).left.store(1, std::memory_order_release);
   }
   wake_everybody();
+}
+
+void Group::give_up(int rank) noexcept {
+  given_up_here_[static_cast<unsigned>(rank)].store(true, std::memory_order_seq_cst);
+  const Segment* const shared = segment();
+  if (shared == nullptr) return;
+  shared->member(rank).given_up.store(1, std::memory_order_release);
+  ring(shared->header().decision_bell);
+}
+
+bool Group::counts_as_lost(int rank) const noexcept {
+  const Segment* const shared = segment();
+  if (left(rank) || lost(rank)) return true;
+  if (shared->member(rank).given_up.load(std::memory_order_acquire) != 0) return true;
+  const std::uint32_t first = shared->header().first_failure.load(std::memory_order_acquire);
+  if (first == 0 || first > static_cast<std::uint32_t>(world_size_)) return false;
+  const FailureRecord& record = shared->record(static_cast<int>(first) - 1);
+  return (record.code == TRIREME_ERROR_TIMEOUT || record.code == TRIREME_ERROR_PEER_LOST) &&
+         (record.blamed[rank / 64] >> (rank % 64) & 1) != 0;
 }
 
 std::string Group::last_call(int rank) const {
@@ -256,6 +278,7 @@ void Group::wake_everybody() noexcept {
   const Segment* const shared = segment();
   if (shared == nullptr) return;
   ring(shared->header().join_bell);
+  ring(shared->header().decision_bell);
   for (int rank = 0; rank < world_size_; ++rank) {
     ring(shared->member(rank).message_bell);
     for (std::uint32_t channel = 0; channel < kChannels; ++channel) {

@@ -63,6 +63,10 @@ class Group {
     lost_here_[static_cast<unsigned>(rank)].store(true, std::memory_order_release);
     wake_everybody();
   }
+  // Whether decisions are made without this rank: it left, was lost, was given up, or the group's failure
+  // blames it for not being there. A rank that was given up may still live.
+  bool counts_as_lost(int rank) const noexcept;
+  void give_up(int rank) noexcept;
   // What a rank called last: "all_reduce, sequence 17", or "" if nothing yet.
   std::string last_call(int rank) const;
 
@@ -140,6 +144,7 @@ class Group {
   std::atomic<bool> failed_here_{false};
   std::array<std::atomic<bool>, kMaxRanks> left_here_{};
   std::array<std::atomic<bool>, kMaxRanks> lost_here_{};
+  std::array<std::atomic<bool>, kMaxRanks> given_up_here_{};
 
   mutable Bell private_bell_{};
   std::atomic<std::uint64_t> bytes_sent_{0};

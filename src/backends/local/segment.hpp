@@ -73,6 +73,7 @@ struct alignas(kLine) Member {
   Bell message_bell;  // rung by peers that put something into a ring of this rank, and by a failure
   std::atomic<std::uint32_t> joined;
   std::atomic<std::uint32_t> left;
+  std::atomic<std::uint32_t> given_up;     // by a peer that noticed its death or waited in vain
   std::atomic<std::uint64_t> last_call;  // pack_call() of what it called last, for the message when it is lost
 };
 
@@ -86,9 +87,26 @@ struct alignas(kLine) FailureRecord {
   char text[512];
 };
 
+// What one rank votes for in the decision `number`, which is written last.
+struct alignas(kLine) Ballot {
+  std::atomic<std::uint64_t> number;
+  std::atomic<std::uint64_t> vote;
+  std::atomic<std::uint32_t> kind;
+};
+
+// What one rank found that the votes of a decision come to. It is the decision if Header::decision names it. A
+// rank has two, used in turn: decision n + 2 is made only after every rank that counts has read n.
+struct alignas(kLine) Proposal {
+  std::atomic<std::uint64_t> ranks[kMaxRanks / 64];  // bit r: rank r's vote counts
+  std::atomic<std::uint64_t> value;
+  std::atomic<std::uint32_t> outcome;
+};
+
 struct alignas(kLine) Header {
   std::atomic<std::uint32_t> first_failure;  // 1 + the rank whose record counts; 0: all is well
   Bell join_bell;                            // threads: rung by each one that joins or leaves
+  alignas(kLine) std::atomic<std::uint64_t> decision;  // pack_decision() of the last one
+  Bell decision_bell;                        // rung by votes and decisions, and by losses
 };
 
 // Where things lie; a pure function of the world size, so nothing in the segment has to be believed.
@@ -105,6 +123,8 @@ struct Layout {
     };
     members = take(n * sizeof(Member));
     records = take(n * sizeof(FailureRecord));
+    ballots = take(n * sizeof(Ballot));
+    proposals = take(n * 2 * sizeof(Proposal));
     lanes = take(n * kChannels * sizeof(Lane));
     rings = take(2 * n * n * ring_bytes);
     stages = take(n * (kStages + kUrgentStages) * stage_bytes);
@@ -114,7 +134,7 @@ struct Layout {
   int world_size;
   std::uint64_t ring_bytes;   // one message ring: a multiple of 4096
   std::uint64_t stage_bytes;  // one staging chunk: a multiple of 4096
-  std::uint64_t members, records, lanes, rings, stages;  // offsets
+  std::uint64_t members, records, ballots, proposals, lanes, rings, stages;  // offsets
   std::uint64_t total_bytes;
 
  private:
@@ -139,6 +159,13 @@ class Segment {
   }
   FailureRecord& record(int rank) const {
     return reinterpret_cast<FailureRecord*>(base_ + layout_.records)[rank];
+  }
+  Ballot& ballot(int rank) const {
+    return reinterpret_cast<Ballot*>(base_ + layout_.ballots)[rank];
+  }
+  Proposal& proposal(int rank, std::uint64_t number) const {
+    return reinterpret_cast<Proposal*>(
+        base_ + layout_.proposals)[static_cast<std::uint64_t>(rank) * 2 + (number & 1)];
   }
   Lane& lane(std::uint32_t channel, int rank) const {
     return reinterpret_cast<Lane*>(base_ + layout_.lanes)[channel * static_cast<unsigned>(layout_.world_size) +
@@ -167,5 +194,12 @@ class Segment {
 inline std::uint64_t pack_call(OperationKind kind, std::uint64_t sequence) {
   return static_cast<std::uint64_t>(kind) << 56 | (sequence & ((1ull << 56) - 1));
 }
+
+// A decision by its number and the rank whose proposal it is.
+inline std::uint64_t pack_decision(std::uint64_t number, int rank) {
+  return number << 16 | static_cast<std::uint64_t>(rank);
+}
+inline std::uint64_t decision_number(std::uint64_t word) { return word >> 16; }
+inline int decision_rank(std::uint64_t word) { return static_cast<int>(word & 0xffff); }
 
 }  // namespace trireme::local

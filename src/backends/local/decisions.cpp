@@ -1,0 +1,196 @@
+#include "backends/local/decisions.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "platform/failpoint.hpp"
+
+namespace trireme::local {
+namespace {
+
+Status fail_with(trireme_status code, std::string text, const char* name,
+                 std::vector<std::int32_t> blamed, const std::string& group) {
+  FailureDetails details{name, group, 0, std::move(blamed), 0};
+  return Status::failure(code, text + " during " + name + " of \"" + group + "\"")
+      .with_details(std::move(details));
+}
+
+}  // namespace
+
+Status Decisions::decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out) {
+  const char* const name = decision_name(kind);
+  if (stopped_.load()) return stopped();
+  TRIREME_RETURN_IF_ERROR(wait_for_segment(name, deadline));
+  if (group_.counts_as_lost(group_.rank())) return excluded(name);
+  TRIREME_RETURN_IF_ERROR(failpoint("decide", "before_vote"));
+  const std::uint64_t number = ++number_;
+  Ballot& mine = group_.segment()->ballot(group_.rank());
+  mine.kind.store(static_cast<std::uint32_t>(kind), std::memory_order_relaxed);
+  mine.vote.store(vote, std::memory_order_relaxed);
+  mine.number.store(number, std::memory_order_seq_cst);
+  group_.ring(group_.segment()->header().decision_bell);
+  // From here on the others count on this rank: a failure that a test wants comes at the end.
+  const Status voted = failpoint("decide", "after_vote");
+  const Status waited = wait_for_decision(name, number, deadline);
+  const Status decided = failpoint("decide", "after_decision");
+  Decision decision;
+  TRIREME_RETURN_IF_ERROR(waited);
+  TRIREME_RETURN_IF_ERROR(read(name, number, &decision));
+  TRIREME_RETURN_IF_ERROR(voted);
+  TRIREME_RETURN_IF_ERROR(decided);
+  *out = std::move(decision);
+  return Status::success();
+}
+
+// Between processes rank 0 passes it on. Without it nothing can be decided; then the group has no survivors that
+// ever met.
+Status Decisions::wait_for_segment(const char* name, Deadline deadline) const {
+  while (group_.segment() == nullptr) {
+    const std::uint32_t seen = group_.private_bell().events.load(std::memory_order_seq_cst);
+    if (group_.segment() != nullptr) break;
+    if (group_.failed()) return group_.failure();
+    if (stopped_.load()) return stopped();
+    if (deadline.passed()) {
+      return fail_with(TRIREME_ERROR_TIMEOUT, "rank 0 has not joined", name, {0}, group_.name());
+    }
+    group_.sleep(group_.private_bell(), seen, deadline);
+  }
+  return Status::success();
+}
+
+Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Deadline deadline) {
+  Header& header = group_.segment()->header();
+  Status late = Status::success();
+  while (true) {
+    const std::uint32_t seen = header.decision_bell.events.load(std::memory_order_seq_cst);
+    const std::uint64_t last = decision_number(header.decision.load(std::memory_order_seq_cst));
+    if (last >= number) return late;
+    if (last + 1 < number) {
+      return fail_with(TRIREME_ERROR_CORRUPT, "the number of the last decision went back", name, {},
+                       group_.name());
+    }
+    const std::vector<std::int32_t> absent = missing(number);
+    if (absent.empty()) {
+      if (const Status wanted = failpoint("decide", "before_decision"); !wanted.ok()) late = wanted;
+      propose(number);
+      continue;
+    }
+    if (stopped_.load()) return stopped();
+    if (deadline.passed()) {
+      // The decision is made without them, so that the votes of those who are there are in step; this rank alone
+      // answers that its time was over.
+      late = fail_with(TRIREME_ERROR_TIMEOUT,
+                       list_ranks(absent) + " did not arrive before the deadline", name, absent,
+                       group_.name());
+      for (const std::int32_t rank : absent) group_.give_up(rank);
+      if (!group_.failed()) {
+        group_.fail(Status::failure(TRIREME_ERROR_TIMEOUT,
+                                    list_ranks(absent) + " did not arrive before the deadline")
+                        .with_details({name, group_.name(), 0, absent, 0}));
+      }
+      continue;
+    }
+    group_.sleep(header.decision_bell, seen, deadline);
+  }
+}
+
+// Who has not voted and does not count as lost.
+std::vector<std::int32_t> Decisions::missing(std::uint64_t number) const {
+  std::vector<std::int32_t> ranks;
+  for (int rank = 0; rank < group_.world_size(); ++rank) {
+    if (group_.segment()->ballot(rank).number.load(std::memory_order_seq_cst) >= number) continue;
+    if (!group_.counts_as_lost(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// Different ranks may find different things, when one dies meanwhile: the first one counts.
+void Decisions::propose(std::uint64_t number) const {
+  const Segment& segment = *group_.segment();
+  std::uint64_t ranks[kMaxRanks / 64] = {};
+  std::uint64_t conjunction = ~0ull;
+  std::uint64_t difference = 0;
+  bool votes_for[4] = {};
+  for (int rank = 0; rank < group_.world_size(); ++rank) {
+    const Ballot& ballot = segment.ballot(rank);
+    if (group_.counts_as_lost(rank)) continue;
+    // A higher number: the decision has been made, and what is written here counts for nothing.
+    if (ballot.number.load(std::memory_order_seq_cst) != number) continue;
+    const std::uint64_t vote = ballot.vote.load(std::memory_order_relaxed);
+    const std::uint32_t kind = ballot.kind.load(std::memory_order_relaxed);
+    ranks[rank / 64] |= 1ull << (rank % 64);
+    conjunction &= vote;
+    difference ^= vote;
+    votes_for[kind & 3] = true;
+  }
+  const bool agrees = votes_for[static_cast<int>(DecisionKind::agree)];
+  const bool shrinks = votes_for[static_cast<int>(DecisionKind::shrink)];
+  const bool confirms = votes_for[static_cast<int>(DecisionKind::confirm)];
+  Outcome outcome = Outcome::agreed;
+  if (shrinks && confirms) outcome = Outcome::again;
+  if (agrees && (shrinks || confirms)) outcome = Outcome::mismatch;
+  Proposal& mine = segment.proposal(group_.rank(), number);
+  for (int i = 0; i < kMaxRanks / 64; ++i) {
+    mine.ranks[i].store(ranks[i], std::memory_order_relaxed);
+  }
+  mine.value.store(shrinks ? difference : conjunction, std::memory_order_relaxed);
+  mine.outcome.store(static_cast<std::uint32_t>(outcome), std::memory_order_relaxed);
+  Header& header = segment.header();
+  std::uint64_t last = header.decision.load(std::memory_order_seq_cst);
+  if (decision_number(last) + 1 != number) return;
+  header.decision.compare_exchange_strong(last, pack_decision(number, group_.rank()),
+                                          std::memory_order_seq_cst);
+  group_.ring(header.decision_bell);
+}
+
+Status Decisions::read(const char* name, std::uint64_t number, Decision* out) const {
+  const Segment& segment = *group_.segment();
+  const std::uint64_t word = segment.header().decision.load(std::memory_order_seq_cst);
+  const int winner = decision_rank(word);
+  // More than the next one cannot be decided without this rank, unless it is out.
+  if (decision_number(word) != number) return excluded(name);
+  if (winner >= group_.world_size()) {
+    return fail_with(TRIREME_ERROR_CORRUPT, "the decision is of no rank", name, {}, group_.name());
+  }
+  const Proposal& proposal = segment.proposal(winner, number);
+  for (int rank = 0; rank < group_.world_size(); ++rank) {
+    const std::uint64_t bits = proposal.ranks[rank / 64].load(std::memory_order_relaxed);
+    if ((bits >> (rank % 64) & 1) != 0) out->ranks.push_back(rank);
+  }
+  out->number = number;
+  out->value = proposal.value.load(std::memory_order_relaxed);
+  const auto outcome =
+      static_cast<Outcome>(proposal.outcome.load(std::memory_order_relaxed));
+  const bool counts = std::find(out->ranks.begin(), out->ranks.end(), group_.rank()) !=
+                      out->ranks.end();
+  // The proposal is whole only if no later decision has begun to overwrite it meanwhile.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  const std::uint64_t now = segment.header().decision.load(std::memory_order_seq_cst);
+  if (decision_number(now) > number + 1 || !counts) return excluded(name);
+  if (outcome == Outcome::mismatch) {
+    return fail_with(TRIREME_ERROR_MISMATCH, "some ranks called agree and others shrink", name, {},
+                     group_.name());
+  }
+  out->again = outcome == Outcome::again;
+  return Status::success();
+}
+
+Status Decisions::excluded(const char* name) const {
+  return fail_with(TRIREME_ERROR_PEER_LOST,
+                   "rank " + std::to_string(group_.rank()) +
+                       ", this one, counts as lost: the others go on without it",
+                   name, {group_.rank()}, group_.name());
+}
+
+Status Decisions::stopped() const {
+  return invalid_state("this rank has left \"" + group_.name() + "\"");
+}
+
+void Decisions::stop() noexcept {
+  stopped_.store(true);
+  group_.wake_waiters();
+  if (const Segment* const segment = group_.segment()) group_.ring(segment->header().decision_bell);
+}
+
+}  // namespace trireme::local

@@ -1,0 +1,112 @@
+#include "collectives/survivors.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "platform/failpoint.hpp"
+#include "platform/system.hpp"
+
+namespace trireme {
+namespace {
+
+Deadline deadline_of(const Communicator& communicator, std::uint64_t timeout_ns) {
+  return Deadline::after(timeout_ns == 0 ? communicator.timeout_ns() : timeout_ns);
+}
+
+Status shrink_failure(const Communicator& parent, trireme_status code, const std::string& text,
+                      std::vector<std::int32_t> blamed) {
+  FailureDetails details{"shrink", parent.name(), 0, std::move(blamed), 0};
+  return Status::failure(code, text + " during shrink of \"" + parent.name() + "\"")
+      .with_details(std::move(details));
+}
+
+// The votes of `confirm`: all bits but that of the own number where joining failed, so that their conjunction tells who.
+std::uint64_t confirmation(int rank, bool joined) { return joined ? ~0ull : ~(1ull << (rank % 64)); }
+
+// Joins the group that `decision` names. What goes wrong is told to the others by the vote that follows.
+Status join_survivors(Communicator& parent, const Decision& decision, const ChildOptions& options,
+                      std::shared_ptr<Communicator>* out) {
+  try {
+    TRIREME_RETURN_IF_ERROR(failpoint("shrink", "before_join"));
+    std::string secret = parent.options().rendezvous;
+    for (const std::uint64_t number : {decision.number, decision.value}) {
+      secret.append(" ").append(std::to_string(number));
+    }
+    for (const std::int32_t rank : decision.ranks) secret.append(" ").append(std::to_string(rank));
+    const std::string name = child_name(options, parent.name(), parent.next_child(), "");
+    TRIREME_RETURN_IF_ERROR(
+        join_child(parent, decision.ranks, "shrunk-" + secret_place(secret), name, out));
+    return failpoint("shrink", "after_join");
+  } catch (const std::bad_alloc&) {
+    return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& error) {
+    return Status::failure(TRIREME_ERROR_INTERNAL, error.what());
+  }
+}
+
+// Whether the group of the first decision is the one that the second one confirmed; the same on all ranks.
+Status check_confirmed(const Communicator& parent, const Decision& first, const Decision& second) {
+  std::vector<std::int32_t> gone;
+  std::set_difference(first.ranks.begin(), first.ranks.end(), second.ranks.begin(),
+                      second.ranks.end(), std::back_inserter(gone));
+  if (!gone.empty()) {
+    std::string text = gone.size() == 1 ? "rank" : "ranks";
+    for (const std::int32_t rank : gone) text.append(" ").append(std::to_string(rank));
+    text += gone.size() == 1 ? " was" : " were";
+    return shrink_failure(parent, TRIREME_ERROR_PEER_LOST,
+                          text + " lost before the new group was whole; shrink again", gone);
+  }
+  std::vector<std::int32_t> failed;
+  for (const std::int32_t rank : first.ranks) {
+    if ((second.value >> (rank % 64) & 1) == 0) failed.push_back(rank);
+  }
+  if (failed.empty()) return Status::success();
+  return shrink_failure(parent, TRIREME_ERROR_SYSTEM,
+                        "rank " + std::to_string(failed.front()) + " could not join the new group",
+                        failed);
+}
+
+}  // namespace
+
+Status agree(Communicator& communicator, std::uint64_t* flags, std::uint64_t timeout_ns) {
+  const Deadline deadline = deadline_of(communicator, timeout_ns);
+  return communicator.decide(deadline, [&](Backend& backend) -> Status {
+    Decision decision;
+    TRIREME_RETURN_IF_ERROR(backend.decide(DecisionKind::agree, *flags, deadline, &decision));
+    *flags = decision.value;
+    return Status::success();
+  });
+}
+
+Status shrink(Communicator& parent, const ChildOptions& options,
+              std::shared_ptr<Communicator>* out) {
+  const Deadline deadline = deadline_of(parent, options.timeout_ns);
+  return parent.decide(deadline, [&](Backend& backend) -> Status {
+    while (true) {
+      std::uint64_t random = 0;
+      if (!system_table().random_bytes(&random, sizeof random)) {
+        return Status::failure(TRIREME_ERROR_SYSTEM, "the system gives no random numbers");
+      }
+      Decision first;
+      TRIREME_RETURN_IF_ERROR(backend.decide(DecisionKind::shrink, random, deadline, &first));
+      if (first.again) continue;
+      std::shared_ptr<Communicator> child;
+      const Status joined = join_survivors(parent, first, options, &child);
+      Decision second;
+      TRIREME_RETURN_IF_ERROR(backend.decide(DecisionKind::confirm,
+                                             confirmation(backend.rank(), joined.ok()), deadline,
+                                             &second));
+      if (second.again) continue;  // a rank whose time was over before came back
+      TRIREME_RETURN_IF_ERROR(joined);
+      TRIREME_RETURN_IF_ERROR(check_confirmed(parent, first, second));
+      *out = std::move(child);
+      return Status::success();
+    }
+  });
+}
+
+}  // namespace trireme
