@@ -272,10 +272,9 @@ trireme_communicator_ranks(const trireme_communicator *communicator, int32_t *ou
 /**
  * Splits the group: ranks of one color become a new group.
  *
- * Collective: all ranks call it in the same order as their other collectives; blocks until every
- * rank has joined its new group, but not until those know each other: the first operation of the
- * child or trireme_communicator_wait_ready() waits for that. All ranks succeed or all get the same
- * failure. The child keeps the parent's backend and timeout. Keeps no pointer into `options`.
+ * Collective: all ranks call it in the same order as their other collectives; blocks until the ranks
+ * of this rank's new group have met. All ranks succeed or all get the same failure, unless one
+ * dies on the way. The child keeps the parent's backend and timeout. Keeps no pointer into `options`.
  *
  * @param communicator  The parent.
  * @param color         The group this rank wants, 0 or more; negative: none.
@@ -407,7 +406,7 @@ trireme_communicator_agree(trireme_communicator *communicator, uint64_t *flags,
  * Makes a group of the ranks that are there, after others were lost.
  *
  * All ranks that are there call it, in the same order as trireme_communicator_agree(). Blocks until
- * each rank has called it or counts as lost, and until those that did have joined. Every rank that
+ * each rank has called it or counts as lost, and until those that did have met. Every rank that
  * gets TRIREME_OK is in the same new group, in the old order; trireme_communicator_ranks() tells who
  * that is. The old communicator stays as it is, mostly failed, until it is destroyed.
  *

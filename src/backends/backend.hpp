@@ -213,6 +213,8 @@ class Backend {
   // an earlier decision. Such a rank gets PEER_LOST if it lives. Ranks that vote on different things
   // get MISMATCH. One call at a time.
   virtual Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out);
+  // Whether decisions are made without this rank.
+  virtual bool counts_as_lost(int rank) const { return static_cast<void>(rank), false; }
   // Ends a decide() of another thread; every later one fails.
   virtual void stop_deciding() noexcept {}
 

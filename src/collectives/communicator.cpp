@@ -138,6 +138,11 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return status;
   }
 
+  Status failure() const override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    return backend == nullptr ? records_.left() : backend->failure();
+  }
+
   Status run(Operation&& operation, Deadline deadline) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
     hold(&operation);

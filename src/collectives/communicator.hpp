@@ -81,6 +81,7 @@ class Communicator {
   virtual std::uint64_t next_child() noexcept = 0;  // 1, 2, ...: for the names of children
 
   virtual Status wait_ready(Deadline deadline) const = 0;
+  virtual Status failure() const = 0;  // that poisoned it, or success
 
   // Collectives of a channel run in the order of these calls, across both forms; run() executes on
   // the calling thread when the channel's queue is empty, start() on the channel's progress thread,

@@ -109,6 +109,17 @@ Status join_child(Communicator& parent, const std::vector<std::int32_t>& ranks,
   return Communicator::join(options, parent.timeout_ns(), std::move(root_ranks), out);
 }
 
+Status wait_until_met(const Communicator& child, Deadline deadline,
+                      const std::function<Status()>& trouble) {
+  constexpr std::uint64_t kSlice = 2'000'000;
+  while (true) {
+    TRIREME_RETURN_IF_ERROR(trouble());
+    const std::uint64_t rest = deadline.remaining_ns();
+    const Status status = child.wait_ready(Deadline::after(std::min(rest, kSlice)));
+    if (status.code() != TRIREME_ERROR_TIMEOUT || rest == 0) return status;
+  }
+}
+
 Status make_children(Communicator& parent, const Agreement& agreement, const Words& words,
                      const std::function<std::vector<ChildPlan>(const std::vector<Words>&)>& plan,
                      const ChildOptions& options,
@@ -152,6 +163,9 @@ Status make_children(Communicator& parent, const Agreement& agreement, const Wor
   TRIREME_RETURN_IF_ERROR(gather(parent, agreement.text + "; joined", agreement.name,
                                  report_of(joined), deadline, &reports));
   TRIREME_RETURN_IF_ERROR(verdict(reports));
+  for (const std::shared_ptr<Communicator>& child : children) {
+    TRIREME_RETURN_IF_ERROR(wait_until_met(*child, deadline, [&] { return parent.failure(); }));
+  }
   *out = std::move(children);
   return Status::success();
 }

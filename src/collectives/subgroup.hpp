@@ -2,7 +2,8 @@
 // two notices when the other fails or is left.
 //
 // Making one takes two collectives of the parent: one in which the ranks say what they want, and one
-// in which they say whether they joined, so that all ranks get a child or all get the same failure.
+// in which they say whether they joined, so that all ranks get a child or all get the same failure. Then
+// they wait for the ranks of the child to meet: who dies afterwards is lost to the child, too.
 #pragma once
 
 #include <array>
@@ -62,5 +63,9 @@ std::string child_name(const ChildOptions& options, const std::string& parent,
 Status join_child(Communicator& parent, const std::vector<std::int32_t>& ranks,
                   const std::string& place, const std::string& name,
                   std::shared_ptr<Communicator>* out);
+
+// Waits until all ranks of a child have met; ends early with what `trouble` answers, if that is a failure.
+Status wait_until_met(const Communicator& child, Deadline deadline,
+                      const std::function<Status()>& trouble);
 
 }  // namespace trireme

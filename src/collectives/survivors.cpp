@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <string>
 #include <utility>
@@ -48,18 +49,34 @@ Status join_survivors(Communicator& parent, const Decision& decision, const Chil
   }
 }
 
-// Whether the group of the first decision is the one that the second one confirmed; the same on all ranks.
-Status check_confirmed(const Communicator& parent, const Decision& first, const Decision& second) {
+// Waits until the ranks of the new group have met, or one of them is lost before.
+Status wait_for_survivors(const Backend& backend, const Communicator& parent,
+                          const Decision& decision, const Communicator& child, Deadline deadline) {
+  return wait_until_met(child, deadline, [&]() -> Status {
+    for (const std::int32_t rank : decision.ranks) {
+      if (!backend.counts_as_lost(rank)) continue;
+      return shrink_failure(parent, TRIREME_ERROR_PEER_LOST,
+                            "rank " + std::to_string(rank) + " was lost", {rank});
+    }
+    return Status::success();
+  });
+}
+
+// Whether all ranks of the first decision voted in a later one; the same on all of them.
+Status check_present(const Communicator& parent, const Decision& first, const Decision& second) {
   std::vector<std::int32_t> gone;
   std::set_difference(first.ranks.begin(), first.ranks.end(), second.ranks.begin(),
                       second.ranks.end(), std::back_inserter(gone));
-  if (!gone.empty()) {
-    std::string text = gone.size() == 1 ? "rank" : "ranks";
-    for (const std::int32_t rank : gone) text.append(" ").append(std::to_string(rank));
-    text += gone.size() == 1 ? " was" : " were";
-    return shrink_failure(parent, TRIREME_ERROR_PEER_LOST,
-                          text + " lost before the new group was whole; shrink again", gone);
-  }
+  if (gone.empty()) return Status::success();
+  std::string text = gone.size() == 1 ? "rank" : "ranks";
+  for (const std::int32_t rank : gone) text.append(" ").append(std::to_string(rank));
+  text += gone.size() == 1 ? " was" : " were";
+  return shrink_failure(parent, TRIREME_ERROR_PEER_LOST,
+                        text + " lost before the new group was whole; shrink again", gone);
+}
+
+// Whether all of them voted that it went well; the same on all of them.
+Status check_votes(const Communicator& parent, const Decision& first, const Decision& second) {
   std::vector<std::int32_t> failed;
   for (const std::int32_t rank : first.ranks) {
     if ((second.value >> (rank % 64) & 1) == 0) failed.push_back(rank);
@@ -95,14 +112,21 @@ Status shrink(Communicator& parent, const ChildOptions& options,
       TRIREME_RETURN_IF_ERROR(backend.decide(DecisionKind::shrink, random, deadline, &first));
       if (first.again) continue;
       std::shared_ptr<Communicator> child;
-      const Status joined = join_survivors(parent, first, options, &child);
-      Decision second;
-      TRIREME_RETURN_IF_ERROR(backend.decide(DecisionKind::confirm,
-                                             confirmation(backend.rank(), joined.ok()), deadline,
-                                             &second));
-      if (second.again) continue;  // a rank whose time was over before came back
-      TRIREME_RETURN_IF_ERROR(joined);
-      TRIREME_RETURN_IF_ERROR(check_confirmed(parent, first, second));
+      // First all have a place in the new group, then all have met in it; who dies later is lost to it, too.
+      bool again = false;
+      for (const bool meets : {false, true}) {
+        const Status done = meets ? wait_for_survivors(backend, parent, first, *child, deadline)
+                                  : join_survivors(parent, first, options, &child);
+        Decision next;
+        TRIREME_RETURN_IF_ERROR(backend.decide(
+            DecisionKind::confirm, confirmation(backend.rank(), done.ok()), deadline, &next));
+        again = next.again;  // a rank whose time was over before came back
+        if (again) break;
+        TRIREME_RETURN_IF_ERROR(check_present(parent, first, next));
+        TRIREME_RETURN_IF_ERROR(done);
+        TRIREME_RETURN_IF_ERROR(check_votes(parent, first, next));
+      }
+      if (again) continue;
       *out = std::move(child);
       return Status::success();
     }

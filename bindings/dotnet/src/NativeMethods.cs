@@ -166,6 +166,15 @@ namespace Trireme
             CommunicatorHandle communicator, ref NativeGroupOptions options,
             out CommunicatorHandle outCommunicator);
 
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_communicator_agree(
+            CommunicatorHandle communicator, ref ulong flags, ulong timeoutNs);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_communicator_shrink(
+            CommunicatorHandle communicator, ref NativeGroupOptions options,
+            out CommunicatorHandle outCommunicator);
+
         // request.h
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_receive_message(

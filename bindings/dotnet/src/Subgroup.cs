@@ -88,6 +88,29 @@ namespace Trireme
                     NativeMethods.trireme_communicator_duplicate(handle, ref options, out child));
         }
 
+        /// <summary>
+        /// The bitwise and of the flags of all ranks that are there, the same on each of them. Also
+        /// works after a failure; goes on without ranks that died, left, or are blamed by it.
+        /// </summary>
+        public ulong Agree(ulong flags, TimeSpan timeout = default(TimeSpan))
+        {
+            TriremeException.Check(NativeMethods.trireme_communicator_agree(
+                handle, ref flags, Nanoseconds.From(timeout, nameof(timeout))));
+            return flags;
+        }
+
+        /// <summary>
+        /// A new group of the ranks that are there; also works after a failure. After a
+        /// <see cref="PeerLostException"/> it may be called again.
+        /// </summary>
+        public Communicator Shrink(string name = null, TimeSpan timeout = default(TimeSpan))
+        {
+            return MakeChild(
+                name, timeout,
+                (ref NativeGroupOptions options, out CommunicatorHandle child) =>
+                    NativeMethods.trireme_communicator_shrink(handle, ref options, out child));
+        }
+
         internal static Communicator Adopt(CommunicatorHandle child)
         {
             if (child == null || child.IsInvalid)

@@ -97,6 +97,43 @@ namespace Trireme.Tests
             }
         }
 
+        [Test]
+        public static void An_aborted_group_agrees_and_shrinks()
+        {
+            Ranks.RunAndLeaveTogether(3, communicator =>
+            {
+                if (communicator.Rank == 2)
+                {
+                    communicator.Abort("revoked");
+                }
+
+                Check.Throws<AbortedException>(() => communicator.Barrier());
+                Check.Equal(6ul, communicator.Agree(6ul + (ulong)(communicator.Rank % 2)), "flags");
+                Check.Equal(
+                    ulong.MaxValue, communicator.Agree(ulong.MaxValue, Ranks.Patience), "all flags");
+                CheckMembers(new[] { 0, 1, 2 }, communicator.Shrink("new"), communicator.Rank);
+            });
+        }
+
+        [Test]
+        public static void The_others_go_on_without_one_that_left()
+        {
+            Ranks.RunAndLeaveTogether(4, communicator =>
+            {
+                int rank = communicator.Rank;
+                communicator.WaitReady(Ranks.Patience);
+                if (rank == 1)
+                {
+                    communicator.Dispose();
+                    Check.Throws<ObjectDisposedException>(() => communicator.Agree(1));
+                    return;
+                }
+
+                Check.Throws<PeerLostException>(() => communicator.Barrier());
+                CheckMembers(new[] { 0, 2, 3 }, communicator.Shrink(), rank);
+            });
+        }
+
         // Lets the ranks say who they are, and leaves the child.
         private static void CheckMembers(int[] expected, Communicator child, int own)
         {

@@ -72,5 +72,43 @@ class SubgroupTest(TestCase):
             group.duplicate()
 
 
+class SurvivorsTest(TestCase):
+    def test_a_healthy_group_agrees(self):
+        for world_size in WORLD_SIZES:
+            want = (1 << 64) - (1 << world_size)
+            body = lambda group: group.agree((1 << 64) - 1 - (1 << group.rank))  # noqa: E731
+            self.assertEqual(self.ranks(world_size, body), [want] * world_size)
+
+    def test_an_aborted_group_agrees_and_shrinks(self):
+        def body(group):
+            if group.rank == 2:
+                group.abort("revoked")
+            with self.assertRaises(trireme.AbortedError):
+                group.barrier()
+            return group.agree(6 + group.rank % 2, timeout=100), members(group.shrink(name="new"))
+
+        self.assertEqual(self.ranks(3, body), [(6, [0, 1, 2])] * 3)
+
+    def test_the_others_go_on_without_one_that_left(self):
+        def body(group):
+            group.wait_ready()
+            if group.rank == 1:
+                group.close()
+                return None
+            with self.assertRaises(trireme.PeerLostError):
+                group.barrier()
+            return members(group.shrink())
+
+        self.assertEqual(self.ranks(4, body), [[0, 2, 3], None, [0, 2, 3], [0, 2, 3]])
+
+    def test_wrong_arguments_are_refused(self):
+        group = self.alone()
+        for flags in (-1, 1 << 64):
+            with self.assertRaises(trireme.InvalidArgumentError):
+                group.agree(flags)
+        with self.assertRaises(trireme.InvalidArgumentError):
+            group.shrink(name="n" * 64)
+
+
 if __name__ == "__main__":
     unittest.main()

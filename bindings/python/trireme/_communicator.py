@@ -226,6 +226,24 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         assert child is not None
         return child
 
+    # ---- after a loss: also on a group that has failed ---------------------------------------
+
+    def agree(self, flags: int, *, timeout: float | None = None) -> int:
+        """The bitwise and of the flags of all ranks that are there, the same on each of them.
+
+        Goes on without ranks that died, left, or are blamed by the group's failure.
+        """
+        value = c_uint64(in_range(flags, 64, "flags"))
+        time_ns = nanoseconds(timeout)
+        check(library.trireme_communicator_agree(self._handle, byref(value), time_ns))
+        return value.value
+
+    def shrink(self, *, name: str | None = None, timeout: float | None = None) -> Communicator:
+        """A new group of the ranks that are there. After a PeerLostError it may be called again."""
+        child = self._child(library.trireme_communicator_shrink, (), name, timeout)
+        assert child is not None
+        return child
+
     def _child(
         self, function: Any, arguments: tuple[Any, ...], name: str | None, timeout: float | None
     ) -> Communicator | None:

@@ -455,6 +455,11 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         _status,
         [_handle, POINTER(c_int32), c_uint64, POINTER(trireme_group_options), _out_handle],
     ),
+    "trireme_communicator_agree": (_status, [_handle, POINTER(c_uint64), c_uint64]),
+    "trireme_communicator_shrink": (
+        _status,
+        [_handle, POINTER(trireme_group_options), _out_handle],
+    ),
     "trireme_communicator_duplicate": (
         _status,
         [_handle, POINTER(trireme_group_options), _out_handle],

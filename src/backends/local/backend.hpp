@@ -45,6 +45,9 @@ class LocalBackend final : public Backend {
   Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out) override {
     return decisions_.decide(kind, vote, deadline, out);
   }
+  bool counts_as_lost(int rank) const override {
+    return group_.segment() != nullptr && group_.counts_as_lost(rank);
+  }
   void stop_deciding() noexcept override { decisions_.stop(); }
   TrafficCounters traffic() const override { return group_.traffic(); }
 

@@ -186,6 +186,16 @@ extern "C" {
         options: *const trireme_group_options,
         out_communicator: *mut *mut trireme_communicator,
     ) -> trireme_status;
+    pub fn trireme_communicator_agree(
+        communicator: *mut trireme_communicator,
+        flags: *mut u64,
+        timeout_ns: u64,
+    ) -> trireme_status;
+    pub fn trireme_communicator_shrink(
+        communicator: *mut trireme_communicator,
+        options: *const trireme_group_options,
+        out_communicator: *mut *mut trireme_communicator,
+    ) -> trireme_status;
     pub fn trireme_communicator_duplicate(
         communicator: *mut trireme_communicator,
         options: *const trireme_group_options,

@@ -77,6 +77,27 @@ impl Communicator {
         Ok(child.expect("every rank is in a duplicate"))
     }
 
+    /// The bitwise and of the flags of all ranks that are there, the same on each of them. Also works
+    /// after a failure; goes on without ranks that died, left, or are blamed by it.
+    pub fn agree(&self, flags: u64) -> Result<u64> {
+        let mut flags = flags;
+        // SAFETY: a live communicator and a place for the flags.
+        check(unsafe {
+            sys::trireme_communicator_agree(self.handle.get(), &mut flags, self.timeout_ns)
+        })?;
+        Ok(flags)
+    }
+
+    /// A new group of the ranks that are there; also works after a failure. After a `PeerLost` it
+    /// may be called again.
+    pub fn shrink(&self, options: &GroupOptions) -> Result<Communicator> {
+        // SAFETY: communicator.h: keeps no pointer.
+        let child = self.child(options, |raw, out| unsafe {
+            sys::trireme_communicator_shrink(self.handle.get(), raw, out)
+        })?;
+        Ok(child.expect("who shrinks a group is in what is left of it"))
+    }
+
     fn child(
         &self,
         options: &GroupOptions,

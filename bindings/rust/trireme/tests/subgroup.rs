@@ -66,6 +66,41 @@ fn lists_that_differ_are_a_mismatch_on_all_ranks() {
 }
 
 #[test]
+fn an_aborted_group_agrees_and_shrinks() {
+    let found = ranks(3, |group| {
+        if group.rank() == 2 {
+            group.abort("revoked").unwrap();
+        }
+        fails(group.barrier(), Status::Aborted);
+        assert_eq!(group.agree(6 + group.rank() as u64 % 2).unwrap(), 6);
+        assert_eq!(group.within(support::LONG).agree(u64::MAX).unwrap(), u64::MAX);
+        members(&group.shrink(&GroupOptions::default()).unwrap())
+    });
+    assert_eq!(found, [[0, 1, 2]; 3]);
+}
+
+#[test]
+fn the_others_go_on_without_one_that_left() {
+    let rendezvous = support::rendezvous();
+    let found: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|rank| support::join(&rendezvous, rank, 4))
+            .map(|group| {
+                scope.spawn(move || {
+                    if group.rank() == 1 {
+                        return Vec::new(); // leaves
+                    }
+                    fails(group.barrier(), Status::PeerLost);
+                    members(&group.shrink(&GroupOptions::default()).unwrap())
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(found, [vec![0, 2, 3], vec![], vec![0, 2, 3], vec![0, 2, 3]]);
+}
+
+#[test]
 fn wrong_arguments_are_refused() {
     let defaults = GroupOptions::default();
     ranks(1, |group| {
