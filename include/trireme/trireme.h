@@ -14,6 +14,7 @@
 #include <trireme/export.h>
 #include <trireme/failpoint.h>
 #include <trireme/log.h>
+#include <trireme/mesh.h>
 #include <trireme/messages.h>
 #include <trireme/model_shard.h>
 #include <trireme/optimizer_shard.h>

@@ -16,6 +16,8 @@ TRIREME_BEGIN_C
 
 /** A group of ranks that can communicate, as one rank sees it. */
 typedef struct trireme_communicator trireme_communicator;
+/** Ranks arranged in named axes. */
+typedef struct trireme_mesh trireme_mesh;
 /** One started operation. */
 typedef struct trireme_request trireme_request;
 /** Memory that the ranks of one host can read directly. */

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/boundary.hpp"
+#include "api/group_options.hpp"
 #include "api/handles.hpp"
 #include "collectives/subgroup.hpp"
 #include "collectives/survivors.hpp"
@@ -106,7 +107,9 @@ Status read_options(const trireme_communicator_options* caller, GroupOptions* gr
   return Status::success();
 }
 
-Status read_group_options(const trireme_group_options* caller, ChildOptions* out) {
+}  // namespace
+
+Status api::read_group_options(const trireme_group_options* caller, ChildOptions* out) {
   if (caller == nullptr) return Status::success();
   trireme_group_options options = TRIREME_GROUP_OPTIONS_INIT;
   TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", kGroupOptionsSize10, &options));
@@ -114,6 +117,8 @@ Status read_group_options(const trireme_group_options* caller, ChildOptions* out
   out->timeout_ns = options.timeout_ns;
   return read_name(options.name, &out->name);
 }
+
+namespace {
 
 // A call that asks one thing of a communicator.
 template <class Body>
@@ -132,7 +137,7 @@ trireme_status make_child(const char* function, const trireme_communicator* hand
                           Make make) noexcept {
   return ask(function, handle, [&](Communicator& parent) -> Status {
     ChildOptions options;
-    TRIREME_RETURN_IF_ERROR(read_group_options(caller, &options));
+    TRIREME_RETURN_IF_ERROR(api::read_group_options(caller, &options));
     TRIREME_RETURN_IF_ERROR(api::require(out, "out_communicator"));
     std::shared_ptr<Communicator> child;
     TRIREME_RETURN_IF_ERROR(make(parent, options, &child));

@@ -23,7 +23,9 @@ class Optimizer;
 
 namespace trireme::api {
 
-enum class HandleType : std::uint8_t { communicator = 1, request, buffer, model, optimizer };
+class MeshHandles;  // a mesh and the handles that belong to it
+
+enum class HandleType : std::uint8_t { communicator = 1, request, buffer, model, optimizer, mesh };
 
 // What stands behind each public type.
 template <class Public>
@@ -40,6 +42,7 @@ TRIREME_HANDLE(trireme_request, Request, request);
 TRIREME_HANDLE(trireme_buffer, Memory, buffer);
 TRIREME_HANDLE(trireme_model, strategies::Model, model);
 TRIREME_HANDLE(trireme_optimizer, strategies::Optimizer, optimizer);
+TRIREME_HANDLE(trireme_mesh, MeshHandles, mesh);
 #undef TRIREME_HANDLE
 
 namespace detail {

@@ -75,16 +75,24 @@ Status check_present(const Communicator& parent, const Decision& first, const De
                         text + " lost before the new group was whole; shrink again", gone);
 }
 
-// Whether all of them voted that it went well; the same on all of them.
-Status check_votes(const Communicator& parent, const Decision& first, const Decision& second) {
+// Whether all of them voted that it went well; the same on all of them. `own` is what went wrong here.
+Status check_votes(const Communicator& parent, const Decision& first, const Decision& second,
+                   bool meets, const Status& own) {
   std::vector<std::int32_t> failed;
   for (const std::int32_t rank : first.ranks) {
     if ((second.value >> (rank % 64) & 1) == 0) failed.push_back(rank);
   }
   if (failed.empty()) return Status::success();
-  return shrink_failure(parent, TRIREME_ERROR_SYSTEM,
-                        "rank " + std::to_string(failed.front()) + " could not join the new group",
-                        failed);
+  const std::string who = "rank " + std::to_string(failed.front());
+  if (!meets) {
+    if (!own.ok()) return own;
+    return shrink_failure(parent, TRIREME_ERROR_SYSTEM, who + " could not join the new group",
+                          failed);
+  }
+  // It met a death of which this group did not know yet. Nobody is blamed: the next call will know.
+  if (own.code() == TRIREME_ERROR_TIMEOUT) return own;
+  return shrink_failure(parent, TRIREME_ERROR_PEER_LOST,
+                        who + " did not meet all others in the new group; shrink again", {});
 }
 
 }  // namespace
@@ -123,8 +131,7 @@ Status shrink(Communicator& parent, const ChildOptions& options,
         again = next.again;  // a rank whose time was over before came back
         if (again) break;
         TRIREME_RETURN_IF_ERROR(check_present(parent, first, next));
-        TRIREME_RETURN_IF_ERROR(done);
-        TRIREME_RETURN_IF_ERROR(check_votes(parent, first, next));
+        TRIREME_RETURN_IF_ERROR(check_votes(parent, first, next, meets, done));
       }
       if (again) continue;
       *out = std::move(child);

@@ -132,6 +132,22 @@ namespace Trireme
         High = 1,
     }
 
+    /// <summary>How ranks are numbered along the axes of a mesh.</summary>
+    public enum MeshOrder
+    {
+        /// <summary>
+        /// "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names
+        /// are slower than these.
+        /// </summary>
+        ByName = 0,
+
+        /// <summary>The last axis of the list is fastest.</summary>
+        LastFastest = 1,
+
+        /// <summary>The first axis of the list is fastest.</summary>
+        FirstFastest = 2,
+    }
+
     /// <summary>How much a log message matters.</summary>
     public enum LogLevel
     {

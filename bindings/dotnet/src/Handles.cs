@@ -33,9 +33,36 @@ namespace Trireme
             SetHandle(value);
         }
 
+        /// <summary>One that its parent owns and destroys.</summary>
+        internal CommunicatorHandle(IntPtr value, object parent)
+        {
+            SetHandle(value);
+            Parent = parent;
+            Borrowed = true;
+        }
+
+        private bool Borrowed { get; }
+
         protected override bool ReleaseHandle()
         {
-            NativeMethods.trireme_communicator_destroy(handle);
+            if (!Borrowed)
+            {
+                NativeMethods.trireme_communicator_destroy(handle);
+            }
+
+            return true;
+        }
+    }
+
+    internal sealed class MeshHandle : NativeHandle
+    {
+        public MeshHandle()
+        {
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_mesh_destroy(handle);
             return true;
         }
     }

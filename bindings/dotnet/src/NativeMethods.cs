@@ -15,6 +15,7 @@ namespace Trireme
         internal const int MaxStates = 8;
         internal const int AnySource = -1;
         internal const int TransportFrameBytesMin = 1024;
+        internal const int MaxAxes = 16;
 
         /// <summary>What trireme_model_leaf() answers for "none".</summary>
         internal const uint NoLeaf = uint.MaxValue;
@@ -173,6 +174,40 @@ namespace Trireme
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_communicator_shrink(
             CommunicatorHandle communicator, ref NativeGroupOptions options,
+            out CommunicatorHandle outCommunicator);
+
+        // mesh.h
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_mesh_create(
+            CommunicatorHandle communicator, ref NativeMeshOptions options, out MeshHandle outMesh);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern void trireme_mesh_destroy(IntPtr mesh);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_mesh_axis_size(
+            MeshHandle mesh, IntPtr axis, out int outSize);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_mesh_coordinates(
+            MeshHandle mesh, int rank, int* outCoordinates, ulong capacity);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_mesh_rank(
+            MeshHandle mesh, int* coordinates, ulong count, out int outRank);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_mesh_group(
+            MeshHandle mesh, IntPtr* axes, uint axisCount, int rank, int* outRanks,
+            ulong capacity, out ulong outCount);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_mesh_axis_communicator(
+            MeshHandle mesh, IntPtr axis, out IntPtr outCommunicator);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_mesh_axes_communicator(
+            MeshHandle mesh, IntPtr* axes, uint axisCount, ref NativeGroupOptions options,
             out CommunicatorHandle outCommunicator);
 
         // request.h

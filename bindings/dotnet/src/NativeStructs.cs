@@ -82,6 +82,18 @@ namespace Trireme
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeMeshOptions
+    {
+        public uint StructSize;
+        public uint Flags;
+        public uint AxisCount;
+        public int Order;
+        public IntPtr AxisNames;
+        public IntPtr AxisSizes;
+        public ulong TimeoutNs;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     internal struct NativeCommunicatorStatistics
     {
         public uint StructSize;

@@ -111,6 +111,7 @@ namespace Trireme
                     NativeMethods.trireme_communicator_shrink(handle, ref options, out child));
         }
 
+        // The communicator of a handle; null for one that is NULL.
         internal static Communicator Adopt(CommunicatorHandle child)
         {
             if (child == null || child.IsInvalid)
@@ -121,7 +122,7 @@ namespace Trireme
             return new Communicator(child);
         }
 
-        private static unsafe Communicator MakeChild(string name, TimeSpan timeout, ChildFunction make)
+        internal static unsafe Communicator MakeChild(string name, TimeSpan timeout, ChildFunction make)
         {
             using (var nameText = new Utf8(name, nameof(name)))
             {
@@ -137,7 +138,7 @@ namespace Trireme
             }
         }
 
-        private delegate Status ChildFunction(
+        internal delegate Status ChildFunction(
             ref NativeGroupOptions options, out CommunicatorHandle child);
     }
 }

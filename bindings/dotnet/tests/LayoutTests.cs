@@ -28,6 +28,7 @@ namespace Trireme.Tests
             Pair("TRIREME_DTYPE_", typeof(ElementType)),
             Pair("TRIREME_ERROR_", typeof(Status)),
             Pair("TRIREME_LOG_", typeof(LogLevel)),
+            Pair("TRIREME_MESH_", typeof(MeshOrder)),
             Pair("TRIREME_", typeof(Reduction)),
         };
 
@@ -163,6 +164,7 @@ namespace Trireme.Tests
                 case "TRIREME_OK": return (long)Status.Ok;
                 case "TRIREME_MAX_BLAMED_RANKS": return NativeMethods.MaxBlamedRanks;
                 case "TRIREME_ANY_SOURCE": return NativeMethods.AnySource;
+                case "TRIREME_MAX_AXES": return NativeMethods.MaxAxes;
                 case "TRIREME_MAX_STATES": return NativeMethods.MaxStates;
                 case "TRIREME_TRANSPORT_FRAME_BYTES_MIN":
                     return NativeMethods.TransportFrameBytesMin;

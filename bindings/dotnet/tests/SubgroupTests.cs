@@ -121,7 +121,7 @@ namespace Trireme.Tests
             Ranks.RunAndLeaveTogether(4, communicator =>
             {
                 int rank = communicator.Rank;
-                communicator.WaitReady(Ranks.Patience);
+                communicator.Agree(1); // all have joined
                 if (rank == 1)
                 {
                     communicator.Dispose();

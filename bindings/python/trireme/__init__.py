@@ -42,6 +42,7 @@ from ._library import (
     version,
 )
 from ._lists import group
+from ._mesh import Mesh
 from ._model import Model, ModelInfo, ModelMemory, UnitInfo
 from ._optimizer import Optimizer, Update
 from ._request import MessageInfo, Request, wait_all, wait_any
@@ -59,6 +60,7 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidHandleError",
     "InvalidStateError",
+    "Mesh",
     "MessageInfo",
     "MismatchError",
     "Model",

@@ -27,13 +27,22 @@ class CommunicatorStatistics(NamedTuple):
     bytes_received: int  #: Bytes of peers that this rank read.
 
 
-def _adopted(handle: c_void_p) -> Communicator | None:
-    """The communicator of a handle that the library has just made; None for NULL."""
+def adopted(handle: c_void_p, owner: object = None) -> Communicator | None:
+    """The communicator of a handle as _adopt() takes it; None for NULL."""
     if not handle.value:
         return None
     communicator = Communicator.__new__(Communicator)
-    communicator._adopt(handle)
+    communicator._adopt(handle, owner)
     return communicator
+
+
+def group_options(name: str | None, timeout: float | None) -> Any:
+    """The options of everything that makes a group of a group."""
+    return _native.trireme_group_options(
+        struct_size=ctypes.sizeof(_native.trireme_group_options),
+        name=encoded(name),
+        timeout_ns=nanoseconds(timeout),
+    )
 
 
 class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
@@ -83,11 +92,15 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         check(library.trireme_communicator_create(byref(options), byref(handle)))
         self._adopt(handle)
 
-    def _adopt(self, handle: c_void_p) -> None:
-        """Becomes the object of a handle that the library has just made."""
+    def _adopt(self, handle: c_void_p, owner: object = None) -> None:
+        """Becomes the object of a handle that the library has just made, or that `owner` owns."""
         self._handle = handle.value
-        # Runs once: at close(), when collected, or at the end of the process.
-        self._close = weakref.finalize(self, library.trireme_communicator_destroy, self._handle)
+        self._owner = owner
+        if owner is None:
+            # Runs once: at close(), when collected, or at the end of the process.
+            self._close = weakref.finalize(self, library.trireme_communicator_destroy, self._handle)
+        else:
+            self._close = weakref.finalize(self, int)  # the owner does it
         _request.communicators.add(self)
         number = c_int32()
         check(library.trireme_communicator_rank(self._handle, byref(number)))
@@ -247,11 +260,7 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
     def _child(
         self, function: Any, arguments: tuple[Any, ...], name: str | None, timeout: float | None
     ) -> Communicator | None:
-        options = _native.trireme_group_options(
-            struct_size=ctypes.sizeof(_native.trireme_group_options),
-            name=encoded(name),
-            timeout_ns=nanoseconds(timeout),
-        )
+        options = group_options(name, timeout)
         handle = c_void_p()
         check(function(self._handle, *arguments, byref(options), byref(handle)))
-        return _adopted(handle)
+        return adopted(handle)

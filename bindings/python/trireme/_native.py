@@ -209,6 +209,27 @@ class trireme_communicator_statistics(Structure):
     ]
 
 
+# ---- mesh.h --------------------------------------------------------------------------------
+
+TRIREME_MAX_AXES = 16
+
+TRIREME_MESH_BY_NAME = 0
+TRIREME_MESH_LAST_FASTEST = 1
+TRIREME_MESH_FIRST_FASTEST = 2
+
+
+class trireme_mesh_options(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("axis_count", c_uint32),
+        ("order", c_int32),
+        ("axis_names", POINTER(c_char_p)),
+        ("axis_sizes", POINTER(c_int32)),
+        ("timeout_ns", c_uint64),
+    ]
+
+
 # ---- collectives.h and request.h -----------------------------------------------------------
 
 
@@ -454,6 +475,31 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_communicator_subgroup": (
         _status,
         [_handle, POINTER(c_int32), c_uint64, POINTER(trireme_group_options), _out_handle],
+    ),
+    "trireme_mesh_create": (
+        _status,
+        [_handle, POINTER(trireme_mesh_options), _out_handle],
+    ),
+    "trireme_mesh_destroy": (None, [_handle]),
+    "trireme_mesh_axis_size": (_status, [_handle, c_char_p, POINTER(c_int32)]),
+    "trireme_mesh_coordinates": (_status, [_handle, c_int32, POINTER(c_int32), c_uint64]),
+    "trireme_mesh_rank": (_status, [_handle, POINTER(c_int32), c_uint64, POINTER(c_int32)]),
+    "trireme_mesh_group": (
+        _status,
+        [
+            _handle,
+            POINTER(c_char_p),
+            c_uint32,
+            c_int32,
+            POINTER(c_int32),
+            c_uint64,
+            POINTER(c_uint64),
+        ],
+    ),
+    "trireme_mesh_axis_communicator": (_status, [_handle, c_char_p, _out_handle]),
+    "trireme_mesh_axes_communicator": (
+        _status,
+        [_handle, POINTER(c_char_p), c_uint32, POINTER(trireme_group_options), _out_handle],
     ),
     "trireme_communicator_agree": (_status, [_handle, POINTER(c_uint64), c_uint64]),
     "trireme_communicator_shrink": (

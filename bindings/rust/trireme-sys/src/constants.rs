@@ -121,4 +121,9 @@ constants! {
     TRIREME_OPTIMIZER_USER: trireme_optimizer_kind = 4;
     TRIREME_OPTIMIZER_NESTEROV: u32 = 1;
     TRIREME_MAX_STATES: usize = 8;
+    // mesh.h
+    TRIREME_MAX_AXES: usize = 16;
+    TRIREME_MESH_BY_NAME: trireme_mesh_order = 0;
+    TRIREME_MESH_LAST_FASTEST: trireme_mesh_order = 1;
+    TRIREME_MESH_FIRST_FASTEST: trireme_mesh_order = 2;
 }

@@ -186,6 +186,52 @@ extern "C" {
         options: *const trireme_group_options,
         out_communicator: *mut *mut trireme_communicator,
     ) -> trireme_status;
+    // mesh.h
+    pub fn trireme_mesh_create(
+        communicator: *mut trireme_communicator,
+        options: *const trireme_mesh_options,
+        out_mesh: *mut *mut trireme_mesh,
+    ) -> trireme_status;
+    pub fn trireme_mesh_destroy(mesh: *mut trireme_mesh);
+    pub fn trireme_mesh_axis_size(
+        mesh: *const trireme_mesh,
+        axis: *const c_char,
+        out_size: *mut i32,
+    ) -> trireme_status;
+    pub fn trireme_mesh_coordinates(
+        mesh: *const trireme_mesh,
+        rank: i32,
+        out_coordinates: *mut i32,
+        capacity: u64,
+    ) -> trireme_status;
+    pub fn trireme_mesh_rank(
+        mesh: *const trireme_mesh,
+        coordinates: *const i32,
+        count: u64,
+        out_rank: *mut i32,
+    ) -> trireme_status;
+    pub fn trireme_mesh_group(
+        mesh: *const trireme_mesh,
+        axes: *const *const c_char,
+        axis_count: u32,
+        rank: i32,
+        out_ranks: *mut i32,
+        capacity: u64,
+        out_count: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_mesh_axis_communicator(
+        mesh: *const trireme_mesh,
+        axis: *const c_char,
+        out_communicator: *mut *mut trireme_communicator,
+    ) -> trireme_status;
+    pub fn trireme_mesh_axes_communicator(
+        mesh: *const trireme_mesh,
+        axes: *const *const c_char,
+        axis_count: u32,
+        options: *const trireme_group_options,
+        out_communicator: *mut *mut trireme_communicator,
+    ) -> trireme_status;
+    // communicator.h, continued
     pub fn trireme_communicator_agree(
         communicator: *mut trireme_communicator,
         flags: *mut u64,

@@ -31,6 +31,8 @@ macro_rules! handles {
 handles! {
     /// A group of ranks that can communicate, as one rank sees it.
     trireme_communicator
+    /// Ranks arranged in named axes.
+    trireme_mesh
     /// One started operation.
     trireme_request
     /// Memory that the ranks of one host can read directly.
@@ -49,6 +51,7 @@ pub type trireme_priority = i32;
 pub type trireme_algorithm = i32;
 pub type trireme_status = i32;
 pub type trireme_log_level = i32;
+pub type trireme_mesh_order = i32;
 pub type trireme_strategy = i32;
 pub type trireme_optimizer_kind = i32;
 
@@ -209,6 +212,23 @@ structs! {
         /// Default: the parent's and a number.
         name: *const c_char,
         /// Longest this call may wait. Default: the parent's timeout.
+        timeout_ns: u64,
+    }
+    /// The axes of a mesh. Start from TRIREME_MESH_OPTIONS_INIT.
+    trireme_mesh_options {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// Must be 0.
+        flags: u32,
+        /// Numbers and names below; 1 to TRIREME_MAX_AXES.
+        axis_count: u32,
+        /// How ranks are numbered. Default: by name.
+        order: trireme_mesh_order,
+        /// Any names, each once; UTF-8, at most 31 bytes; required.
+        axis_names: *const *const c_char,
+        /// Ranks along each axis; one of them may be 0: what is left. Required.
+        axis_sizes: *const i32,
+        /// Longest the creation may wait. Default: the communicator's timeout.
         timeout_ns: u64,
     }
     /// What a communicator has done so far. Set struct_size before the call.
@@ -444,6 +464,7 @@ inits! {
     trireme_transport
     trireme_communicator_options
     trireme_group_options
+    trireme_mesh_options
     trireme_communicator_statistics
     trireme_operation_options
     trireme_message_info

@@ -143,7 +143,7 @@ impl Communicator {
     pub fn with(&self, options: OperationOptions) -> Within<'_> {
         let (handle, rank, world_size) = (self.handle, self.rank, self.world_size);
         let view = Self { handle, rank, world_size, call: options };
-        Within { view: ManuallyDrop::new(view), communicator: PhantomData }
+        Within::of(view)
     }
 
     /// Waits until every rank has joined; `Duration::ZERO` asks without waiting. A `Timeout` names
@@ -199,12 +199,21 @@ impl Drop for Communicator {
     }
 }
 
-/// A communicator with other options; see [`Communicator::within`] and [`Communicator::with`].
+/// A communicator that is borrowed: with other options or from a mesh; see
+/// [`Communicator::within`], [`Communicator::with`] and
+/// [`Mesh::communicator`](crate::Mesh::communicator).
 #[derive(Debug)]
 pub struct Within<'a> {
     // Never dropped: the communicator is destroyed by the one it is borrowed from.
     view: ManuallyDrop<Communicator>,
     communicator: PhantomData<&'a Communicator>,
+}
+
+impl Within<'_> {
+    /// A view whose owner outlives it, as the caller sees to by the lifetime.
+    pub(crate) fn of(view: Communicator) -> Self {
+        Within { view: ManuallyDrop::new(view), communicator: PhantomData }
+    }
 }
 
 impl Deref for Within<'_> {

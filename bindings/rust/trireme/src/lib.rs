@@ -63,6 +63,7 @@ mod group;
 mod handle;
 mod lists;
 mod log;
+mod mesh;
 mod messages;
 mod model;
 mod operation;
@@ -78,6 +79,7 @@ pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduc
 pub use error::{Error, Result, Status};
 pub use group::Group;
 pub use log::{clear_log, set_log, LogLevel};
+pub use mesh::{Mesh, MeshOptions, MeshOrder};
 pub use messages::{MessageInfo, Source, Tag};
 pub use model::{
     Gradients, Model, ModelInfo, ModelMemory, ModelOptions, Parameter, Strategy, UnitInfo,

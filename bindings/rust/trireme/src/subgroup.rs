@@ -48,7 +48,7 @@ impl Communicator {
             Some(Err(_)) => return Err(Error::invalid(format!("color {color:?} is too large"))),
         };
         // SAFETY: communicator.h: keeps no pointer.
-        self.child(options, |raw, out| unsafe {
+        make_child(options, |raw, out| unsafe {
             sys::trireme_communicator_split(self.handle.get(), color, key, raw, out)
         })
     }
@@ -57,7 +57,7 @@ impl Communicator {
     /// that are not in it.
     pub fn subgroup(&self, ranks: &[i32], options: &GroupOptions) -> Result<Option<Communicator>> {
         // SAFETY: communicator.h: reads `count` numbers and keeps no pointer.
-        self.child(options, |raw, out| unsafe {
+        make_child(options, |raw, out| unsafe {
             sys::trireme_communicator_subgroup(
                 self.handle.get(),
                 ranks.as_ptr(),
@@ -71,7 +71,7 @@ impl Communicator {
     /// A second group of the same ranks, for another part of the program.
     pub fn duplicate(&self, options: &GroupOptions) -> Result<Communicator> {
         // SAFETY: communicator.h: keeps no pointer.
-        let child = self.child(options, |raw, out| unsafe {
+        let child = make_child(options, |raw, out| unsafe {
             sys::trireme_communicator_duplicate(self.handle.get(), raw, out)
         })?;
         Ok(child.expect("every rank is in a duplicate"))
@@ -92,25 +92,25 @@ impl Communicator {
     /// may be called again.
     pub fn shrink(&self, options: &GroupOptions) -> Result<Communicator> {
         // SAFETY: communicator.h: keeps no pointer.
-        let child = self.child(options, |raw, out| unsafe {
+        let child = make_child(options, |raw, out| unsafe {
             sys::trireme_communicator_shrink(self.handle.get(), raw, out)
         })?;
         Ok(child.expect("who shrinks a group is in what is left of it"))
     }
+}
 
-    fn child(
-        &self,
-        options: &GroupOptions,
-        make: impl FnOnce(
-            *const sys::trireme_group_options,
-            *mut *mut sys::trireme_communicator,
-        ) -> sys::trireme_status,
-    ) -> Result<Option<Communicator>> {
-        let name = optional_text(&options.name, "name")?;
-        let mut raw = sys::trireme_group_options::init();
-        raw.name = name.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
-        raw.timeout_ns = option_ns(options.timeout);
-        let handle = Handle::create_or_none(|out| check(make(&raw, out)))?;
-        handle.map(Communicator::of_handle).transpose()
-    }
+/// The communicator that `make` makes by the options, or none.
+pub(crate) fn make_child(
+    options: &GroupOptions,
+    make: impl FnOnce(
+        *const sys::trireme_group_options,
+        *mut *mut sys::trireme_communicator,
+    ) -> sys::trireme_status,
+) -> Result<Option<Communicator>> {
+    let name = optional_text(&options.name, "name")?;
+    let mut raw = sys::trireme_group_options::init();
+    raw.name = name.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
+    raw.timeout_ns = option_ns(options.timeout);
+    let handle = Handle::create_or_none(|out| check(make(&raw, out)))?;
+    handle.map(Communicator::of_handle).transpose()
 }

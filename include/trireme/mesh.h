@@ -1,0 +1,235 @@
+/**
+ * @file mesh.h
+ * @brief Ranks arranged in named axes, such as data, tensor and pipeline.
+ *
+ * A mesh gives every rank of a communicator one coordinate on each axis, and makes one
+ * communicator for each axis: of the ranks that differ in that coordinate only.
+ *
+ * Ownership: a mesh is created by trireme_mesh_create() and destroyed by trireme_mesh_destroy(). The
+ * communicators of its axes belong to it. It keeps what it needs of its communicator, so handles
+ * may be destroyed in any order.
+ *
+ * Thread safety: every function here may run on any thread concurrently with other calls on the
+ * same mesh. All ranks must make those that are collective in the same order.
+ */
+#ifndef TRIREME_MESH_H
+#define TRIREME_MESH_H
+
+#include <stdint.h>
+#include <trireme/communicator.h>
+#include <trireme/export.h>
+#include <trireme/status.h>
+#include <trireme/types.h>
+
+TRIREME_BEGIN_C
+
+/** Most axes of a mesh. */
+#define TRIREME_MAX_AXES 16
+
+/** How ranks are numbered along the axes. 0 is the default, by name. */
+typedef int32_t trireme_mesh_order;
+
+/** Numbers of the orders. Along the fastest axis lie ranks that follow each other. */
+enum {
+    TRIREME_MESH_BY_NAME       = 0, /**< "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names are slower than these, the last one of them fastest. */
+    TRIREME_MESH_LAST_FASTEST  = 1, /**< The last axis of the list is fastest. */
+    TRIREME_MESH_FIRST_FASTEST = 2  /**< The first axis of the list is fastest. */
+};
+
+/** The axes of a mesh. Start from TRIREME_MESH_OPTIONS_INIT. */
+typedef struct trireme_mesh_options {
+    uint32_t           struct_size; /**< sizeof this struct as the caller knows it. */
+    uint32_t           flags;       /**< Must be 0. */
+    uint32_t           axis_count;  /**< Numbers and names below; 1 to TRIREME_MAX_AXES. */
+    trireme_mesh_order order;       /**< How ranks are numbered. Default: by name. */
+    const char *const *axis_names;  /**< Any names, each once; UTF-8, at most 31 bytes; required. */
+    const int32_t     *axis_sizes;  /**< Ranks along each axis; one of them may be 0: what is left. Required. */
+    uint64_t           timeout_ns;  /**< Longest the creation may wait. Default: the communicator's timeout. */
+} trireme_mesh_options; /* since 1.0 */
+
+/** No axes yet. */
+#define TRIREME_MESH_OPTIONS_INIT { sizeof(trireme_mesh_options), 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Arranges the ranks of a communicator in axes and makes a communicator for each axis.
+ *
+ * Collective: blocks until the ranks along each of this rank's axes have met. All ranks give the same
+ * axes. Keeps no pointer into `options`. Uses the communicator no more once it is done.
+ *
+ * @param communicator  All ranks of the mesh.
+ * @param options       The axes. Required.
+ * @param[out] out_mesh  The new mesh; free it with trireme_mesh_destroy(). Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a name is empty, too long or given
+ * twice, a size is negative, two are 0, or their product is not the world size.
+ * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of the communicator.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks gave different axes, or called different things.
+ * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; names the ranks that are missing.
+ * @retval TRIREME_ERROR_PEER_LOST  A rank died or left; names it.
+ * @retval TRIREME_ERROR_ABORTED  The communicator was aborted.
+ * @retval TRIREME_ERROR_SYSTEM  A rank could not make a socket, thread or mapping; names it.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out on a rank.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_mesh_create(trireme_communicator *communicator, const trireme_mesh_options *options,
+                    trireme_mesh **out_mesh);
+
+/**
+ * Leaves the communicators of the axes and gives the handle back.
+ *
+ * Never waits for a peer. Handles of trireme_mesh_axis_communicator() are stale afterwards, what
+ * trireme_mesh_axes_communicator() made lives on.
+ *
+ * @param mesh  A mesh; NULL and a stale handle are ignored.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_API void TRIREME_CALL trireme_mesh_destroy(trireme_mesh *mesh);
+
+/**
+ * Gives the size of an axis, also of the one that was left open.
+ *
+ * Does not block.
+ *
+ * @param mesh           The mesh.
+ * @param axis           Name of an axis.
+ * @param[out] out_size  Ranks along it. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or there is no such axis.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_axis_size(const trireme_mesh *mesh,
+                                                                    const char *axis,
+                                                                    int32_t *out_size);
+
+/**
+ * Gives a rank's place on every axis.
+ *
+ * Does not block.
+ *
+ * @param mesh  The mesh.
+ * @param rank  Rank of the mesh's communicator.
+ * @param[out] out_coordinates  One number for each axis, in the order of the options. Not written on
+ *                  failure.
+ * @param capacity  Numbers that fit there; at least the number of axes.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_coordinates is NULL, or a number is out of range.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_mesh_coordinates(const trireme_mesh *mesh, int32_t rank, int32_t *out_coordinates,
+                         uint64_t capacity);
+
+/**
+ * Gives the rank at a place.
+ *
+ * Does not block.
+ *
+ * @param mesh         The mesh.
+ * @param coordinates  One number for each axis, in the order of the options.
+ * @param count        How many; the number of axes.
+ * @param[out] out_rank  Rank of the mesh's communicator. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or a number is out of range.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_rank(const trireme_mesh *mesh,
+                                                               const int32_t *coordinates,
+                                                               uint64_t count, int32_t *out_rank);
+
+/**
+ * Lists the ranks that differ from a rank on some axes only: a row of the table of groups.
+ *
+ * Does not block.
+ *
+ * @param mesh        The mesh.
+ * @param axes        Names of axes, each once.
+ * @param axis_count  How many; 1 or more.
+ * @param rank        Rank of the mesh's communicator; it is in the list.
+ * @param[out] out_ranks  Ranks of the mesh's communicator, ascending; NULL to ask for their number
+ *                    only. Not written on failure.
+ * @param capacity    Numbers that fit there; with out_ranks at least the number of ranks.
+ * @param[out] out_count  Number of ranks in the list; may be NULL.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A name is NULL, twice there or no axis, the rank is out of
+ * range, or capacity is too small.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_mesh_group(const trireme_mesh *mesh, const char *const *axes, uint32_t axis_count,
+                   int32_t rank, int32_t *out_ranks, uint64_t capacity, uint64_t *out_count);
+
+/**
+ * Gives the communicator of this rank's ranks along one axis; a rank's number there is its coordinate.
+ *
+ * Does not block: it was made with the mesh. Every call gives the same handle.
+ *
+ * @param mesh  The mesh.
+ * @param axis  Name of an axis.
+ * @param[out] out_communicator  The communicator. It belongs to the mesh and ends with it; do not
+ *                  destroy it. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or there is no such axis.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_mesh_axis_communicator(const trireme_mesh *mesh, const char *axis,
+                               trireme_communicator **out_communicator);
+
+/**
+ * Makes a communicator over several axes together, for example "data" and "shard".
+ *
+ * Collective over the mesh's communicator, which must be live and well on all ranks; blocks until
+ * the ranks of this rank's group have met. Ranks are in ascending order. Keeps no pointer.
+ *
+ * @param mesh        The mesh.
+ * @param axes        Names of axes, each once, the same on all ranks in any order.
+ * @param axis_count  How many; 1 or more.
+ * @param options     Name and deadline; NULL for the defaults.
+ * @param[out] out_communicator  The new communicator; free it with trireme_communicator_destroy(). Not
+ *                    written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a name is no axis or given twice, or an
+ * option is out of range.
+ * @retval TRIREME_ERROR_INVALID_STATE  The mesh's communicator was destroyed, or this is a completion
+ * callback of it.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks gave different axes, or called different things.
+ * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; names the ranks that are missing.
+ * @retval TRIREME_ERROR_PEER_LOST  A rank died or left; names it.
+ * @retval TRIREME_ERROR_ABORTED  The mesh's communicator was aborted.
+ * @retval TRIREME_ERROR_SYSTEM  A rank could not make a socket, thread or mapping; names it.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out on a rank.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_mesh_axes_communicator(const trireme_mesh *mesh, const char *const *axes,
+                               uint32_t axis_count, const trireme_group_options *options,
+                               trireme_communicator **out_communicator);
+
+TRIREME_END_C
+
+#endif

@@ -1,0 +1,14 @@
+// The options of everything that makes a group of ranks of a group.
+#pragma once
+
+#include <trireme/communicator.h>
+
+#include "collectives/subgroup.hpp"
+#include "platform/status.hpp"
+
+namespace trireme::api {
+
+// NULL is all defaults.
+Status read_group_options(const trireme_group_options* caller, ChildOptions* out);
+
+}  // namespace trireme::api
