@@ -164,7 +164,11 @@ Status make_children(Communicator& parent, const Agreement& agreement, const Wor
                                  report_of(joined), deadline, &reports));
   TRIREME_RETURN_IF_ERROR(verdict(reports));
   for (const std::shared_ptr<Communicator>& child : children) {
-    TRIREME_RETURN_IF_ERROR(wait_until_met(*child, deadline, [&] { return parent.failure(); }));
+    const Status met = wait_until_met(*child, deadline, [&] { return parent.failure(); });
+    if (met.ok()) continue;
+    TRIREME_RETURN_IF_ERROR(parent.failure());
+    // A child that a quicker rank has aborted or left already was made all the same.
+    if (met.code() == TRIREME_ERROR_TIMEOUT) return met;
   }
   *out = std::move(children);
   return Status::success();
