@@ -83,7 +83,7 @@ impl Communicator {
         let mut flags = flags;
         // SAFETY: a live communicator and a place for the flags.
         check(unsafe {
-            sys::trireme_communicator_agree(self.handle.get(), &mut flags, self.timeout_ns)
+            sys::trireme_communicator_agree(self.handle.get(), &mut flags, option_ns(self.call.timeout))
         })?;
         Ok(flags)
     }
