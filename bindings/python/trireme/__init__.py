@@ -46,6 +46,7 @@ from ._mesh import Mesh
 from ._model import Model, ModelInfo, ModelMemory, UnitInfo
 from ._optimizer import Optimizer, Update
 from ._request import MessageInfo, Request, wait_all, wait_any
+from ._transport import Transport
 
 __all__ = [
     "AbortedError",
@@ -72,6 +73,7 @@ __all__ = [
     "Request",
     "SystemCallError",
     "TimeoutError",
+    "Transport",
     "TriremeError",
     "UnitInfo",
     "UnsupportedError",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import json
 import weakref
-from ctypes import byref, c_int32, c_uint64, c_void_p
+from ctypes import byref, c_int32, c_uint64, c_void_p, pointer
 from typing import Any, NamedTuple, Sequence
 
-from . import _native, _request
+from . import _native, _request, _transport
 from ._collectives import Collectives
 from ._errors import InvalidArgumentError, check
 from ._lists import Lists
@@ -16,6 +16,7 @@ from ._messages import Messages
 from ._native import library
 from ._rooted import RootedCollectives
 from ._to_buffer import ToBuffer
+from ._transport import Transport
 from ._values import FOREVER_NS, encoded, in_range, nanoseconds
 
 class CommunicatorStatistics(NamedTuple):
@@ -73,11 +74,12 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         backend: str | None = None,
         name: str | None = None,
         timeout: float | None = None,
+        transport: Transport | None = None,
     ) -> None:
         """Claims this rank's place; does not wait for the peers.
 
         `rendezvous` is "local://NAME" (threads of this process), "host://NAME" (processes of this
-        host) or "env://" (see from_environment()).
+        host), "host-transport://NAME" (over `transport`) or "env://" (see from_environment()).
         """
         options = _native.trireme_communicator_options(
             struct_size=ctypes.sizeof(_native.trireme_communicator_options),
@@ -89,8 +91,19 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
             timeout_ns=nanoseconds(timeout),
         )
         handle = c_void_p()
-        check(library.trireme_communicator_create(byref(options), byref(handle)))
+        if transport is None:
+            check(library.trireme_communicator_create(byref(options), byref(handle)))
+            self._adopt(handle)
+            return
+        number, struct = _transport.keep(transport)
+        options.transport = pointer(struct)
+        try:
+            check(library.trireme_communicator_create(byref(options), byref(handle)))
+        except BaseException:
+            _transport.forget(number)
+            raise
         self._adopt(handle)
+        _transport.belongs_to(number, self)
 
     def _adopt(self, handle: c_void_p, owner: object = None) -> None:
         """Becomes the object of a handle that the library has just made, or that `owner` owns."""
