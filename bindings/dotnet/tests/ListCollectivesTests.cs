@@ -260,7 +260,7 @@ namespace Trireme.Tests
             return Enumerable.Range(0, length).Select(i => Value(rank, seed, i)).ToArray();
         }
 
-        /// <summary>One array for each of Lengths, as long as it says, of elements it says.</summary>
+        /// <summary>An array for each of Lengths, as long as told, of elements as told.</summary>
         private static long[][] Lists(Func<int, int> length, Func<int, int, long> element)
         {
             return Lengths.Select(
