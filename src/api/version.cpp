@@ -50,7 +50,7 @@ const char* trireme_build_info() {
   static const std::string* const text = new std::string(
       "trireme " + std::to_string(TRIREME_VERSION_MAJOR) + "." +
       std::to_string(TRIREME_VERSION_MINOR) + "." + std::to_string(TRIREME_VERSION_PATCH) +
-      ", g++ " __VERSION__ ", backends: local, vector instructions: " +
+      ", g++ " __VERSION__ ", backends: local host, vector instructions: " +
       kernels::vector_instructions());
   return text->c_str();
 }
@@ -61,9 +61,10 @@ trireme_status trireme_capability(const trireme_capability_query* caller_query) 
     TRIREME_RETURN_IF_ERROR(
         api::read_struct(caller_query, "query", kCapabilityQuerySize10, &query));
     TRIREME_RETURN_IF_ERROR(check_numbers(query));
-    if (query.backend != nullptr && std::strcmp(query.backend, "local") != 0) {
+    if (query.backend != nullptr && std::strcmp(query.backend, "local") != 0 &&
+        std::strcmp(query.backend, "host") != 0) {
       return unsupported("backend \"" + std::string(query.backend) +
-                         "\" is not in this build, which has local");
+                         "\" is not in this build, which has local and host");
     }
     if (query.device == TRIREME_DEVICE_CUDA) {
       return unsupported("CUDA memory is not in this build, which works on host memory");

@@ -37,7 +37,7 @@ class Bench {
  public:
   explicit Bench(const Settings& settings)
       : settings_(settings),
-        group_{settings.ranks, settings.ranks_as == "threads" ? Ranks::threads : Ranks::processes,
+        group_{settings.ranks, ranks_of(settings),
                settings.memory == "private" ? Memory::ordinary : Memory::registered},
         rounds_(settings.rounds != 0 ? settings.rounds : settings.peers.empty() ? 1 : 5),
         prints_(settings.json != "-") {}
@@ -72,9 +72,9 @@ class Bench {
 
   void make_rows(Op op, trireme_dtype dtype, trireme_reduction reduction) {
     const std::uint64_t last = largest_bytes(settings_);
-    Case what{op, dtype, reduction, settings_.root, 1, false};
+    Case what{op, dtype, reduction, settings_.root, 1, false, algorithm_of(settings_)};
     const std::uint64_t unit = bytes_of(what, settings_.ranks);
-    if (op == Op::barrier) return add_row({op, dtype, reduction, 0, 0, false});
+    if (op == Op::barrier) return add_row({op, dtype, reduction, 0, 0, false, what.algorithm});
     for (std::uint64_t bytes = parse_bytes(settings_.minimum); bytes <= last;) {
       what.count = bytes == 0 ? 0 : std::max<std::uint64_t>(1, bytes / unit);
       add_row(what);

@@ -32,8 +32,9 @@ bool op_has_root(Op op);
 bool op_takes_out_of_place(Op op);
 bool op_takes_in_place(Op op);
 
-enum class Ranks { threads, processes };
+enum class Ranks { threads, processes, host };  // host: threads over a transport of their own
 enum class Memory { registered, ordinary };
+const char* algorithm_name(trireme_algorithm algorithm);  // "ring"
 const char* ranks_name(Ranks ranks);
 const char* memory_name(Memory memory);
 
@@ -41,6 +42,11 @@ const char* memory_name(Memory memory);
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+// An operation has no such algorithm.
+class Unsupported : public Failure {
+ public:
+  using Failure::Failure;
 };
 
 // How long to measure. A sample is a number of calls one after the other; its time is the slowest
@@ -59,6 +65,7 @@ struct Case {
   std::int32_t root = 0;
   std::uint64_t count = 0;  // as in the header: all, or one block; v forms: a mean block
   bool in_place = false;
+  trireme_algorithm algorithm = TRIREME_ALGORITHM_AUTOMATIC;
 };
 
 // A group and what it runs.
@@ -71,6 +78,7 @@ struct Group {
 struct Result {
   std::vector<double> samples;  // microseconds a call, slowest rank, each the mean of one sample
   std::uint64_t wrong = 0;      // elements; only if checked
+  bool unsupported = false;     // there is no such algorithm
 };
 
 // Bytes that the speed of an operation is counted by: what one rank holds of the larger side.

@@ -49,7 +49,21 @@ bool op_takes_in_place(Op op) {
   return op != Op::barrier && op != Op::send_receive && op != Op::all_to_all;
 }
 
-const char* ranks_name(Ranks ranks) { return ranks == Ranks::threads ? "threads" : "processes"; }
+const char* algorithm_name(trireme_algorithm algorithm) {
+  static constexpr const char* kNames[] = {"automatic", "direct",      "ring",
+                                           "halving_doubling", "binomial", "double_tree",
+                                           "bruck",     "pairwise",    "native"};
+  return kNames[algorithm];
+}
+
+const char* ranks_name(Ranks ranks) {
+  switch (ranks) {
+    case Ranks::threads: return "threads";
+    case Ranks::processes: return "processes";
+    case Ranks::host: return "host";
+  }
+  return "unknown";
+}
 const char* memory_name(Memory memory) {
   return memory == Memory::registered ? "registered" : "private";
 }
@@ -155,6 +169,7 @@ Shape shape_of(const Case& what, int ranks, int rank) {
 }
 
 void must(trireme_status status) {
+  if (status == TRIREME_ERROR_UNSUPPORTED) throw Unsupported(trireme_last_error());
   if (status != TRIREME_OK) throw Failure(trireme_last_error());
 }
 
@@ -162,6 +177,7 @@ void call(trireme_communicator* communicator, const Case& what, const Shape& sha
           int rank, void* send, void* receive) {
   trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
   if (what.reduction == TRIREME_SCALED_SUM && op_reduces(what.op)) options.scale = 0.5;
+  if (what.op != Op::send_receive) options.algorithm = what.algorithm;
   switch (what.op) {
     case Op::all_reduce:
       return must(trireme_all_reduce(communicator, send, receive, what.count, what.dtype,

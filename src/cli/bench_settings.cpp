@@ -44,6 +44,14 @@ std::string refuse_dtype(const std::string& name) {
   return "\"" + name + "\" is not a dtype such as f32, bf16 or i8, and not all";
 }
 
+std::vector<std::string> algorithm_names() {
+  std::vector<std::string> names;
+  for (trireme_algorithm a = TRIREME_ALGORITHM_AUTOMATIC; a <= TRIREME_ALGORITHM_NATIVE; ++a) {
+    names.push_back(algorithm_name(a));
+  }
+  return names;
+}
+
 std::string refuse_reduction(const std::string& name) {
   for (trireme_reduction r = TRIREME_SUM; r <= TRIREME_SCALED_SUM; ++r) {
     if (name == trireme_reduction_name(r)) return "";
@@ -101,6 +109,17 @@ std::vector<trireme_reduction> reductions_of(const Settings& settings) {
   return reductions;
 }
 
+Ranks ranks_of(const Settings& settings) {
+  if (settings.ranks_as == "threads") return Ranks::threads;
+  return settings.ranks_as == "host" ? Ranks::host : Ranks::processes;
+}
+
+trireme_algorithm algorithm_of(const Settings& settings) {
+  trireme_algorithm algorithm = TRIREME_ALGORITHM_AUTOMATIC;
+  while (settings.algorithm != algorithm_name(algorithm)) ++algorithm;
+  return algorithm;
+}
+
 bool supported(Op op, trireme_dtype dtype, trireme_reduction reduction) {
   if (!op_reduces(op)) return true;
   trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
@@ -146,7 +165,7 @@ void add_options(CLI::App& command, Settings* s) {
       command.add_flag("-c,--check", s->check, "Compare every element with what it must be");
   CLI::Option* const all = command.add_flag(
       "--all", s->all,
-      "With --check: sweep dtypes, reductions, memory, threads and processes, and 1 to 8 ranks");
+      "With --check: sweep dtypes, reductions, algorithms, memory, kinds and numbers of ranks");
   CLI::Option* const table =
       command.add_flag("--table", s->table, "Measure what the project promises, beside the peers");
 
@@ -168,8 +187,12 @@ void add_options(CLI::App& command, Settings* s) {
       command.add_option("-r,--root", s->root, "Root, where there is one (default 0)"),
       command.add_option("-g,--ranks", s->ranks, "Number of ranks (default 2)")
           ->check(CLI::Range(1, kMostRanks)),
-      command.add_option("--ranks-as", s->ranks_as, "threads or processes (the default)")
-          ->check(CLI::IsMember({"threads", "processes"})),
+      command.add_option("--algorithm", s->algorithm, "How it is made of messages (automatic)")
+          ->check(CLI::IsMember(algorithm_names())),
+      command
+          .add_option("--ranks-as", s->ranks_as,
+                      "threads, processes (the default), or host: threads over a transport")
+          ->check(CLI::IsMember({"threads", "processes", "host"})),
       command.add_option("--memory", s->memory, "registered (the default) or private")
           ->check(CLI::IsMember({"registered", "private"})),
       command.add_option("--place", s->place, "in, out or both (the default)")
@@ -199,6 +222,10 @@ void check_settings(const Settings& s) {
                          std::to_string(s.ranks - 1));
   }
   if (std::isnan(s.effort.seconds)) refuse("--seconds", "is not a number");
+  if (s.algorithm != "automatic" && !s.operations.empty() &&
+      std::count(s.operations.begin(), s.operations.end(), "send_receive") > 0) {
+    refuse("--algorithm", "does not go with send_receive");
+  }
   if (s.all && !s.check) refuse("--all", "goes with --check");
   if (s.table && !s.operations.empty()) refuse("--table", "has its own operations");
   if (!s.peers.empty() && !s.table && (s.dtype != "f32" || s.reduction != "sum" || s.root != 0)) {

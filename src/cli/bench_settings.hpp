@@ -23,6 +23,7 @@ struct Settings {
   std::string reduction = "sum";
   std::int32_t root = 0;
   int ranks = 2;
+  std::string algorithm = "automatic";
   std::string ranks_as = "processes";
   std::string memory = "registered";
   std::string place = "both";
@@ -50,6 +51,8 @@ std::uint64_t parse_bytes(const std::string& text);
 std::uint64_t largest_bytes(const Settings& settings);
 std::vector<Op> operations_of(const Settings& settings);
 std::vector<trireme_dtype> dtypes_of(const Settings& settings);
+Ranks ranks_of(const Settings& settings);
+trireme_algorithm algorithm_of(const Settings& settings);
 std::vector<trireme_reduction> reductions_of(const Settings& settings);
 bool supported(Op op, trireme_dtype dtype, trireme_reduction reduction);
 std::string folder_of(const Settings& settings);

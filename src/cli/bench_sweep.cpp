@@ -1,5 +1,5 @@
-// --all --check: every operation, dtype and reduction, with few elements each, and how many are
-// wrong.
+// --all --check: every operation, dtype, reduction and algorithm, with few elements each, and how
+// many are wrong.
 #include <cstdio>
 
 #include "cli/bench_group.hpp"
@@ -11,63 +11,95 @@ namespace {
 
 // Within one line, inline in a slot, over a page, over several staged pieces.
 constexpr std::uint64_t kCounts[] = {0, 1, 7, 1000, 4099, 150'001};
+// Less than a rank has elements, and several pieces.
+constexpr std::uint64_t kAlgorithmCounts[] = {3, 2053};
 
-std::vector<Case> all_cases(const Settings& settings, int ranks) {
-  std::vector<Case> cases;
+// Calls add(case) for every operation, dtype, reduction and place with this count.
+template <class Add>
+void each_case(const Settings& settings, int ranks, std::uint64_t count, Add add) {
   for (const Op op : operations_of(settings)) {
     for (const trireme_dtype dtype : dtypes_of(settings)) {
       for (const trireme_reduction reduction : reductions_of(settings)) {
         if (!op_reduces(op) && reduction != TRIREME_SUM) continue;
         if (!supported(op, dtype, reduction)) continue;
         if (op == Op::barrier && dtype != TRIREME_DTYPE_I8) continue;
-        for (const std::uint64_t count : kCounts) {
-          if (op == Op::barrier && count != 0) continue;
-          for (const bool in_place : {false, true}) {
-            if (in_place ? !op_takes_in_place(op) : !op_takes_out_of_place(op)) continue;
-            const auto root = static_cast<std::int32_t>(count % static_cast<unsigned>(ranks));
-            cases.push_back({op, dtype, reduction, root, count, in_place});
-          }
+        for (const bool in_place : {false, true}) {
+          if (in_place ? !op_takes_in_place(op) : !op_takes_out_of_place(op)) continue;
+          const auto root = static_cast<std::int32_t>(count % static_cast<unsigned>(ranks));
+          add(Case{op, dtype, reduction, root, count, in_place});
         }
       }
+    }
+  }
+}
+
+std::vector<Case> all_cases(const Settings& settings, int ranks, Ranks kind) {
+  std::vector<Case> cases;
+  for (const std::uint64_t count : kCounts) {
+    if (kind == Ranks::host && count > 4099) continue;  // every byte is copied four times
+    each_case(settings, ranks, count, [&](const Case& what) { cases.push_back(what); });
+  }
+  for (trireme_algorithm algorithm = TRIREME_ALGORITHM_DIRECT;
+       algorithm < TRIREME_ALGORITHM_NATIVE; ++algorithm) {
+    for (const std::uint64_t count : kAlgorithmCounts) {
+      each_case(settings, ranks, count, [&](Case what) {
+        if (what.op == Op::send_receive) return;
+        what.algorithm = algorithm;
+        cases.push_back(what);
+      });
     }
   }
   return cases;
 }
 
+struct Total {
+  std::uint64_t cases = 0;
+  std::uint64_t wrong = 0;
+};
+
+Total sweep(const Settings& settings, const Group& group) {
+  Plan plan;
+  plan.cases = all_cases(settings, group.size, group.ranks);
+  plan.timed = false;
+  plan.checked = true;
+  Total total;
+  const auto done = [&](std::size_t index, const Result& result) {
+    const Case& what = plan.cases[index];
+    if (!result.unsupported) ++total.cases;
+    total.wrong += result.wrong;
+    if (result.wrong == 0) return;
+    std::printf("  WRONG: %s %s %s %s count %llu%s: %llu elements\n", op_name(what.op),
+                trireme_dtype_name(what.dtype), trireme_reduction_name(what.reduction),
+                algorithm_name(what.algorithm), static_cast<unsigned long long>(what.count),
+                what.in_place ? " in place" : "", static_cast<unsigned long long>(result.wrong));
+  };
+  run_group(group, plan, done);
+  std::printf("%d %s, %s memory: %llu cases, %llu elements wrong\n", group.size,
+              ranks_name(group.ranks), memory_name(group.memory),
+              static_cast<unsigned long long>(total.cases),
+              static_cast<unsigned long long>(total.wrong));
+  std::fflush(stdout);
+  return total;
+}
+
 }  // namespace
 
 int run_sweep(const Settings& settings) {
-  std::uint64_t total = 0;
-  std::uint64_t wrong = 0;
-  for (const Ranks ranks : {Ranks::threads, Ranks::processes}) {
+  Total all;
+  for (const Ranks ranks : {Ranks::threads, Ranks::processes, Ranks::host}) {
     for (const Memory memory : {Memory::registered, Memory::ordinary}) {
+      if (ranks == Ranks::host && memory == Memory::registered) continue;  // it makes no difference
       for (const int size : {1, 2, 3, 4, 5, 8}) {
-        Plan plan;
-        plan.cases = all_cases(settings, size);
-        plan.timed = false;
-        plan.checked = true;
-        std::uint64_t here = 0;
-        const auto done = [&](std::size_t index, const Result& result) {
-          const Case& what = plan.cases[index];
-          here += result.wrong;
-          if (result.wrong == 0) return;
-          std::printf("  WRONG: %s %s %s count %llu%s: %llu elements\n", op_name(what.op),
-                      trireme_dtype_name(what.dtype), trireme_reduction_name(what.reduction),
-                      static_cast<unsigned long long>(what.count), what.in_place ? " in place" : "",
-                      static_cast<unsigned long long>(result.wrong));
-        };
-        run_group({size, ranks, memory}, plan, done);
-        std::printf("%d %s, %s memory: %zu cases, %llu elements wrong\n", size, ranks_name(ranks),
-                    memory_name(memory), plan.cases.size(), static_cast<unsigned long long>(here));
-        std::fflush(stdout);
-        total += plan.cases.size();
-        wrong += here;
+        const Total one = sweep(settings, {size, ranks, memory});
+        all.cases += one.cases;
+        all.wrong += one.wrong;
       }
     }
   }
-  std::printf("all: %llu cases, %llu elements wrong\n", static_cast<unsigned long long>(total),
-              static_cast<unsigned long long>(wrong));
-  return wrong == 0 ? 0 : 1;
+  std::printf("all: %llu cases, %llu elements wrong\n",
+              static_cast<unsigned long long>(all.cases),
+              static_cast<unsigned long long>(all.wrong));
+  return all.wrong == 0 ? 0 : 1;
 }
 
 }  // namespace trireme::bench

@@ -75,8 +75,15 @@ static void capabilities_say_what_has_a_meaning(void **state) {
     }
     trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
     assert_int_equal(trireme_capability(&query), TRIREME_OK);
-    query.backend = "local";
-    assert_int_equal(trireme_capability(&query), TRIREME_OK);
+    static const char *const backends[] = {"local", "host"};
+    for (int i = 0; i < 2; ++i) {
+        query.backend = backends[i];
+        for (trireme_operation operation = 0; operation <= TRIREME_OPERATION_PROBE; ++operation) {
+            query.operation = operation;
+            assert_int_equal(trireme_capability(&query), TRIREME_OK);
+        }
+        query.operation = 0;
+    }
     query.backend = "nccl";
     assert_int_equal(trireme_capability(&query), TRIREME_ERROR_UNSUPPORTED);
     assert_non_null(strstr(trireme_last_error(), "nccl"));
@@ -87,6 +94,8 @@ static void capabilities_say_what_has_a_meaning(void **state) {
     assert_int_equal(trireme_capability(&query), TRIREME_ERROR_INVALID_ARGUMENT);
     query.device = 0;
     query.operation = -1;
+    assert_int_equal(trireme_capability(&query), TRIREME_ERROR_INVALID_ARGUMENT);
+    query.operation = TRIREME_OPERATION_PROBE + 1;
     assert_int_equal(trireme_capability(&query), TRIREME_ERROR_INVALID_ARGUMENT);
     query.operation = 0;
     query.reserved = 1;

@@ -63,6 +63,22 @@ class Runs(unittest.TestCase):
         self.assertNotIn(("f32", "band"), pairs)
         self.assertEqual(sum(row["in_place"]["wrong"] for row in data["rows"]), 0)
 
+    def test_algorithms_and_a_transport(self):
+        operations = ["all_reduce", "all_gather", "broadcast", "all_to_all"]
+        for ranks_as in ("threads", "processes", "host"):
+            data = figures(*operations, *QUICK, "-b", "64K", "-e", "64K", "-c", "-g", "3",
+                           "--algorithm", "direct", "--ranks-as", ranks_as)
+            self.assertEqual(data["ranks_as"], ranks_as)
+            self.assertEqual(len(data["rows"]), len(operations))
+            for row in data["rows"]:
+                form = row.get("in_place") or row["out_of_place"]
+                self.assertEqual(form["wrong"], 0, row)
+        result = bench("all_to_all", *QUICK, "--algorithm", "ring", "-g", "2")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("pairwise", result.stderr)
+        self.assertNotEqual(bench("all_reduce", "--algorithm", "magic").returncode, 0)
+        self.assertNotEqual(bench("send_receive", "--algorithm", "ring").returncode, 0)
+
     def test_sizes(self):
         def counts(*options):
             rows = figures("all_reduce", *QUICK, "--place", "in", "-g", "2", *options)["rows"]
@@ -96,7 +112,7 @@ class Runs(unittest.TestCase):
         result = bench("broadcast", "barrier", "send_receive", "--all", "--check")
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         lines = result.stdout.splitlines()
-        self.assertEqual(len(lines), 2 * 2 * 6 + 1)
+        self.assertEqual(len(lines), (2 * 2 + 1) * 6 + 1)  # host has one kind of memory
         self.assertRegex(lines[-1], r"^all: [1-9]\d* cases, 0 elements wrong$")
 
     def test_json_file(self):
