@@ -543,6 +543,31 @@ static void urgent_operations_do_not_wait_behind_normal_ones(void **state) {
     run_world_sizes(hurry);
 }
 
+/* The peer has joined, but does not call. */
+static void a_deadline_ends_a_collective_and_names_who_is_missing(void **state) {
+    (void)state;
+    char rendezvous[64];
+    unique_rendezvous(rendezvous, sizeof rendezvous);
+    trireme_communicator *ranks[2];
+    for (int rank = 0; rank < 2; ++rank) ranks[rank] = join_rank(rank, 2, rendezvous);
+    trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
+    soon.timeout_ns = 30 * 1000 * 1000;
+    float data[3] = {1, 2, 3}, result[3] = {-7, -7, -7};
+    assert_int_equal(trireme_all_reduce(ranks[0], data, result, 3, TRIREME_DTYPE_F32, TRIREME_SUM,
+                                        &soon),
+                     TRIREME_ERROR_TIMEOUT);
+    trireme_error_info info = TRIREME_ERROR_INFO_INIT;
+    assert_int_equal(trireme_last_error_info(&info), TRIREME_OK);
+    assert_int_equal(info.blamed_count, 1);
+    assert_int_equal(info.blamed[0], 1);
+    assert_int_equal(info.sequence, 1);
+    assert_string_equal(info.operation, "all_reduce");
+    assert_true(result[0] == -7 && result[2] == -7);
+    /* The peer hears of it as soon as it calls. */
+    assert_int_equal(trireme_barrier(ranks[1], NULL), TRIREME_ERROR_TIMEOUT);
+    for (int rank = 0; rank < 2; ++rank) trireme_communicator_destroy(ranks[rank]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reductions_match_a_plain_loop_for_every_dtype_and_reduction),
@@ -553,6 +578,7 @@ int main(void) {
         cmocka_unit_test(a_nan_of_any_rank_makes_min_and_max_nan),
         cmocka_unit_test(started_and_plain_collectives_run_in_the_order_of_the_calls),
         cmocka_unit_test(a_disagreement_is_a_mismatch_on_every_rank_and_for_good),
+        cmocka_unit_test(a_deadline_ends_a_collective_and_names_who_is_missing),
         cmocka_unit_test(elements_may_travel_narrow),
         cmocka_unit_test(every_algorithm_can_be_asked_for),
         cmocka_unit_test(urgent_operations_do_not_wait_behind_normal_ones),
