@@ -24,7 +24,9 @@ TRIREME_BEGIN_C
  * the lists below that this thread calls in between answers TRIREME_OK once it is started, on any
  * communicator; its buffers belong to the library until trireme_group_end() has returned. Sends and
  * receives of one group need no order among the ranks. Groups nest: only the outermost end waits.
- * A thread that ends inside a group lets go of its operations; they go on.
+ * A thread that ends inside a group lets go of its operations; they go on. Calls whose outcome is
+ * more than a status (trireme_receive_message(), trireme_probe(), those with a buffer as their
+ * result) answer TRIREME_ERROR_INVALID_STATE inside a group.
  *
  * @retval TRIREME_OK
  *
@@ -60,7 +62,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_group_end(void);
  * @param counts  Elements of each entry.
  * @param length  Entries of the lists; the same on all ranks, as their counts are.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined, in rank order.
+ * @param reduction  How they are combined.
  * @param options  Deadline and scale; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
@@ -86,7 +88,7 @@ trireme_all_reduce_list(trireme_communicator *communicator, const void *const *s
  * @param counts  Elements of each entry.
  * @param length  Entries of the lists; the same on all ranks, as their counts are.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined, in rank order.
+ * @param reduction  How they are combined.
  * @param options  Deadline and scale; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
@@ -117,7 +119,7 @@ trireme_all_reduce_list_start(trireme_communicator *communicator, const void *co
  * @param counts  Elements of one block of each entry.
  * @param length  Entries of the lists; the same on all ranks, as their counts are.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined, in rank order.
+ * @param reduction  How they are combined.
  * @param options  Deadline and scale; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
@@ -143,7 +145,7 @@ trireme_reduce_scatter_list(trireme_communicator *communicator, const void *cons
  * @param counts  Elements of one block of each entry.
  * @param length  Entries of the lists; the same on all ranks, as their counts are.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined, in rank order.
+ * @param reduction  How they are combined.
  * @param options  Deadline and scale; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.

@@ -101,7 +101,7 @@ typedef struct trireme_operation_options {
  * @param count  Elements; with 0 the ranks still wait for each other
  *                  and are compared.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined, in rank order.
+ * @param reduction  How they are combined.
  * @param options  Deadline and scale; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of this file.
@@ -126,7 +126,7 @@ trireme_all_reduce(trireme_communicator *communicator, const void *send, void *r
  * @param count  Elements; with 0 the ranks still wait for each other
  *                  and are compared.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined, in rank order.
+ * @param reduction  How they are combined.
  * @param options  Deadline and scale; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
@@ -152,7 +152,7 @@ trireme_all_reduce_start(trireme_communicator *communicator, const void *send, v
  * @param[out] receive  This rank's block of the result, `receive_count` elements.
  * @param receive_count  Elements of one block.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined, in rank order.
+ * @param reduction  How they are combined.
  * @param options  Deadline and scale; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of this file.
@@ -176,7 +176,7 @@ trireme_reduce_scatter(trireme_communicator *communicator, const void *send, voi
  * @param[out] receive  This rank's block of the result, `receive_count` elements.
  * @param receive_count  Elements of one block.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined, in rank order.
+ * @param reduction  How they are combined.
  * @param options  Deadline and scale; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
@@ -203,7 +203,7 @@ trireme_reduce_scatter_start(trireme_communicator *communicator, const void *sen
  * @param[out] receive  This rank's block of the result, counts[rank] elements.
  * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined, in rank order.
+ * @param reduction  How they are combined.
  * @param options  Deadline and scale; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of this file.
@@ -227,7 +227,7 @@ trireme_reduce_scatter_v(trireme_communicator *communicator, const void *send, v
  * @param[out] receive  This rank's block of the result, counts[rank] elements.
  * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined, in rank order.
+ * @param reduction  How they are combined.
  * @param options  Deadline and scale; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.

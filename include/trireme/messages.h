@@ -147,7 +147,7 @@ trireme_receive_start(trireme_communicator *communicator, void *data, uint64_t c
  *
  * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. As
  * trireme_receive(), but the message may be shorter. A longer one is TRIREME_ERROR_MISMATCH, with
- * both sizes.
+ * both sizes. Not inside a group (trireme_group_start()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
  * @param[out] data  Memory for `capacity` elements.
@@ -226,7 +226,8 @@ trireme_receive_to_buffer(trireme_communicator *communicator, trireme_dtype dtyp
  * Waits until a message is there that a receive would take, and leaves it there.
  *
  * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Another thread
- * may take the message before this one does. With a short timeout it only looks.
+ * may take the message before this one does. With a short timeout it only looks. Not inside a group
+ * (trireme_group_start()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.

@@ -27,7 +27,7 @@ TRIREME_BEGIN_C
  * @param[out] receive  Result, `count` elements; on the root only, else it may be NULL.
  * @param count  Elements.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined, in rank order.
+ * @param reduction  How they are combined.
  * @param root  Rank that gets the result.
  * @param options  Deadline and scale; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
@@ -52,7 +52,7 @@ trireme_reduce(trireme_communicator *communicator, const void *send, void *recei
  * @param[out] receive  Result, `count` elements; on the root only, else it may be NULL.
  * @param count  Elements.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined, in rank order.
+ * @param reduction  How they are combined.
  * @param root  Rank that gets the result.
  * @param options  Deadline and scale; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not

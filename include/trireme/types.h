@@ -53,7 +53,7 @@ enum {
 /** How contributions of ranks become one value. 0 is none. */
 typedef int32_t trireme_reduction;
 
-/** Numbers of the reductions. Contributions are combined in the order of ranks. */
+/** Numbers of the reductions. Contributions are combined in the order of ranks, but see trireme_algorithm. */
 enum {
     TRIREME_SUM        = 1,
     TRIREME_AVERAGE    = 2, /**< Sum, then division by the world size; integers truncate toward zero. */

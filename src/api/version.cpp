@@ -5,6 +5,7 @@
 #include <string>
 
 #include "api/boundary.hpp"
+#include "backends/parts.hpp"
 #include "kernels/reduce.hpp"
 
 using namespace trireme;
@@ -15,10 +16,7 @@ constexpr std::uint32_t kCapabilityQuerySize10 = 32;
 static_assert(sizeof(trireme_capability_query) == kCapabilityQuerySize10);
 
 bool reduces(trireme_operation operation) {
-  return operation == TRIREME_OPERATION_ALL_REDUCE ||
-         operation == TRIREME_OPERATION_REDUCE_SCATTER ||
-         operation == TRIREME_OPERATION_REDUCE_SCATTER_V ||
-         operation == TRIREME_OPERATION_REDUCE;
+  return trireme::reduces(static_cast<OperationKind>(operation));
 }
 
 Status check_numbers(const trireme_capability_query& query) {

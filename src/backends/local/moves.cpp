@@ -99,10 +99,10 @@ void Run::combine(std::uint64_t from, std::uint64_t first, std::uint64_t count) 
 
 // From element `from` of a rank's contribution to element `to` of what this rank receives.
 void Run::copy_from(int rank, std::uint64_t from, std::uint64_t to, std::uint64_t count,
-                    bool past_caches) {
+                    bool streams) {
   std::byte* const target = at(op_.receive, to * size_);
   const std::byte* const source = at(sources_[static_cast<std::size_t>(rank)], from * size_);
-  if (past_caches && target != source) {
+  if (streams && target != source) {
     kernels::stream(target, source, count * size_);
   } else {
     kernels::copy(target, source, count * size_);
@@ -134,17 +134,15 @@ Status Run::move_whole() {
       combine(mine.from + first, first, count);
     });
   }
-  // What this rank receives decides how it is stored, not the size of a block or a piece.
-  std::uint64_t received = 0;
-  for (int rank = 0; rank < n_; ++rank) received += part(rank, me_).count;
-  const bool past_caches = received >= kernels::streaming_bytes() / size_;
+  // All that this rank reads decides how it is stored, not the size of a block or a piece.
+  const bool streams = read_ >= kernels::streaming_bytes();
   // Each begins with its own block and goes round, so that not all read the same one.
   for (int step = 0; step < n_; ++step) {
     const int rank = (me_ + step) % n_;
     if (rank == me_ && op_.kind == OperationKind::broadcast) continue;
     const Part mine = part(rank, me_);
     TRIREME_RETURN_IF_ERROR(in_pieces(mine.count, [&](std::uint64_t first, std::uint64_t count) {
-      copy_from(rank, mine.from + first, mine.to + first, count, past_caches);
+      copy_from(rank, mine.from + first, mine.to + first, count, streams);
     }));
   }
   return Status::success();

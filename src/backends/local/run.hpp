@@ -110,7 +110,7 @@ class Run {
   // reduced or folded.
   void combine(std::uint64_t from, std::uint64_t first, std::uint64_t count);
   void copy_from(int rank, std::uint64_t from, std::uint64_t to, std::uint64_t count,
-                 bool past_caches = false);
+                 bool streams = false);
   // A piece of all_reduce_staged(): which elements, and whose cut of them is where.
   struct Piece {
     std::uint64_t number;
