@@ -46,9 +46,10 @@ typedef struct trireme_communicator_options {
     uint64_t       timeout_ns;  /**< Longest any blocking call may wait. Default: 300 s. */
     trireme_device device;      /**< Where buffers live. Default: the host. */
     const trireme_transport *transport; /**< What carries the bytes of "host-transport://NAME"; copied. Else NULL. */
+    uint64_t       stall_warning_ns; /**< A wait for a peer that lasts this long is told to the log (TRIREME_LOG_WARNING), and again whenever it has doubled; UINT64_MAX: never. Default: 10 s. */
 } trireme_communicator_options; /* since 1.0 */
 
-#define TRIREME_COMMUNICATOR_OPTIONS_INIT { sizeof(trireme_communicator_options), 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0 }
+#define TRIREME_COMMUNICATOR_OPTIONS_INIT { sizeof(trireme_communicator_options), 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0 }
 
 /** What a communicator has done so far. Set struct_size before the call. */
 typedef struct trireme_communicator_statistics {
@@ -248,6 +249,33 @@ trireme_communicator_get_statistics(const trireme_communicator *communicator,
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_communicator_flight_record(const trireme_communicator *communicator, char *text,
                                    uint64_t capacity, uint64_t *out_length);
+
+/**
+ * Writes what each rank called last, as far as this rank can see it.
+ *
+ * Does not block; works while operations run and after a failure, when it stays as it was. One line
+ * of JSON a rank: rank; state ("absent", "joined", "left" or "lost"); known (false where the
+ * backend does not show the calls of that rank: peers of a transport, and ranks of host:// before
+ * rank 0 has come); collective, its sequence and channel (0, 7 for high priority, else a model's);
+ * message ("send", "receive" or "probe"), its peer (-1: any) and message_sequence. collective and
+ * message are null if there was none.
+ *
+ * @param communicator  The communicator.
+ * @param[out] text     Memory for the text; NULL to ask for the length only.
+ * @param capacity      Bytes at `text`; a longer text is cut so that the final 0 fits.
+ * @param[out] out_length  Bytes of the whole text without its final 0; may be NULL.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  text is NULL while capacity is not 0.
+ * @retval TRIREME_ERROR_INVALID_STATE  This rank has left the group.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_communicator_last_calls(const trireme_communicator *communicator, char *text,
+                                uint64_t capacity, uint64_t *out_length);
 
 /**
  * Gives each rank's number in the group this communicator descends from.

@@ -30,6 +30,7 @@ constexpr std::uint32_t kGroupOptionsSize10 = 24;
 static_assert(sizeof(trireme_group_options) == kGroupOptionsSize10);
 
 constexpr std::uint64_t kDefaultTimeoutNs = 300'000'000'000;
+constexpr std::uint64_t kDefaultStallWarningNs = 10'000'000'000;
 constexpr std::size_t kMaxNameBytes = 63;
 constexpr std::size_t kMaxReasonBytes = 127;
 
@@ -103,6 +104,8 @@ Status read_options(const trireme_communicator_options* caller, GroupOptions* gr
   TRIREME_RETURN_IF_ERROR(read_transport(options.transport, &group->transport));
   group->rank = options.rank;
   group->world_size = options.world_size;
+  group->stall_warning_ns =
+      options.stall_warning_ns == 0 ? kDefaultStallWarningNs : options.stall_warning_ns;
   *timeout_ns = options.timeout_ns == 0 ? kDefaultTimeoutNs : options.timeout_ns;
   return Status::success();
 }
@@ -234,6 +237,16 @@ trireme_status trireme_communicator_flight_record(const trireme_communicator* co
                                                   uint64_t* out_length) {
   return ask(__func__, communicator, [&](const Communicator& object) {
     return api::write_text(object.flight_record(), text, capacity, out_length);
+  });
+}
+
+trireme_status trireme_communicator_last_calls(const trireme_communicator* communicator,
+                                               char* text, uint64_t capacity,
+                                               uint64_t* out_length) {
+  return ask(__func__, communicator, [&](const Communicator& object) -> Status {
+    std::string calls;
+    TRIREME_RETURN_IF_ERROR(object.last_calls(&calls));
+    return api::write_text(calls, text, capacity, out_length);
   });
 }
 

@@ -149,6 +149,18 @@ struct Message {
   std::uint64_t moved_bytes = 0;  // for the backend's own use
 };
 
+// What one rank called last, as far as another one can see it.
+struct LastCalls {
+  enum class State { absent, joined, left, lost } state = State::absent;
+  bool known = false;  // false: this backend cannot see its calls, and the fields below say nothing
+  OperationKind collective{};  // 0: none yet
+  std::uint32_t channel = 0;
+  std::uint64_t sequence = 0;
+  OperationKind message{};  // 0: none yet
+  std::int32_t peer = 0;    // of the message, or kAnySource
+  std::uint64_t message_sequence = 0;
+};
+
 struct TrafficCounters {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
@@ -219,6 +231,8 @@ class Backend {
   virtual void stop_deciding() noexcept {}
 
   virtual TrafficCounters traffic() const = 0;
+  // By rank. Any thread, any time; after a failure it stays as it was then.
+  virtual std::vector<LastCalls> last_calls() const = 0;
 
  protected:
   Backend(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
@@ -236,6 +250,8 @@ struct GroupOptions {
   std::string backend;  // "" or the one of the rendezvous: "local" or "host"
   std::optional<trireme_transport> transport;  // there with host-transport:// alone; checked
   std::string name;        // for messages
+  // After a wait of this long the log hears of it, and whenever the wait has doubled.
+  std::uint64_t stall_warning_ns = 10'000'000'000;
 };
 
 // Claims a place in the group with the right backend. Does not wait for the peers.

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "backends/last_calls.hpp"
 #include "collectives/channel.hpp"
 #include "collectives/message_queue.hpp"
 #include "collectives/records.hpp"
@@ -94,6 +95,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     records_.name = options.name;
     records_.rank = backend_->rank();
     records_.world_size = backend_->world_size();
+    records_.stall_ns = options.stall_warning_ns;
     for (std::uint32_t number = 0; number < kChannels; ++number) {
       channels_.emplace_back(number, records_, timekeeper_, messages_);
       channels_.back().open(backend_);
@@ -257,6 +259,16 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   }
 
   std::string flight_record() const override { return records_.flight.text(); }
+
+  Status last_calls(std::string* out) const override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    if (backend == nullptr) return records_.left();
+    std::vector<LastCalls> all = backend->last_calls();
+    LastCalls& own = all[static_cast<std::size_t>(records_.rank)];
+    if (!backend->has_collectives()) records_.flight.last(&own);
+    *out = last_calls_text(all);
+    return Status::success();
+  }
 
  private:
   std::shared_ptr<Backend> backend() const {

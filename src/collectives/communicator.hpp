@@ -117,6 +117,7 @@ class Communicator {
 
   virtual CommunicatorStatistics statistics() const = 0;
   virtual std::string flight_record() const = 0;  // one line of JSON an operation
+  virtual Status last_calls(std::string* out) const = 0;  // one line of JSON a rank
 };
 
 }  // namespace trireme

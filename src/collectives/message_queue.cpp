@@ -5,8 +5,10 @@
 #include <new>
 #include <utility>
 
+#include "backends/last_calls.hpp"
 #include "collectives/request.hpp"
 #include "platform/names.hpp"
+#include "platform/stall.hpp"
 #include "platform/thread.hpp"
 
 namespace trireme {
@@ -57,6 +59,7 @@ class StartedMessage final : public Completion {
 
   Message message;
   std::uint64_t flight = 0;
+  Stall stall{kNeverStalls};
   std::shared_ptr<const void> held;  // memory it uses, until it is done
   std::unique_ptr<std::byte[]> copy;  // of a buffered send
   std::uint64_t copied_bytes = 0;
@@ -120,15 +123,57 @@ void MessageQueue::wake_ended(Backend& backend) noexcept {
   if (wake) backend.wake_waiters();
 }
 
+namespace {
+
 // Who has not taken, or not given, its part.
+std::vector<std::int32_t> peers_of_unfinished(Message* const* messages, std::size_t count) {
+  std::vector<std::int32_t> ranks;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!is_done(*messages[i])) ranks.push_back(messages[i]->peer);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+// "sent the message with tag 3"
+std::string missing_half(const Message& message) {
+  const bool any = message.peer == kAnySource;
+  std::string text = message.kind == OperationKind::send ? "taken" : "sent";
+  text += message.any_tag ? (any ? " a message" : " any message")
+                          : " the message with tag " + std::to_string(message.tag);
+  return text;
+}
+
+}  // namespace
+
+void MessageQueue::warn(const Backend& backend, const Batch& batch, OperationKind kind,
+                        std::uint64_t sequence, std::uint64_t waited_ns) const noexcept {
+  try {
+    std::vector<std::int32_t> ranks;
+    std::string what = std::string("not done its part of ") + operation_name(kind) +
+                       ", sequence " + std::to_string(sequence) + ",";
+    ranks = peers_of_unfinished(batch.posted, batch.count);
+    warn_slow(records_.name, records_.rank, backend.last_calls(), ranks, what, waited_ns);
+  } catch (...) {  // no memory for a line: nothing is said
+  }
+}
+
+void MessageQueue::warn(const Backend& backend, const Message& message,
+                        std::uint64_t waited_ns) const noexcept {
+  try {
+    const bool any = message.peer == kAnySource;
+    std::vector<std::int32_t> ranks;
+    if (!any) ranks.push_back(message.peer);
+    warn_slow(records_.name, records_.rank, backend.last_calls(), ranks,
+              (any ? "" : "not ") + missing_half(message), waited_ns);
+  } catch (...) {  // no memory for a line: nothing is said
+  }
+}
+
 Status MessageQueue::late(const Batch& batch, OperationKind kind, std::uint64_t sequence) noexcept {
   return caught(records_, kind, sequence, [&] {
-    std::vector<std::int32_t> missing;
-    for (std::size_t i = 0; i < batch.count; ++i) {
-      if (!is_done(*batch.posted[i])) missing.push_back(batch.posted[i]->peer);
-    }
-    std::sort(missing.begin(), missing.end());
-    missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+    std::vector<std::int32_t> missing = peers_of_unfinished(batch.posted, batch.count);
     const std::string text = list_ranks(missing) + " did not arrive before the deadline";
     return make_failure(records_, kind, sequence, TRIREME_ERROR_TIMEOUT, text.c_str(),
                         std::move(missing));
@@ -146,16 +191,19 @@ Status MessageQueue::exchange(Backend& backend, const std::vector<Message*>& mes
     return Status::success();
   });
   if (!posted.ok()) backend.fail(posted);
+  Stall stall(records_.stall_ns);
   while (!batch.done()) {
     const std::uint32_t seen = backend.activity();
     drive(backend);
     if (batch.done()) break;
-    if (deadline.passed()) {
+    const std::uint64_t now = now_ns();
+    if (now >= deadline.moment_ns()) {
       backend.fail(late(batch, kind, sequence));
       continue;  // the failure of the group ends all messages
     }
     lock.unlock();
-    backend.wait_activity(seen, deadline);
+    if (stall.due(now)) warn(backend, batch, kind, sequence, stall.waited_ns());
+    backend.wait_activity(seen, stall.before(deadline));
     lock.lock();
   }
   Batch** place = &batches_;
@@ -175,10 +223,7 @@ Status MessageQueue::give_up(Backend& backend, Message& message) noexcept {
   const Status failure = caught(records_, message.kind, sequence, [&] {
     const bool any = message.peer == kAnySource;
     const std::string peer = any ? "no rank" : "rank " + std::to_string(message.peer);
-    std::string text = peer;
-    text += message.kind == OperationKind::send ? " has not taken" : any ? " has sent" : " has not sent";
-    text += message.any_tag ? (any ? " a message" : " any message")
-                            : " the message with tag " + std::to_string(message.tag);
+    std::string text = peer + (any ? " has " : " has not ") + missing_half(message);
     const Status joined = backend.wait_ready(Deadline::at(0));
     const FailureDetails* const missing = joined.details();
     if (joined.code() == TRIREME_ERROR_TIMEOUT && missing != nullptr &&
@@ -186,6 +231,10 @@ Status MessageQueue::give_up(Backend& backend, Message& message) noexcept {
             missing->blamed.end()) {
       text = peer + " has not joined";
     }
+    std::vector<std::int32_t> asked;
+    if (!any) asked.push_back(message.peer);
+    const std::string calls = describe_last_calls(backend.last_calls(), asked);
+    if (!calls.empty()) text += " (" + calls + ")";
     return make_failure(records_, message.kind, sequence, TRIREME_ERROR_TIMEOUT, text.c_str(),
                         any ? std::vector<std::int32_t>{}
                             : std::vector<std::int32_t>{message.peer});
@@ -239,11 +288,13 @@ Status MessageQueue::run(const MessageArguments* arguments, int count, Deadline 
   const auto ended = [&] {
     return is_done(waiters[0].message) && (count == 1 || is_done(waiters[1].message));
   };
+  Stall stall(records_.stall_ns);
   while (!ended()) {
     const std::uint32_t seen = backend->activity();
     drive(*backend);
     if (ended()) break;
-    if (deadline.passed()) {
+    const std::uint64_t now = now_ns();
+    if (now >= deadline.moment_ns()) {
       for (int i = 0; i < count; ++i) {
         Message& message = waiters[i].message;
         if (is_done(message)) continue;
@@ -254,7 +305,12 @@ Status MessageQueue::run(const MessageArguments* arguments, int count, Deadline 
       break;
     }
     lock.unlock();
-    backend->wait_activity(seen, deadline);
+    if (stall.due(now)) {
+      for (int i = 0; i < count; ++i) {
+        if (!is_done(waiters[i].message)) warn(*backend, waiters[i].message, stall.waited_ns());
+      }
+    }
+    backend->wait_activity(seen, stall.before(deadline));
     lock.lock();
   }
   for (int i = 0; i < count; ++i) waiters_.remove(&waiters[i]);
@@ -292,6 +348,7 @@ Status MessageQueue::start(std::shared_ptr<StartedMessage> started) {
   Message& message = started->message;
   message.sequence = ++last_sequence_;
   started->flight = begin_record(message);
+  started->stall = Stall(records_.stall_ns);
   started->backend = backend_;
   const Status posted = caught(records_, message.kind, last_sequence_, [&] {
     backend_->post(message);
@@ -383,21 +440,29 @@ bool MessageQueue::stop() noexcept {
          std::any_of(started_.begin(), started_.end(), under_way);
 }
 
-// Moves ended messages to `ended`; gives up those that are late.
+// Moves ended messages to `ended`; gives up those that are late. `slow` are those to warn of.
 bool MessageQueue::collect(std::list<std::shared_ptr<StartedMessage>>* ended,
+                           std::list<std::shared_ptr<StartedMessage>>* slow,
                            std::uint64_t* earliest) noexcept {
   *earliest = UINT64_MAX;
+  const std::uint64_t now = now_ns();
   for (auto next = started_.begin(); next != started_.end();) {
     const auto place = next++;
     StartedMessage& started = **place;
-    if (!is_done(started.message) && started.message.deadline.passed()) {
+    if (!is_done(started.message) && now >= started.message.deadline.moment_ns()) {
       started.message.status = give_up(*started.backend, started.message);
       started.message.done = true;
     }
     if (is_done(started.message)) {
       ended->splice(ended->end(), started_, place);
     } else {
-      *earliest = std::min(*earliest, started.message.deadline.moment_ns());
+      if (started.stall.due(now)) {
+        try {
+          slow->push_back(*place);
+        } catch (...) {  // no memory for a line: nothing is said
+        }
+      }
+      *earliest = std::min(*earliest, started.stall.before(started.message.deadline).moment_ns());
     }
   }
   return !ended->empty();
@@ -409,6 +474,7 @@ void MessageQueue::work() noexcept {
     changed_.wait(lock,
                   [&] { return !withdrawn_.empty() || !started_.empty() || backend_ == nullptr; });
     std::list<std::shared_ptr<StartedMessage>> ended;
+    std::list<std::shared_ptr<StartedMessage>> slow;
     if (!withdrawn_.empty()) {
       ended.splice(ended.end(), withdrawn_);
       lock.unlock();
@@ -426,8 +492,12 @@ void MessageQueue::work() noexcept {
     const std::uint32_t seen = backend->activity();
     drive(*backend);
     std::uint64_t earliest = UINT64_MAX;
-    if (!collect(&ended, &earliest)) {
+    if (!collect(&ended, &slow, &earliest)) {
       lock.unlock();
+      for (const auto& started : slow) {
+        warn(*backend, started->message, started->stall.waited_ns());
+      }
+      slow.clear();
       backend->wait_activity(seen, Deadline::at(earliest));
       backend.reset();
       lock.lock();

@@ -48,10 +48,15 @@ class MessageQueue {
   // Takes a late message back; afterwards it is done.
   Status give_up(Backend& backend, Message& message) noexcept;
   Status late(const Batch& batch, OperationKind kind, std::uint64_t sequence) noexcept;
+  // Tells the log who is waited for.
+  void warn(const Backend& backend, const Batch& batch, OperationKind kind, std::uint64_t sequence,
+            std::uint64_t waited_ns) const noexcept;
+  void warn(const Backend& backend, const Message& message, std::uint64_t waited_ns) const noexcept;
   Status finish(const Message& message, std::uint64_t flight) noexcept;
   std::uint64_t begin_record(const Message& message) noexcept;
   void work() noexcept;
-  bool collect(std::list<std::shared_ptr<StartedMessage>>* ended, std::uint64_t* earliest) noexcept;
+  bool collect(std::list<std::shared_ptr<StartedMessage>>* ended,
+               std::list<std::shared_ptr<StartedMessage>>* slow, std::uint64_t* earliest) noexcept;
 
   Records& records_;
   std::mutex mutex_;  // also the lock that Backend asks for around post, progress and withdraw

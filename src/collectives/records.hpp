@@ -17,6 +17,7 @@ struct Records {
   std::string name;
   int rank = 0;
   int world_size = 1;
+  std::uint64_t stall_ns = UINT64_MAX;  // as GroupOptions::stall_warning_ns
   FlightRecord flight;
 
   Status left() const { return invalid_state("this rank has left \"" + name + "\""); }

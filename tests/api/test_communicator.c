@@ -443,6 +443,7 @@ static void every_function_refuses_what_is_no_communicator(void **state) {
         assert_int_equal(trireme_communicator_abort(wrong[i], NULL), expected);
         assert_int_equal(trireme_communicator_get_statistics(wrong[i], &statistics), expected);
         assert_int_equal(trireme_communicator_flight_record(wrong[i], NULL, 0, NULL), expected);
+        assert_int_equal(trireme_communicator_last_calls(wrong[i], NULL, 0, NULL), expected);
         assert_int_equal(trireme_barrier(wrong[i], NULL), expected);
         assert_non_null(strstr(trireme_last_error(), "communicator"));
     }
@@ -452,6 +453,10 @@ static void every_function_refuses_what_is_no_communicator(void **state) {
                      TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(trireme_communicator_flight_record(live, NULL, 5, NULL),
                      TRIREME_ERROR_INVALID_ARGUMENT);
+    uint64_t length = 77;
+    assert_int_equal(trireme_communicator_last_calls(live, NULL, 5, &length),
+                     TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(length, 77);
     assert_int_equal(trireme_barrier(live, NULL), TRIREME_OK);
     trireme_buffer_destroy(buffer);
     trireme_communicator_destroy(live);

@@ -113,8 +113,8 @@ void a_deadline_names_exactly_the_ranks_that_did_not_arrive(void**) {
     }
     const std::uint64_t wait = backend.rank() == 0 ? kSecond / 20 : kLong;
     *error = failure_is(backend.run(barrier, 1, Deadline::after(wait)), TRIREME_ERROR_TIMEOUT, {2},
-                        "rank 2 did not arrive before the deadline during barrier, sequence 1 of "
-                        "\"job\"");
+                        "rank 2 did not arrive before the deadline (rank 2 has called nothing) "
+                        "during barrier, sequence 1 of \"job\"");
     ++done;
   });
   assert_int_equal(set_failpoints("").code(), TRIREME_OK);
@@ -154,7 +154,8 @@ void a_rank_that_left_is_named(void**) {
     const Status status = backends[0]->run(operation(OperationKind::barrier, 0), sequence,
                                            Deadline::after(kLong));
     assert_string_equal(failure_is(status, TRIREME_ERROR_PEER_LOST, {1},
-                                   "rank 1 left during barrier, sequence 1 of \"job\"")
+                                   "rank 1 left (rank 1 has called nothing) during barrier, sequence "
+                                   "1 of \"job\"")
                             .c_str(),
                         "");
     assert_int_equal(status.details()->sequence, 1);

@@ -44,6 +44,15 @@ namespace Trireme
             get { return ReadText(NativeMethods.trireme_communicator_flight_record); }
         }
 
+        /// <summary>
+        /// What each rank called last, as far as this one can see it; one line of JSON a rank, also
+        /// after a failure.
+        /// </summary>
+        public unsafe string LastCalls
+        {
+            get { return ReadText(NativeMethods.trireme_communicator_last_calls); }
+        }
+
         internal CommunicatorHandle Handle
         {
             get { return handle; }
@@ -57,16 +66,20 @@ namespace Trireme
         /// "local://NAME" for threads of this process, "host://NAME" for processes of this host.
         /// </param>
         /// <param name="timeout">Longest any blocking call may wait; zero is 300 seconds.</param>
+        /// <param name="stallWarning">
+        /// A wait for a peer that lasts this long is told to the log, and again whenever it has
+        /// doubled; zero is 10 seconds, <see cref="TimeSpan.MaxValue"/> is never.
+        /// </param>
         public static Communicator Create(
             int rank, int worldSize, string rendezvous, TimeSpan timeout = default(TimeSpan),
-            string name = null, string backend = null)
+            string name = null, string backend = null, TimeSpan stallWarning = default(TimeSpan))
         {
             if (rendezvous == null)
             {
                 throw new ArgumentNullException(nameof(rendezvous));
             }
 
-            return Join(rank, worldSize, rendezvous, timeout, name, backend);
+            return Join(rank, worldSize, rendezvous, timeout, name, backend, stallWarning);
         }
 
         /// <summary>
@@ -74,9 +87,10 @@ namespace Trireme
         /// TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and TRIREME_TOKEN.
         /// </summary>
         public static Communicator FromEnvironment(
-            TimeSpan timeout = default(TimeSpan), string name = null, string backend = null)
+            TimeSpan timeout = default(TimeSpan), string name = null, string backend = null,
+            TimeSpan stallWarning = default(TimeSpan))
         {
-            return Join(0, 0, "env://", timeout, name, backend);
+            return Join(0, 0, "env://", timeout, name, backend, stallWarning);
         }
 
         /// <summary>Waits until every rank has joined.</summary>
@@ -122,7 +136,7 @@ namespace Trireme
 
         private static unsafe Communicator Join(
             int rank, int worldSize, string rendezvous, TimeSpan timeout, string name,
-            string backend)
+            string backend, TimeSpan stallWarning)
         {
             using (var rendezvousText = new Utf8(rendezvous, nameof(rendezvous)))
             using (var nameText = new Utf8(name, nameof(name)))
@@ -137,6 +151,7 @@ namespace Trireme
                     Name = nameText.Pointer,
                     Backend = backendText.Pointer,
                     TimeoutNs = Nanoseconds.From(timeout, nameof(timeout)),
+                    StallWarningNs = Nanoseconds.From(stallWarning, nameof(stallWarning)),
                 };
                 CommunicatorHandle joined;
                 TriremeException.Check(

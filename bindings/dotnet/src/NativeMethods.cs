@@ -149,6 +149,10 @@ namespace Trireme
             CommunicatorHandle communicator, byte* text, ulong capacity, ulong* outLength);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_communicator_last_calls(
+            CommunicatorHandle communicator, byte* text, ulong capacity, ulong* outLength);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_communicator_ranks(
             CommunicatorHandle communicator, int* outRanks, ulong capacity);
 

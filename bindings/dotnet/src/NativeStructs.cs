@@ -70,6 +70,7 @@ namespace Trireme
         public ulong TimeoutNs;
         public NativeDevice Device;
         public IntPtr Transport;
+        public ulong StallWarningNs;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -45,7 +45,53 @@ namespace Trireme.Tests
                 Check.Equal(20, lines.Length, "lines of the flight record");
                 Check.That(lines.All(line => line.StartsWith("{") && line.EndsWith("}")), "JSON");
                 Check.Contains("all_reduce", lines[19]);
+                string[] calls = communicator.LastCalls.Split(
+                    new[] { '\n' }, StringSplitOptions.RemoveEmptyEntries);
+                Check.Equal(2, calls.Length, "lines of the last calls");
+                Check.Contains(
+                    "\"collective\":\"all_reduce\",\"sequence\":20,", calls[communicator.Rank]);
             });
+        }
+
+        [Test]
+        public static void A_rank_that_is_late_is_told_to_the_log()
+        {
+            string rendezvous = Ranks.NewRendezvous();
+            TimeSpan soon = TimeSpan.FromMilliseconds(10);
+            using (var late = new ManualResetEvent(false))
+            {
+                Log.SetHandler(
+                    (level, message) =>
+                    {
+                        if (message.Contains("rank 1 has not joined for"))
+                        {
+                            late.Set();
+                        }
+                    },
+                    LogLevel.Warning);
+                try
+                {
+                    var first = new Thread(() =>
+                    {
+                        using (Communicator group = Communicator.Create(
+                            0, 2, rendezvous, stallWarning: soon))
+                        {
+                            group.Barrier();
+                        }
+                    });
+                    first.Start();
+                    Check.That(late.WaitOne(Ranks.Patience), "a warning");
+                    using (Communicator group = Communicator.Create(1, 2, rendezvous))
+                    {
+                        group.Barrier();
+                        first.Join();
+                    }
+                }
+                finally
+                {
+                    Log.SetHandler(null);
+                }
+            }
         }
 
         [Test]
@@ -65,6 +111,8 @@ namespace Trireme.Tests
                 () => Communicator.Create(0, 1, free, backend: "no-such-backend"));
             Check.Throws<ArgumentOutOfRangeException>(
                 () => Communicator.Create(0, 1, free, TimeSpan.FromSeconds(-1)));
+            Check.Throws<ArgumentOutOfRangeException>(
+                () => Communicator.Create(0, 1, free, stallWarning: TimeSpan.FromSeconds(-1)));
         }
 
         [Test]

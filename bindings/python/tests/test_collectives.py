@@ -3,6 +3,7 @@
 import array
 import ctypes
 import struct
+import time
 import unittest
 
 from support import WORLD_SIZES, TestCase, needs_numpy, numpy, rendezvous, trireme
@@ -200,6 +201,28 @@ class CollectiveTest(TestCase):
             self.assertEqual(len(record), 1)
             self.assertEqual(record[0]["operation"], "all_reduce")
             self.assertEqual(record[0]["sequence"], 1)
+
+    def test_what_every_rank_called_last_is_told_also_after_a_failure(self):
+        def body(group):
+            group.barrier()
+            if group.rank == 0:
+                with self.assertRaisesRegex(
+                    trireme.TimeoutError, r"\(rank 1 last called barrier, sequence 1\)"
+                ):
+                    group.broadcast(bytearray(3), 0, timeout=0.05)
+            else:
+                with self.assertRaises(trireme.TimeoutError):
+                    while True:
+                        group.wait_ready(0)
+                        time.sleep(0.001)
+            return group.last_calls()
+
+        for calls in self.ranks(2, body):
+            self.assertEqual([line["rank"] for line in calls], [0, 1])
+            self.assertEqual([line["collective"] for line in calls], ["broadcast", "barrier"])
+            self.assertEqual([line["sequence"] for line in calls], [2, 1])
+            self.assertTrue(all(line["known"] for line in calls))
+            self.assertEqual([line["message"] for line in calls], [None, None])
 
     def test_a_long_flight_record_comes_whole(self):
         group = self.alone()

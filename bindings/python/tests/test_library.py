@@ -1,8 +1,9 @@
 """Version, names, capabilities, log and failpoints."""
 
+import threading
 import unittest
 
-from support import TestCase, trireme
+from support import PATIENCE, TestCase, rendezvous, trireme
 
 
 class LibraryTest(TestCase):
@@ -94,6 +95,34 @@ class LibraryTest(TestCase):
         with self.alone() as other:
             other.barrier()
         self.assertEqual(len(heard), count)
+
+    def test_a_rank_that_is_late_is_told_to_the_log(self):
+        late = threading.Event()
+
+        def listener(level, message):
+            if level == "warning" and "rank 1 has not joined for" in message:
+                late.set()
+
+        trireme.set_log_listener(listener, "warning")
+        self.addCleanup(trireme.set_log_listener, None)
+        name = rendezvous()
+        heard = []
+
+        def first():
+            with trireme.Communicator(0, 2, name, stall_warning=0.01) as group:
+                group.barrier()
+
+        thread = threading.Thread(target=first)
+        thread.start()
+        heard.append(late.wait(PATIENCE))
+        with trireme.Communicator(1, 2, name) as group:
+            group.barrier()
+            thread.join()
+        self.assertEqual(heard, [True])
+
+    def test_a_time_of_warnings_below_zero_is_refused(self):
+        with self.assertRaisesRegex(trireme.InvalidArgumentError, "stall_warning -1"):
+            trireme.Communicator(0, 1, rendezvous(), stall_warning=-1)
 
 
 class FailpointTest(TestCase):

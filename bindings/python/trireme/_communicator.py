@@ -75,8 +75,12 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         name: str | None = None,
         timeout: float | None = None,
         transport: Transport | None = None,
+        stall_warning: float | None = None,
     ) -> None:
         """Claims this rank's place; does not wait for the peers.
+
+        A wait for a peer that lasts `stall_warning` seconds is told to the log listener, and again
+        whenever it has doubled; None is 10, math.inf is never.
 
         `rendezvous` is "local://NAME" (threads of this process), "host://NAME" (processes of this
         host), "host-transport://NAME" (over `transport`) or "env://" (see from_environment()).
@@ -89,6 +93,7 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
             backend=encoded(backend),
             name=encoded(name),
             timeout_ns=nanoseconds(timeout),
+            stall_warning_ns=nanoseconds(stall_warning, "stall_warning"),
         )
         handle = c_void_p()
         if transport is None:
@@ -128,9 +133,18 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         backend: str | None = None,
         name: str | None = None,
         timeout: float | None = None,
+        stall_warning: float | None = None,
     ) -> Communicator:
         """Joins the group that `trireme run` has named in the environment."""
-        return cls(0, 0, "env://", backend=backend, name=name, timeout=timeout)
+        return cls(
+            0,
+            0,
+            "env://",
+            backend=backend,
+            name=name,
+            timeout=timeout,
+            stall_warning=stall_warning,
+        )
 
     # ---- the group -------------------------------------------------------------------------
 
@@ -200,6 +214,11 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
     def flight_record(self) -> list[dict[str, Any]]:
         """The last operations of this rank, oldest first."""
         lines = self._text(library.trireme_communicator_flight_record).splitlines()
+        return [json.loads(line) for line in lines]
+
+    def last_calls(self) -> list[dict[str, Any]]:
+        """What each rank called last, as far as this one can see it; also after a failure."""
+        lines = self._text(library.trireme_communicator_last_calls).splitlines()
         return [json.loads(line) for line in lines]
 
     def _text(self, function: Any) -> str:

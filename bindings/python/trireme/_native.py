@@ -186,6 +186,7 @@ class trireme_communicator_options(Structure):
         ("timeout_ns", c_uint64),
         ("device", trireme_device),
         ("transport", POINTER(trireme_transport)),
+        ("stall_warning_ns", c_uint64),
     ]
 
 
@@ -467,6 +468,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [_handle, POINTER(trireme_communicator_statistics)],
     ),
     "trireme_communicator_flight_record": (_status, [_handle, *_text_out]),
+    "trireme_communicator_last_calls": (_status, [_handle, *_text_out]),
     "trireme_communicator_ranks": (_status, [_handle, POINTER(c_int32), c_uint64]),
     "trireme_communicator_split": (
         _status,

@@ -18,7 +18,8 @@ HostBackend::~HostBackend() {
 Status HostBackend::join(const GroupOptions& options, const std::string& group_name,
                          std::unique_ptr<Backend>* out) {
   auto carrier = std::make_shared<Carrier>(options.rank, options.world_size, group_name,
-                                           options.name, *options.transport);
+                                           options.name, *options.transport,
+                                           options.stall_warning_ns);
   std::unique_ptr<HostBackend> backend(new HostBackend(options, carrier));
   TRIREME_RETURN_IF_ERROR(carrier->start());
   *out = std::move(backend);

@@ -41,6 +41,7 @@ class HostBackend final : public Backend {
   void fail(const Status& status) noexcept override { group_.fail(status); }
   Status failure() const override { return group_.failure(); }
   TrafficCounters traffic() const override { return group_.traffic(); }
+  std::vector<LastCalls> last_calls() const override { return group_.last_calls(); }
 
  private:
   HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier);

@@ -39,13 +39,13 @@ std::uint64_t frame_limit(const trireme_transport& transport) {
 static_assert(sizeof(FrameHeader) + sizeof(FailureRecord) <= TRIREME_TRANSPORT_FRAME_BYTES_MIN);
 
 Carrier::Carrier(int rank, int world_size, std::string group, std::string name,
-                 const trireme_transport& transport)
+                 const trireme_transport& transport, std::uint64_t stall_ns)
     : me_(rank),
       n_(world_size),
       transport_(transport),
       frame_bytes_(frame_limit(transport)),
       group_hash_(sha256(group)),
-      group_(rank, world_size, std::move(name), false),
+      group_(rank, world_size, std::move(name), false, stall_ns),
       links_(static_cast<std::size_t>(world_size)) {}
 
 Carrier::~Carrier() {
@@ -71,6 +71,7 @@ Status Carrier::start() {
     throw;
   }
   segment_->member(me_).joined.store(1, std::memory_order_release);
+  group_.hide_calls_of_peers();
   group_.attach(*segment_, nullptr);
   group_.on_failure([this] { poke(); });
   group_.on_ring([this](int) { poke(); });

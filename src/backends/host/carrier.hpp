@@ -26,7 +26,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
  public:
   // `group` is what all ranks call it; `name` is for messages.
   Carrier(int rank, int world_size, std::string group, std::string name,
-          const trireme_transport& transport);
+          const trireme_transport& transport, std::uint64_t stall_ns);
   ~Carrier() override;
 
   Status start();  // makes the threads

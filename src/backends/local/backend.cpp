@@ -6,7 +6,8 @@ namespace trireme::local {
 LocalBackend::LocalBackend(const GroupOptions& options, bool processes)
     : Backend(options.rank, options.world_size),
       group_(options.rank, options.world_size,
-             options.name.empty() ? options.rendezvous : options.name, processes),
+             options.name.empty() ? options.rendezvous : options.name, processes,
+             options.stall_warning_ns),
       buffers_(std::make_shared<Buffers>(group_)),
       collectives_(group_, *buffers_),
       messages_(group_, 0),
@@ -52,8 +53,9 @@ Status LocalBackend::begin(const Operation& operation, std::uint64_t sequence, D
       return group_.failure(name, sequence);
     }
   }
-  group_.segment()->member(rank()).last_call.store(pack_call(operation.as_called().kind, sequence),
-                                                   std::memory_order_relaxed);
+  group_.segment()->member(rank()).last_call.store(
+      pack_call(operation.as_called().kind, operation.channel, sequence),
+      std::memory_order_relaxed);
   return Status::success();
 }
 

@@ -50,6 +50,7 @@ class LocalBackend final : public Backend {
   }
   void stop_deciding() noexcept override { decisions_.stop(); }
   TrafficCounters traffic() const override { return group_.traffic(); }
+  std::vector<LastCalls> last_calls() const override { return group_.last_calls(); }
 
  private:
   LocalBackend(const GroupOptions& options, bool processes);

@@ -110,6 +110,7 @@ Status Run::wait_for_all() {
 template <class Arrived>
 Status Run::wait_until_all(Arrived arrived) {
   int next = 0;
+  Stall stall = group_.stall();
   for (Patience patience = group_.patience();;) {
     while (next < n_ && arrived(next)) ++next;
     if (next == n_) return Status::success();
@@ -128,18 +129,24 @@ Status Run::wait_until_all(Arrived arrived) {
       return Status::failure(TRIREME_ERROR_PEER_LOST, list_ranks(gone) + " left")
           .with_details(std::move(details));
     }
-    if (deadline_.passed()) {
+    const std::uint64_t now = now_ns();
+    const bool late = now >= deadline_.moment_ns();
+    if (late || stall.due(now)) {
       std::vector<std::int32_t> missing;
       for (int rank = next; rank < n_; ++rank) {
         if (!arrived(rank)) missing.push_back(rank);
       }
       if (missing.empty()) continue;
+      if (!late) {
+        group_.warn_slow(missing, "not come to " + operation_text() + ",", stall);
+        continue;
+      }
       FailureDetails details{name_, "", sequence_, missing, 0};
       return Status::failure(TRIREME_ERROR_TIMEOUT,
                              list_ranks(missing) + " did not arrive before the deadline")
           .with_details(std::move(details));
     }
-    group_.sleep(bell, seen, deadline_);
+    group_.sleep(bell, seen, stall.before(deadline_));
   }
 }
 

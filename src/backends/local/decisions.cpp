@@ -62,6 +62,7 @@ Status Decisions::wait_for_segment(const char* name, Deadline deadline) const {
 Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Deadline deadline) {
   Header& header = group_.segment()->header();
   Status late = Status::success();
+  Stall stall = group_.stall();
   while (true) {
     const std::uint32_t seen = header.decision_bell.events.load(std::memory_order_seq_cst);
     const std::uint64_t last = decision_number(header.decision.load(std::memory_order_seq_cst));
@@ -91,7 +92,11 @@ Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Dead
       }
       continue;
     }
-    group_.sleep(header.decision_bell, seen, deadline);
+    if (stall.due(now_ns())) {
+      group_.warn_slow(absent, "not come to " + std::string(name), stall);
+      continue;
+    }
+    group_.sleep(header.decision_bell, seen, stall.before(deadline));
   }
 }
 

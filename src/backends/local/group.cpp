@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/last_calls.hpp"
 #include "platform/futex.hpp"
 
 namespace trireme::local {
@@ -30,10 +31,10 @@ std::string take_text(const char (&field)[N]) {
   return text;
 }
 
-FailureRecord to_record(const Status& status, int world_size) {
+FailureRecord to_record(const Status& status, const std::string& text, int world_size) {
   FailureRecord record{};
   record.code = status.code() == TRIREME_OK ? TRIREME_ERROR_INTERNAL : status.code();
-  put_text(record.text, status.message());
+  put_text(record.text, text);
   if (const FailureDetails* const details = status.details()) {
     record.system_error = details->system_error;
     record.sequence = details->sequence;
@@ -48,13 +49,14 @@ FailureRecord to_record(const Status& status, int world_size) {
 
 }  // namespace
 
-Group::Group(int rank, int world_size, std::string name, bool processes)
+Group::Group(int rank, int world_size, std::string name, bool processes, std::uint64_t stall_ns)
     : rank_(rank),
       world_size_(world_size),
       name_(std::move(name)),
       processes_(processes),
       // With more ranks than CPUs a spinning rank only keeps its peers from running.
-      spins_(world_size > available_cpus() ? 0 : 60) {
+      spins_(world_size > available_cpus() ? 0 : 60),
+      stall_ns_(stall_ns) {
   // Far from the count of the segment's bell, which activity() changes to when the segment comes.
   private_bell_.events.store(1u << 31, std::memory_order_relaxed);
 }
@@ -119,18 +121,55 @@ bool Group::counts_as_lost(int rank) const noexcept {
          (record.blamed[rank / 64] >> (rank % 64) & 1) != 0;
 }
 
-std::string Group::last_call(int rank) const {
+std::vector<LastCalls> Group::last_calls() const {
+  std::vector<LastCalls> all(static_cast<std::size_t>(world_size_));
   const Segment* const shared = segment();
-  if (shared == nullptr) return "";
-  const std::uint64_t call = shared->member(rank).last_call.load(std::memory_order_relaxed);
-  if (call == 0) return "";
-  return std::string(operation_name(static_cast<OperationKind>(call >> 56))) + ", sequence " +
-         std::to_string(call & ((1ull << 56) - 1));
+  for (int rank = 0; rank < world_size_; ++rank) {
+    LastCalls& calls = all[static_cast<std::size_t>(rank)];
+    if (left(rank)) {
+      calls.state = LastCalls::State::left;
+    } else if (lost(rank)) {
+      calls.state = LastCalls::State::lost;
+    } else if (joined(rank)) {
+      calls.state = LastCalls::State::joined;
+    }
+    calls.known = shared != nullptr && (sees_peers_ || rank == rank_);
+    if (!calls.known) continue;
+    const Member& member = shared->member(rank);
+    const std::uint64_t call = member.last_call.load(std::memory_order_relaxed);
+    calls.collective = static_cast<OperationKind>(call >> 56);
+    calls.channel = static_cast<std::uint32_t>(call >> 48 & 0xff);
+    calls.sequence = call & ((1ull << 48) - 1);
+    const std::uint64_t message = member.last_message.load(std::memory_order_relaxed);
+    if (message == 0) continue;
+    calls.message = static_cast<OperationKind>(message >> 56);
+    calls.peer = static_cast<std::int32_t>(message >> 40 & 0xffff) - 1;
+    calls.message_sequence = message & ((1ull << 40) - 1);
+  }
+  return all;
+}
+
+void Group::warn_slow(const std::vector<std::int32_t>& ranks, const std::string& what,
+                      const Stall& stall) const noexcept {
+  try {
+    trireme::warn_slow(name_, rank_, last_calls(), ranks, what, stall.waited_ns());
+  } catch (...) {  // no memory for a line: nothing is said
+  }
+}
+
+// What those who did not come, or are lost, did last is what everybody wants to know next.
+std::string Group::with_last_calls(const Status& status) const {
+  const FailureDetails* const details = status.details();
+  const bool missing =
+      status.code() == TRIREME_ERROR_TIMEOUT || status.code() == TRIREME_ERROR_PEER_LOST;
+  if (details == nullptr || !missing) return status.message();
+  const std::string calls = describe_last_calls(last_calls(), details->blamed);
+  return calls.empty() ? status.message() : status.message() + " (" + calls + ")";
 }
 
 void Group::fail(const Status& status) noexcept {
   try {
-    fail(to_record(status, world_size_));
+    fail(to_record(status, with_last_calls(status), world_size_));
   } catch (...) {  // no memory for the words; the code is what counts
     FailureRecord record{};
     record.code = status.code();

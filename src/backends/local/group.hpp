@@ -12,6 +12,7 @@
 
 #include "backends/local/segment.hpp"
 #include "platform/clock.hpp"
+#include "platform/stall.hpp"
 #include "platform/status.hpp"
 
 namespace trireme::local {
@@ -31,7 +32,9 @@ class Patience {
 
 class Group {
  public:
-  Group(int rank, int world_size, std::string name, bool processes);
+  // stall_ns: after so long a wait the log hears of it.
+  Group(int rank, int world_size, std::string name, bool processes,
+        std::uint64_t stall_ns = kNeverStalls);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
@@ -67,8 +70,15 @@ class Group {
   // blames it for not being there. A rank that was given up may still live.
   bool counts_as_lost(int rank) const noexcept;
   void give_up(int rank) noexcept;
-  // What a rank called last: "all_reduce, sequence 17", or "" if nothing yet.
-  std::string last_call(int rank) const;
+  // What the ranks called last. Between processes nothing is known before the segment has come.
+  std::vector<LastCalls> last_calls() const;
+  // For a transport: the peers' calls are not in this segment.
+  void hide_calls_of_peers() { sees_peers_ = false; }
+
+  // A wait that may become long, and what the log hears of it.
+  Stall stall() const { return Stall(stall_ns_); }
+  void warn_slow(const std::vector<std::int32_t>& ranks, const std::string& what,
+                 const Stall& stall) const noexcept;
 
   // --- failure: the first one wins, on all ranks ---
 
@@ -120,6 +130,7 @@ class Group {
 
  private:
   void wake_everybody() noexcept;
+  std::string with_last_calls(const Status& status) const;
 
   const int rank_;
   const int world_size_;
@@ -127,6 +138,8 @@ class Group {
   const bool processes_;
   static constexpr int kYields = 200;
   const int spins_;
+  const std::uint64_t stall_ns_;
+  bool sees_peers_ = true;
 
   std::atomic<const Segment*> segment_{nullptr};
   std::unique_ptr<Segment> attached_;

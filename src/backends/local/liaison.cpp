@@ -508,11 +508,7 @@ void Liaison::closed(int rank) {
   group_.mark_lost(rank);
   if (group_.left(rank)) return;
   group_.give_up(rank);
-  const std::string call = group_.last_call(rank);
-  group_.fail(blame(TRIREME_ERROR_PEER_LOST,
-                    rank_text(rank) + " was lost" +
-                        (call.empty() ? " (it had called nothing)" : " (it had called " + call + ")"),
-                    rank));
+  group_.fail(blame(TRIREME_ERROR_PEER_LOST, rank_text(rank) + " was lost", rank));
 }
 
 void Liaison::flush(int rank) {

@@ -9,6 +9,7 @@ namespace trireme::local {
 Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>& ready,
                         Deadline deadline) {
   Bell& bell = membership.bell();
+  Stall stall = group.stall();
   while (true) {
     const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
     if (group.failed()) return group.failure();
@@ -16,7 +17,8 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
     std::vector<std::int32_t> missing;
     std::vector<std::int32_t> left;
     for (int rank = 0; rank < group.world_size(); ++rank) {
-      if (membership.joined(rank)) continue;
+      // This rank itself only lacks the segment, which rank 0 has.
+      if (rank == group.rank() || membership.joined(rank)) continue;
       missing.push_back(rank);
     }
     if (missing.empty()) {
@@ -42,7 +44,11 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
                                  " not joined \"" + group.name() + "\"")
           .with_details(std::move(details));
     }
-    group.sleep(bell, seen, deadline);
+    if (stall.due(now_ns())) {
+      group.warn_slow(missing, "not joined", stall);
+      continue;
+    }
+    group.sleep(bell, seen, stall.before(deadline));
   }
 }
 

@@ -423,6 +423,12 @@ void Messages::State::match_self() {
 // Only listed here: what can throw later must not leave a message behind whose owner thinks it was
 // refused.
 void Messages::post(Message& message) {
+  const Segment* const shared = state_->group.segment();
+  if (message.context == 0 && shared != nullptr && !state_->group.failed()) {
+    shared->member(state_->group.rank())
+        .last_message.store(pack_message(message.kind, message.peer, message.sequence),
+                            std::memory_order_relaxed);
+  }
   if (message.kind == OperationKind::send) {
     state_->peer(message.peer).sends.push_back(&message);
   } else {

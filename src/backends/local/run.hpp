@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backends/local/collective.hpp"
@@ -99,6 +100,9 @@ class Run {
   template <class Body>
   Status in_pieces(std::uint64_t count, Body&& body);
   Status visit_middle();
+  std::string operation_text() const {
+    return std::string(name_) + ", sequence " + std::to_string(sequence_);
+  }
   Status group_failure() const { return group_.failure(name_, sequence_); }
 
   void cut_sources(std::uint64_t from);  // channel_.cut: the sources from that element on

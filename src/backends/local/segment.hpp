@@ -12,7 +12,7 @@
 namespace trireme::local {
 
 // Raised whenever the layout or the meaning of a field changes; processes compare it when they meet.
-constexpr std::uint32_t kLayoutVersion = 6;
+constexpr std::uint32_t kLayoutVersion = 7;
 
 constexpr int kMaxRanks = 256;
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
@@ -74,7 +74,9 @@ struct alignas(kLine) Member {
   std::atomic<std::uint32_t> joined;
   std::atomic<std::uint32_t> left;
   std::atomic<std::uint32_t> given_up;     // by a peer that noticed its death or waited in vain
-  std::atomic<std::uint64_t> last_call;  // pack_call() of what it called last, for the message when it is lost
+  // For the peers' messages about this rank: pack_call() of the collective it called last, and pack_message().
+  std::atomic<std::uint64_t> last_call;
+  std::atomic<std::uint64_t> last_message;
 };
 
 // The failure as one rank saw it. Written once, whole, before Header::first_failure names it.
@@ -191,8 +193,16 @@ class Segment {
   Layout layout_;
 };
 
-inline std::uint64_t pack_call(OperationKind kind, std::uint64_t sequence) {
-  return static_cast<std::uint64_t>(kind) << 56 | (sequence & ((1ull << 56) - 1));
+// Kind, channel and sequence in 8, 8 and 48 bits; never 0.
+inline std::uint64_t pack_call(OperationKind kind, std::uint32_t channel, std::uint64_t sequence) {
+  return static_cast<std::uint64_t>(kind) << 56 | static_cast<std::uint64_t>(channel) << 48 |
+         (sequence & ((1ull << 48) - 1));
+}
+
+// Kind, 1 + peer and sequence in 8, 16 and 40 bits; never 0.
+inline std::uint64_t pack_message(OperationKind kind, std::int32_t peer, std::uint64_t sequence) {
+  return static_cast<std::uint64_t>(kind) << 56 | static_cast<std::uint64_t>(peer + 1) << 40 |
+         (sequence & ((1ull << 40) - 1));
 }
 
 // A decision by its number and the rank whose proposal it is.

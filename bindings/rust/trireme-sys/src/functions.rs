@@ -167,6 +167,12 @@ extern "C" {
         capacity: u64,
         out_length: *mut u64,
     ) -> trireme_status;
+    pub fn trireme_communicator_last_calls(
+        communicator: *const trireme_communicator,
+        text: *mut c_char,
+        capacity: u64,
+        out_length: *mut u64,
+    ) -> trireme_status;
     pub fn trireme_communicator_ranks(
         communicator: *const trireme_communicator,
         out_ranks: *mut i32,

@@ -184,6 +184,9 @@ structs! {
         device: trireme_device,
         /// What carries the bytes of "host-transport://NAME"; copied. Else NULL.
         transport: *const trireme_transport,
+        /// A wait for a peer that lasts this long is told to the log, and again whenever it has
+        /// doubled; u64::MAX: never. Default: 10 s.
+        stall_warning_ns: u64,
     }
     /// Functions that carry frames between the ranks of one group.
     trireme_transport {

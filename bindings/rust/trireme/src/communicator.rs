@@ -41,6 +41,9 @@ pub struct CommunicatorOptions {
     pub timeout: Option<Duration>,
     /// Where buffers live.
     pub device: Device,
+    /// A wait for a peer that lasts this long is told to the log, and again whenever it has
+    /// doubled; else 10 s. `Duration::MAX` is never.
+    pub stall_warning: Option<Duration>,
 }
 
 impl CommunicatorOptions {
@@ -97,6 +100,7 @@ impl Communicator {
         raw.backend = backend.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         raw.name = name.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         raw.timeout_ns = option_ns(options.timeout);
+        raw.stall_warning_ns = option_ns(options.stall_warning);
         raw.device = match options.device {
             Device::Host => sys::trireme_device { kind: sys::TRIREME_DEVICE_HOST, index: 0 },
             Device::Cuda(index) => sys::trireme_device { kind: sys::TRIREME_DEVICE_CUDA, index },
@@ -188,6 +192,15 @@ impl Communicator {
         // SAFETY: communicator.h: writes at most `capacity` bytes at `text`.
         copied_text(|text, capacity, length| unsafe {
             sys::trireme_communicator_flight_record(self.handle.get(), text, capacity, length)
+        })
+    }
+
+    /// What each rank called last, as far as this one can see it, one line of JSON each; also while
+    /// operations run and after a failure.
+    pub fn last_calls(&self) -> Result<String> {
+        // SAFETY: communicator.h: writes at most `capacity` bytes at `text`.
+        copied_text(|text, capacity, length| unsafe {
+            sys::trireme_communicator_last_calls(self.handle.get(), text, capacity, length)
         })
     }
 }

@@ -78,6 +78,35 @@ fn a_rank_knows_itself_and_its_group() {
     let record = communicator.flight_record().unwrap();
     assert_eq!(record.lines().count(), 1);
     assert!(record.contains("barrier"), "{record}");
+    let calls = communicator.last_calls().unwrap();
+    assert_eq!(calls.lines().count(), 1);
+    assert!(calls.contains("\"collective\":\"barrier\",\"sequence\":1,"), "{calls}");
+}
+
+#[test]
+fn a_rank_that_is_late_is_told_to_the_log() {
+    let (sender, heard) = std::sync::mpsc::channel();
+    let sender = std::sync::Mutex::new(sender);
+    trireme::set_log(trireme::LogLevel::Warning, move |_, line| {
+        let _ = sender.lock().unwrap().send(line.to_owned());
+    })
+    .unwrap();
+    let rendezvous = rendezvous();
+    let run = |rank| {
+        let options = CommunicatorOptions {
+            stall_warning: Some(Duration::from_millis(10)),
+            name: Some("late in Rust".into()),
+            ..CommunicatorOptions::new(rendezvous.clone(), rank, 2)
+        };
+        Communicator::new(&options).unwrap().barrier().unwrap();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| run(0));
+        let wanted = "rank 0 of \"late in Rust\": rank 1 has not joined for ";
+        while !heard.recv_timeout(LONG).unwrap().starts_with(wanted) {} // others may be slow, too
+        run(1);
+    });
+    trireme::clear_log().unwrap();
 }
 
 #[test]

@@ -1,0 +1,306 @@
+/*
+ * A rank that is late but alive is no failure: who waits for it warns through the log, names it and
+ * what it called last, and the operation goes well once it comes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+
+#include "calls.h"
+#include "processes.h"
+#include "ranks.h"
+#include "transport.h"
+
+#define WARNING_NS  (20ull * 1000 * 1000)
+#define NEVER       UINT64_MAX
+#define MOST_LINES  64
+#define ENOUGH      3 /* warnings that one rank hears before the late one comes */
+
+/* ---- what the log has said ---- */
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static char lines[MOST_LINES][400];
+static int line_count;
+static int trial_count;
+static int warning_count;
+
+static void TRIREME_CALL listen_to(trireme_log_level level, const char *message, void *user_data) {
+    (void)user_data;
+    if (level != TRIREME_LOG_WARNING) return;
+    pthread_mutex_lock(&mutex);
+    if (line_count < MOST_LINES) snprintf(lines[line_count++], sizeof lines[0], "%s", message);
+    pthread_mutex_unlock(&mutex);
+}
+
+static int count_lines(const char *begin) {
+    int count = 0;
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < line_count; ++i) count += strncmp(lines[i], begin, strlen(begin)) == 0;
+    pthread_mutex_unlock(&mutex);
+    return count;
+}
+
+/* ---- the ways to wait ---- */
+
+enum way { COLLECTIVE, STARTED, RECEIVE, STARTED_RECEIVE, SEND, JOIN, AGREE, TRANSPORT, WAYS };
+
+static const char *const said[WAYS] = {
+    "rank %d has not come to all_reduce, sequence 2, for ",
+    "rank %d has not come to all_reduce, sequence 2, for ",
+    "rank %d has not sent the message with tag 4 for ",
+    "rank %d has not sent the message with tag 4 for ",
+    "rank %d has not taken the message with tag 4 for ",
+    "rank %d has not joined for ",
+    "rank %d has not come to agree for ",
+    "rank %d has not done its part of all_reduce, sequence 2, for ",
+};
+
+struct slow {
+    enum way way;
+    int world_size;
+    int late;
+    uint64_t warning_ns;
+    uint64_t late_ms; /* 0: until all others have been warned */
+    char rendezvous[64];
+    struct net *net;
+    pthread_barrier_t over;
+    struct verdict verdicts[MOST_RANKS];
+};
+
+static trireme_status join(struct slow *slow, int rank, trireme_communicator **out) {
+    trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+    trireme_transport transport;
+    options.rank = rank;
+    options.world_size = slow->world_size;
+    options.rendezvous = slow->rendezvous;
+    options.name = "slow";
+    options.timeout_ns = LONG_NS;
+    options.stall_warning_ns = slow->warning_ns;
+    if (slow->net != NULL) {
+        net_transport(slow->net, rank, &transport);
+        options.transport = &transport;
+        options.rendezvous = "host-transport://slow";
+    }
+    return trireme_communicator_create(&options, out);
+}
+
+/* "rank 0 of "slow": rank 2 has not come to ..." */
+static void line_begin(const struct slow *slow, int rank, char *text, size_t capacity) {
+    char what[128];
+    snprintf(what, sizeof what, said[slow->way], slow->late);
+    snprintf(text, capacity, "rank %d of \"slow\": %s", rank, what);
+}
+
+static bool waits_for_late(const struct slow *slow, int rank) {
+    if (rank == slow->late) return false;
+    const bool pair = slow->way == RECEIVE || slow->way == STARTED_RECEIVE || slow->way == SEND;
+    return !pair || rank == (slow->late + 1) % slow->world_size;
+}
+
+static void come_late(const struct slow *slow, struct verdict *verdict) {
+    if (slow->late_ms != 0) {
+        sleep_ms((unsigned)slow->late_ms);
+        return;
+    }
+    const uint64_t end = monotonic_ns() + PATIENT_NS;
+    for (int rank = 0; rank < slow->world_size; ++rank) {
+        /* In a tree over a transport not every rank waits for the late one itself. */
+        const bool some = slow->way == TRANSPORT;
+        char begin[160];
+        line_begin(slow, rank, begin, sizeof begin);
+        if (!waits_for_late(slow, rank) || (some && rank != (slow->late + 1) % 2)) continue;
+        while (monotonic_ns() < end && count_lines(begin) < ENOUGH) sleep_ms(2);
+        EXPECT(verdict, count_lines(begin) >= ENOUGH);
+    }
+}
+
+static void wait_in_one_way(const struct slow *slow, trireme_communicator *communicator, int rank,
+                            struct verdict *verdict) {
+    const int32_t own = rank + 1;
+    const int n = slow->world_size;
+    const bool late = rank == slow->late;
+    const int peer = late ? (rank + 1) % n : slow->late;
+    int32_t data = late ? 77 : 0;
+    uint64_t flags = 5;
+    trireme_request *request = NULL;
+    switch (slow->way) {
+        case JOIN:
+        case COLLECTIVE:
+        case TRANSPORT:
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_all_reduce(communicator, &own, &data, 1, TRIREME_DTYPE_I32,
+                                             TRIREME_SUM, NULL));
+            EXPECT(verdict, data == n * (n + 1) / 2);
+            return;
+        case STARTED:
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_all_reduce_start(communicator, &own, &data, 1, TRIREME_DTYPE_I32,
+                                                   TRIREME_SUM, NULL, &request));
+            EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_wait(request, LONG_NS));
+            EXPECT(verdict, data == n * (n + 1) / 2);
+            break;
+        case RECEIVE:
+        case STARTED_RECEIVE:
+            if (late) {
+                EXPECT_STATUS(verdict, TRIREME_OK,
+                              trireme_send(communicator, &data, 1, TRIREME_DTYPE_I32, peer, 4, NULL));
+            } else if (!waits_for_late(slow, rank)) {
+                break;
+            } else if (slow->way == RECEIVE) {
+                EXPECT_STATUS(
+                    verdict, TRIREME_OK,
+                    trireme_receive(communicator, &data, 1, TRIREME_DTYPE_I32, peer, 4, NULL));
+            } else {
+                EXPECT_STATUS(verdict, TRIREME_OK,
+                              trireme_receive_start(communicator, &data, 1, TRIREME_DTYPE_I32, peer,
+                                                    4, NULL, &request));
+                EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_wait(request, LONG_NS));
+            }
+            EXPECT(verdict, data == 77);
+            break;
+        case SEND: {
+            /* More than lies between two ranks, so that the sender has to wait. */
+            const uint64_t count = 4u << 20;
+            int32_t *const large = calloc(count, sizeof *large);
+            if (late) {
+                EXPECT_STATUS(verdict, TRIREME_OK,
+                              trireme_receive(communicator, large, count, TRIREME_DTYPE_I32, peer, 4,
+                                              NULL));
+                EXPECT(verdict, large[count - 1] == 78);
+            } else if (waits_for_late(slow, rank)) {
+                large[count - 1] = 78;
+                EXPECT_STATUS(verdict, TRIREME_OK,
+                              trireme_send(communicator, large, count, TRIREME_DTYPE_I32, peer, 4,
+                                           NULL));
+            }
+            free(large);
+            break;
+        }
+        case AGREE:
+            EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_agree(communicator, &flags, 0));
+            EXPECT(verdict, flags == 5);
+            break;
+        case WAYS:
+            break;
+    }
+    trireme_request_destroy(request);
+}
+
+static void be_slow(int rank, void *context) {
+    struct slow *const slow = context;
+    struct verdict *const verdict = &slow->verdicts[rank];
+    trireme_communicator *communicator = NULL;
+    if (rank == slow->late && slow->way == JOIN) come_late(slow, verdict);
+    if (!EXPECT_STATUS(verdict, TRIREME_OK, join(slow, rank, &communicator))) abort();
+    if (slow->way != JOIN) {
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+        if (rank == slow->late) come_late(slow, verdict);
+    }
+    wait_in_one_way(slow, communicator, rank, verdict);
+    pthread_barrier_wait(&slow->over);
+    trireme_communicator_destroy(communicator);
+}
+
+static void run_slow(struct slow *slow) {
+    line_count = 0;
+    unique_rendezvous(slow->rendezvous, sizeof slow->rendezvous);
+    if (slow->way == TRANSPORT) slow->net = net_create(slow->world_size);
+    assert_int_equal(pthread_barrier_init(&slow->over, NULL, (unsigned)slow->world_size), 0);
+    run_threads(slow->world_size, be_slow, slow);
+    pthread_barrier_destroy(&slow->over);
+    if (slow->net != NULL) net_destroy(slow->net, slow->world_size);
+    assert_verdicts(slow->verdicts, slow->world_size);
+    ++trial_count;
+    warning_count += line_count;
+}
+
+static double milliseconds_in(const char *line) {
+    const char *const text = strstr(line, " for ") + strlen(" for ");
+    char unit[8] = "";
+    double value = 0;
+    if (sscanf(text, "%lf %2[ms]", &value, unit) != 2) return -1;
+    return strcmp(unit, "ms") == 0 ? value : value * 1000;
+}
+
+/* Nothing is said of others than the late one; after the first warning only when the wait has doubled. */
+static void check_lines(const struct slow *slow) {
+    double last[MOST_RANKS] = {0};
+    for (int i = 0; i < line_count; ++i) {
+        for (int rank = 0; rank < slow->world_size; ++rank) {
+            char begin[160];
+            line_begin(slow, rank, begin, sizeof begin);
+            if (strncmp(lines[i], begin, strlen(begin)) != 0) continue;
+            const double now = milliseconds_in(lines[i]);
+            const double rounding = now < 1000 ? 2 : 160; /* tenths of a second are told */
+            if (now < 20 || now < 2 * last[rank] - rounding) fail_msg("too soon: %s", lines[i]);
+            last[rank] = now;
+            const bool told = strstr(lines[i], "last called barrier, sequence 1") != NULL;
+            const bool known = slow->way != TRANSPORT && slow->way != JOIN;
+            if (told != known) fail_msg("what it last did: %s", lines[i]);
+        }
+    }
+}
+
+static void who_is_late_is_named_by_a_warning_and_nothing_fails(void **state) {
+    (void)state;
+    static const int sizes[] = {2, 3, 5};
+    for (enum way way = 0; way < WAYS; ++way) {
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
+            struct slow slow = {.way = way,
+                                .world_size = sizes[i],
+                                .late = (int)way % sizes[i],
+                                .warning_ns = WARNING_NS};
+            /* Beyond two ranks it depends on the algorithm who waits for whom. */
+            if (way == TRANSPORT && sizes[i] > 2) continue;
+            run_slow(&slow);
+            check_lines(&slow);
+        }
+    }
+}
+
+static void who_asks_for_no_warning_gets_none(void **state) {
+    (void)state;
+    for (enum way way = 0; way < WAYS; ++way) {
+        struct slow slow = {
+            .way = way, .world_size = 2, .late = 1, .warning_ns = NEVER, .late_ms = 60};
+        run_slow(&slow);
+        assert_int_equal(line_count, 0);
+    }
+}
+
+/* The default is far longer than this wait. */
+static void a_short_wait_is_no_warning(void **state) {
+    (void)state;
+    for (enum way way = 0; way < WAYS; ++way) {
+        struct slow slow = {.way = way, .world_size = 2, .late = 0, .warning_ns = 0, .late_ms = 30};
+        run_slow(&slow);
+        assert_int_equal(line_count, 0);
+    }
+    printf("slow: %d trials, %d warnings, 0 failures\n", trial_count, warning_count);
+}
+
+static int listen_before(void **state) {
+    (void)state;
+    return trireme_set_log_callback(listen_to, TRIREME_LOG_WARNING, NULL);
+}
+
+static int be_deaf_after(void **state) {
+    (void)state;
+    return trireme_set_log_callback(NULL, TRIREME_LOG_WARNING, NULL);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_late_is_named_by_a_warning_and_nothing_fails),
+        cmocka_unit_test(who_asks_for_no_warning_gets_none),
+        cmocka_unit_test(a_short_wait_is_no_warning),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests_name("slow", tests, listen_before, be_deaf_after);
+}
