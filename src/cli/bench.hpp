@@ -22,13 +22,17 @@ enum class Op {
   send_receive,  // a ring: each sends to the next rank and receives from the one before
   reduce,
   gather,
+  gather_v,
   scatter,
+  scatter_v,
   all_to_all,
+  all_to_all_v,
 };
-constexpr int kOps = 12;
+constexpr int kOps = 15;
 const char* op_name(Op op);
 bool op_reduces(Op op);
 bool op_has_root(Op op);
+bool op_is_uneven(Op op);  // blocks of different lengths
 bool op_takes_out_of_place(Op op);
 bool op_takes_in_place(Op op);
 

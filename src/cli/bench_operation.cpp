@@ -17,6 +17,18 @@ std::vector<std::uint64_t> uneven(std::uint64_t count, int ranks) {
   return counts;
 }
 
+std::uint64_t sum(const std::vector<std::uint64_t>& counts, std::size_t first) {
+  return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(first),
+                         std::uint64_t{0});
+}
+
+// What rank `from` sends to each rank: the uneven blocks, beginning with another one at each rank.
+std::vector<std::uint64_t> uneven_from(std::uint64_t count, int ranks, int from) {
+  std::vector<std::uint64_t> counts = uneven(count, ranks);
+  std::rotate(counts.begin(), counts.begin() + from, counts.end());
+  return counts;
+}
+
 }  // namespace
 
 const char* op_name(Op op) {
@@ -31,8 +43,11 @@ const char* op_name(Op op) {
     case Op::send_receive: return "send_receive";
     case Op::reduce: return "reduce";
     case Op::gather: return "gather";
+    case Op::gather_v: return "gather_v";
     case Op::scatter: return "scatter";
+    case Op::scatter_v: return "scatter_v";
     case Op::all_to_all: return "all_to_all";
+    case Op::all_to_all_v: return "all_to_all_v";
   }
   return "unknown";
 }
@@ -42,11 +57,17 @@ bool op_reduces(Op op) {
          op == Op::reduce;
 }
 bool op_has_root(Op op) {
-  return op == Op::broadcast || op == Op::reduce || op == Op::gather || op == Op::scatter;
+  return op == Op::broadcast || op == Op::reduce || op == Op::gather || op == Op::gather_v ||
+         op == Op::scatter || op == Op::scatter_v;
+}
+bool op_is_uneven(Op op) {
+  return op == Op::reduce_scatter_v || op == Op::all_gather_v || op == Op::gather_v ||
+         op == Op::scatter_v || op == Op::all_to_all_v;
 }
 bool op_takes_out_of_place(Op op) { return op != Op::broadcast; }
 bool op_takes_in_place(Op op) {
-  return op != Op::barrier && op != Op::send_receive && op != Op::all_to_all;
+  return op != Op::barrier && op != Op::send_receive && op != Op::all_to_all &&
+         op != Op::all_to_all_v;
 }
 
 const char* algorithm_name(trireme_algorithm algorithm) {
@@ -84,8 +105,11 @@ double bus_factor(Op op, int ranks) {
     case Op::all_gather:
     case Op::all_gather_v:
     case Op::gather:
+    case Op::gather_v:
     case Op::scatter:
-    case Op::all_to_all: return (n - 1) / n;
+    case Op::scatter_v:
+    case Op::all_to_all:
+    case Op::all_to_all_v: return (n - 1) / n;
     default: return 1;
   }
 }
@@ -112,9 +136,9 @@ Shape shape_of(const Case& what, int ranks, int rank) {
     case Op::reduce_scatter_v: {
       std::vector<std::uint64_t> counts(n, count);
       if (what.op == Op::reduce_scatter_v) shape.counts = counts = uneven(count, ranks);
-      shape.send = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+      shape.send = sum(counts, counts.size());
       shape.receive = counts[me];
-      shape.receive_at = std::accumulate(counts.begin(), counts.begin() + rank, std::uint64_t{0});
+      shape.receive_at = sum(counts, me);
       shape.expected = {{shape.receive, -1, shape.receive_at}};
       break;
     }
@@ -123,8 +147,8 @@ Shape shape_of(const Case& what, int ranks, int rank) {
       std::vector<std::uint64_t> counts(n, count);
       if (what.op == Op::all_gather_v) shape.counts = counts = uneven(count, ranks);
       shape.send = counts[me];
-      shape.receive = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-      shape.send_at = std::accumulate(counts.begin(), counts.begin() + rank, std::uint64_t{0});
+      shape.receive = sum(counts, counts.size());
+      shape.send_at = sum(counts, me);
       for (int r = 0; r < ranks; ++r) {
         shape.expected.push_back({counts[static_cast<std::size_t>(r)], r, 0});
       }
@@ -147,22 +171,42 @@ Shape shape_of(const Case& what, int ranks, int rank) {
       shape.expected = {{count, -1, 0}};
       break;
     case Op::gather:
-      shape.send = count;
+    case Op::gather_v: {
+      std::vector<std::uint64_t> counts(n, count);
+      if (what.op == Op::gather_v) shape.counts = counts = uneven(count, ranks);
+      shape.send = counts[me];
       if (rank != what.root) break;
-      shape.receive = n * count;
-      shape.send_at = me * count;
-      for (int r = 0; r < ranks; ++r) shape.expected.push_back({count, r, 0});
+      shape.receive = sum(counts, counts.size());
+      shape.send_at = sum(counts, me);
+      for (int r = 0; r < ranks; ++r) {
+        shape.expected.push_back({counts[static_cast<std::size_t>(r)], r, 0});
+      }
       break;
+    }
     case Op::scatter:
-      shape.receive = count;
-      shape.expected = {{count, what.root, me * count}};
+    case Op::scatter_v: {
+      std::vector<std::uint64_t> counts(n, count);
+      if (what.op == Op::scatter_v) shape.counts = counts = uneven(count, ranks);
+      shape.receive = counts[me];
+      shape.expected = {{counts[me], what.root, sum(counts, me)}};
       if (rank != what.root) break;
-      shape.send = n * count;
-      shape.receive_at = me * count;
+      shape.send = sum(counts, counts.size());
+      shape.receive_at = sum(counts, me);
       break;
+    }
     case Op::all_to_all:
       shape.send = shape.receive = n * count;
       for (int r = 0; r < ranks; ++r) shape.expected.push_back({count, r, me * count});
+      break;
+    case Op::all_to_all_v:
+      shape.counts = uneven_from(count, ranks, rank);
+      for (int r = 0; r < ranks; ++r) {
+        const std::vector<std::uint64_t> theirs = uneven_from(count, ranks, r);
+        shape.receive_counts.push_back(theirs[me]);
+        shape.expected.push_back({theirs[me], r, sum(theirs, me)});
+      }
+      shape.send = sum(shape.counts, n);
+      shape.receive = sum(shape.receive_counts, n);
       break;
   }
   return shape;
@@ -217,12 +261,21 @@ void call(trireme_communicator* communicator, const Case& what, const Shape& sha
     case Op::gather:
       return must(trireme_gather(communicator, send, receive, what.count, what.dtype, what.root,
                                  &options));
+    case Op::gather_v:
+      return must(trireme_gather_v(communicator, send, receive, shape.counts.data(), what.dtype,
+                                   what.root, &options));
     case Op::scatter:
       return must(trireme_scatter(communicator, send, receive, what.count, what.dtype, what.root,
                                   &options));
+    case Op::scatter_v:
+      return must(trireme_scatter_v(communicator, send, receive, shape.counts.data(), what.dtype,
+                                    what.root, &options));
     case Op::all_to_all:
       return must(trireme_all_to_all(communicator, send, receive, what.count, what.dtype,
                                      &options));
+    case Op::all_to_all_v:
+      return must(trireme_all_to_all_v(communicator, send, shape.counts.data(), receive,
+                                       shape.receive_counts.data(), what.dtype, &options));
   }
 }
 

@@ -22,7 +22,8 @@ struct Shape {
   std::uint64_t receive = 0;
   std::uint64_t send_at = 0;      // in place: where it lies in the one buffer
   std::uint64_t receive_at = 0;   // in place: the same
-  std::vector<std::uint64_t> counts;  // the v forms
+  std::vector<std::uint64_t> counts;  // the v forms; all_to_all_v: of what is sent
+  std::vector<std::uint64_t> receive_counts;  // all_to_all_v
   std::vector<Run> expected;          // of the receive buffer
 };
 

@@ -232,8 +232,7 @@ void check_settings(const Settings& s) {
     refuse("--peer", "goes with f32, sum and root 0 only");
   }
   for (const Op op : operations_of(s)) {
-    const bool v_form = op == Op::reduce_scatter_v || op == Op::all_gather_v;
-    if (v_form && !s.peers.empty()) {
+    if (op_is_uneven(op) && !s.peers.empty()) {
       refuse("--peer", std::string("does not go with ") + op_name(op));
     }
     const std::string place = s.all ? "both" : s.place;

@@ -36,7 +36,7 @@ class Runs(unittest.TestCase):
     def test_all_operations_are_right(self):
         operations = ["all_reduce", "reduce_scatter", "reduce_scatter_v", "all_gather",
                       "all_gather_v", "broadcast", "barrier", "send_receive", "reduce", "gather",
-                      "scatter", "all_to_all"]
+                      "gather_v", "scatter", "scatter_v", "all_to_all", "all_to_all_v"]
         for ranks in ("1", "3"):
             for ranks_as in ("threads", "processes"):
                 for memory in ("registered", "private"):
@@ -215,6 +215,7 @@ class Refusals(unittest.TestCase):
                 (["broadcast", "--place", "out"], "--place"),
                 (["send_receive", "--place", "in"], "--place"),
                 (["all_to_all", "--place", "in"], "--place"),
+                (["all_to_all_v", "--place", "in"], "--place"),
                 (["--all"], "--check"),
                 (["--all", "--check", "--json", "-"], "--json"),
                 (["--table", "--check"], "--table"),
@@ -225,6 +226,7 @@ class Refusals(unittest.TestCase):
                 (["--peer", "nccl"], "nccl"),
                 (["--peer", "gloo", "-d", "f64"], "--peer"),
                 (["all_gather_v", "--peer", "gloo"], "all_gather_v"),
+                (["scatter_v", "--peer", "gloo"], "scatter_v"),
                 (["--rounds", "0"], "0"),
         ):
             with self.subTest(arguments=arguments):
