@@ -64,6 +64,19 @@ enum {
     TRIREME_ALGORITHM_NATIVE           = 8  /**< What the backend offers itself. */
 };
 
+/**
+ * Names an algorithm, for example "halving_doubling".
+ *
+ * Does not block. Cannot fail.
+ *
+ * @param algorithm  Any value.
+ * @return A string that lives as long as the library; "unknown" for a value that is no algorithm.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_API const char *TRIREME_CALL trireme_algorithm_name(trireme_algorithm algorithm);
+
 /** How urgent an operation is. 0 is normal. */
 typedef int32_t trireme_priority;
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "api/operation_call.hpp"
+#include "collectives/algorithm.hpp"
 #include "collectives/composite.hpp"
 #include "platform/names.hpp"
 
@@ -350,4 +351,8 @@ trireme_status trireme_barrier_start(trireme_communicator* communicator,
                                      trireme_request** out_request) {
   return start(__func__, communicator, options, 0, out_request,
                [](const Communicator&, Operation*) { return Status::success(); });
+}
+
+const char* trireme_algorithm_name(trireme_algorithm algorithm) {
+  return algorithm_name(static_cast<Algorithm>(algorithm));
 }

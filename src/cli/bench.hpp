@@ -38,7 +38,6 @@ bool op_takes_in_place(Op op);
 
 enum class Ranks { threads, processes, host };  // host: threads over a transport of their own
 enum class Memory { registered, ordinary };
-const char* algorithm_name(trireme_algorithm algorithm);  // "ring"
 const char* ranks_name(Ranks ranks);
 const char* memory_name(Memory memory);
 

@@ -70,13 +70,6 @@ bool op_takes_in_place(Op op) {
          op != Op::all_to_all_v;
 }
 
-const char* algorithm_name(trireme_algorithm algorithm) {
-  static constexpr const char* kNames[] = {"automatic", "direct",      "ring",
-                                           "halving_doubling", "binomial", "double_tree",
-                                           "bruck",     "pairwise",    "native"};
-  return kNames[algorithm];
-}
-
 const char* ranks_name(Ranks ranks) {
   switch (ranks) {
     case Ranks::threads: return "threads";

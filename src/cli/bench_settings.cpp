@@ -47,7 +47,7 @@ std::string refuse_dtype(const std::string& name) {
 std::vector<std::string> algorithm_names() {
   std::vector<std::string> names;
   for (trireme_algorithm a = TRIREME_ALGORITHM_AUTOMATIC; a <= TRIREME_ALGORITHM_NATIVE; ++a) {
-    names.push_back(algorithm_name(a));
+    names.push_back(trireme_algorithm_name(a));
   }
   return names;
 }
@@ -116,7 +116,7 @@ Ranks ranks_of(const Settings& settings) {
 
 trireme_algorithm algorithm_of(const Settings& settings) {
   trireme_algorithm algorithm = TRIREME_ALGORITHM_AUTOMATIC;
-  while (settings.algorithm != algorithm_name(algorithm)) ++algorithm;
+  while (settings.algorithm != trireme_algorithm_name(algorithm)) ++algorithm;
   return algorithm;
 }
 

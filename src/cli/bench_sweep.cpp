@@ -70,8 +70,9 @@ Total sweep(const Settings& settings, const Group& group) {
     if (result.wrong == 0) return;
     std::printf("  WRONG: %s %s %s %s count %llu%s: %llu elements\n", op_name(what.op),
                 trireme_dtype_name(what.dtype), trireme_reduction_name(what.reduction),
-                algorithm_name(what.algorithm), static_cast<unsigned long long>(what.count),
-                what.in_place ? " in place" : "", static_cast<unsigned long long>(result.wrong));
+                trireme_algorithm_name(what.algorithm),
+                static_cast<unsigned long long>(what.count), what.in_place ? " in place" : "",
+                static_cast<unsigned long long>(result.wrong));
   };
   run_group(group, plan, done);
   std::printf("%d %s, %s memory: %llu cases, %llu elements wrong\n", group.size,

@@ -26,20 +26,28 @@ static void dtypes_have_sizes_and_names(void **state) {
         assert_int_equal(trireme_dtype_size(dtype), expected[dtype].size);
     }
     static const int32_t wrong[] = {-1, 17, INT32_MAX, INT32_MIN};
+    assert_string_equal(trireme_algorithm_name(TRIREME_ALGORITHM_NATIVE + 1), "unknown");
     for (int i = 0; i < 4; ++i) {
         assert_string_equal(trireme_dtype_name(wrong[i]), "unknown");
         assert_int_equal(trireme_dtype_size(wrong[i]), 0);
         assert_string_equal(trireme_reduction_name(wrong[i]), "unknown");
+        assert_string_equal(trireme_algorithm_name(wrong[i]), "unknown");
         assert_string_equal(trireme_status_name(wrong[i] == -1 ? 1 : wrong[i]), "UNKNOWN");
     }
 }
 
-static void reductions_and_statuses_have_names(void **state) {
+static void reductions_algorithms_and_statuses_have_names(void **state) {
     (void)state;
     static const char *const reductions[] = {"unknown", "sum",  "average", "product", "min",
                                              "max",     "band", "bor",     "bxor",    "scaled_sum"};
     for (int i = 0; i <= TRIREME_SCALED_SUM; ++i) {
         assert_string_equal(trireme_reduction_name(i), reductions[i]);
+    }
+    static const char *const algorithms[] = {
+        "automatic",   "direct", "ring",     "halving_doubling", "binomial",
+        "double_tree", "bruck",  "pairwise", "native"};
+    for (int i = 0; i <= TRIREME_ALGORITHM_NATIVE; ++i) {
+        assert_string_equal(trireme_algorithm_name(i), algorithms[i]);
     }
     static const char *const statuses[] = {
         "OK",          "INVALID_ARGUMENT", "INVALID_HANDLE", "INVALID_STATE",
@@ -264,7 +272,7 @@ static void a_failpoint_acts_on_its_hit_and_counts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dtypes_have_sizes_and_names),
-        cmocka_unit_test(reductions_and_statuses_have_names),
+        cmocka_unit_test(reductions_algorithms_and_statuses_have_names),
         cmocka_unit_test(the_version_is_that_of_the_headers),
         cmocka_unit_test(capabilities_say_what_has_a_meaning),
         cmocka_unit_test(every_thread_has_its_own_last_error),

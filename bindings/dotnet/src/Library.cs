@@ -77,6 +77,11 @@ namespace Trireme
             return Utf8.Read(NativeMethods.trireme_reduction_name(reduction));
         }
 
+        public static string NameOf(Algorithm algorithm)
+        {
+            return Utf8.Read(NativeMethods.trireme_algorithm_name(algorithm));
+        }
+
         public static string NameOf(Status status)
         {
             return Utf8.Read(NativeMethods.trireme_status_name(status));

@@ -64,6 +64,18 @@ namespace Trireme
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate int UpdateCallback(IntPtr update, IntPtr userData);
 
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        internal delegate int TransportSendCallback(
+            IntPtr userData, int to, IntPtr data, ulong bytes, ulong timeoutNs);
+
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        internal unsafe delegate int TransportReceiveCallback(
+            IntPtr userData, int* outFrom, IntPtr data, ulong capacity, ulong* outBytes,
+            ulong timeoutNs);
+
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        internal delegate void TransportReleasedCallback(IntPtr userData);
+
         // status.h
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern IntPtr trireme_status_name(Status status);
@@ -298,6 +310,9 @@ namespace Trireme
             BufferHandle buffer, out ulong outBytes);
 
         // collectives.h
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern IntPtr trireme_algorithm_name(Algorithm algorithm);
+
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_all_reduce(
             CommunicatorHandle communicator, void* send, void* receive, ulong count,

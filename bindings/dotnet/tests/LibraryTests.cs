@@ -21,17 +21,26 @@ namespace Trireme.Tests
         {
             Check.Equal("bf16", Library.NameOf(ElementType.Bf16));
             Check.Equal("average", Library.NameOf(Reduction.Average));
+            Check.Equal("halving_doubling", Library.NameOf(Algorithm.HalvingDoubling));
             Check.Equal("PEER_LOST", Library.NameOf(Status.PeerLost));
             Check.Equal("zero3", Library.NameOf(Strategy.Zero3));
             Check.Equal("adamw", Library.NameOf(OptimizerKind.Adamw));
             Check.Equal("unknown", Library.NameOf((ElementType)99));
             Check.Equal("unknown", Library.NameOf((Reduction)99));
+            Check.Equal("unknown", Library.NameOf((Algorithm)99));
+            Check.Equal("unknown", Library.NameOf((Algorithm)(-1)));
             Check.Equal("UNKNOWN", Library.NameOf((Status)99));
             Check.Equal("unknown", Library.NameOf((Strategy)99));
             Check.Equal("unknown", Library.NameOf((OptimizerKind)99));
             foreach (Reduction reduction in Enum.GetValues(typeof(Reduction)))
             {
                 Check.That(Library.NameOf(reduction) != "unknown", reduction.ToString());
+            }
+
+            foreach (Algorithm algorithm in Enum.GetValues(typeof(Algorithm)))
+            {
+                string name = Library.NameOf(algorithm).Replace("_", "");
+                Check.Equal(algorithm.ToString().ToLowerInvariant(), name);
             }
         }
 

@@ -26,6 +26,9 @@ class LibraryTest(TestCase):
             self.assertEqual(trireme.dtype_name(name), name)
         for name, number in _values.REDUCTIONS.items():
             self.assertEqual(trireme.reduction_name(number), name)
+        for name, number in _values.ALGORITHMS.items():
+            self.assertEqual(trireme.algorithm_name(number), name)
+            self.assertEqual(trireme.algorithm_name(name), name)
         for name, number in _values.OPTIMIZERS.items():
             self.assertEqual(trireme.optimizer_name(number), name)
         self.assertEqual(trireme.status_name(-8), "PEER_LOST")
@@ -40,6 +43,8 @@ class LibraryTest(TestCase):
         self.assertEqual(trireme.dtype_name(99), "unknown")
         self.assertEqual(trireme.dtype_size(99), 0)
         self.assertEqual(trireme.reduction_name(-3), "unknown")
+        self.assertEqual(trireme.algorithm_name(-1), "unknown")
+        self.assertEqual(trireme.algorithm_name(99), "unknown")
         self.assertEqual(trireme.strategy_name(99), "unknown")
         self.assertEqual(trireme.optimizer_name(99), "unknown")
         self.assertEqual(trireme.status_name(7), "UNKNOWN")

@@ -26,6 +26,7 @@ from ._errors import (
     UnsupportedError,
 )
 from ._library import (
+    algorithm_name,
     build_info,
     check_support,
     dtype_name,
@@ -78,6 +79,7 @@ __all__ = [
     "UnitInfo",
     "UnsupportedError",
     "Update",
+    "algorithm_name",
     "build_info",
     "check_support",
     "dtype_name",

@@ -12,6 +12,7 @@ from ._errors import UnsupportedError, check
 from ._model import parse_strategy
 from ._native import library
 from ._values import (
+    ALGORITHMS,
     DEVICES,
     DTYPES,
     LOG_LEVELS,
@@ -61,6 +62,11 @@ def dtype_name(dtype: Name) -> str:
 def reduction_name(reduction: Name) -> str:
     """Names a reduction; "unknown" for a number that is none."""
     return _text(library.trireme_reduction_name(number_of(reduction, REDUCTIONS, "reduction")))
+
+
+def algorithm_name(algorithm: Name) -> str:
+    """Names an algorithm of collectives; "unknown" for a number that is none."""
+    return _text(library.trireme_algorithm_name(number_of(algorithm, ALGORITHMS, "algorithm")))
 
 
 def strategy_name(strategy: Name) -> str:

@@ -445,6 +445,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_dtype_size": (c_uint64, [c_int32]),
     "trireme_dtype_name": (c_char_p, [c_int32]),
     "trireme_reduction_name": (c_char_p, [c_int32]),
+    "trireme_algorithm_name": (c_char_p, [c_int32]),
     "trireme_version": (c_uint32, []),
     "trireme_build_info": (c_char_p, []),
     "trireme_capability": (_status, [POINTER(trireme_capability_query)]),

@@ -254,6 +254,7 @@ extern "C" {
         out_communicator: *mut *mut trireme_communicator,
     ) -> trireme_status;
     // collectives.h
+    pub fn trireme_algorithm_name(algorithm: trireme_algorithm) -> *const c_char;
     pub fn trireme_all_reduce(
         communicator: *mut trireme_communicator,
         send: *const c_void,

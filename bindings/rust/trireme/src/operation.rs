@@ -1,11 +1,13 @@
 //! What can be asked of one operation.
 
+use std::fmt;
 use std::time::Duration;
 
 use trireme_sys as sys;
 
 use crate::communicator::Communicator;
 use crate::element::Dtype;
+use crate::error::static_text;
 use crate::handle::option_ns;
 
 /// How urgent a collective is.
@@ -43,6 +45,20 @@ pub enum Algorithm {
     Pairwise = sys::TRIREME_ALGORITHM_PAIRWISE,
     /// What the backend offers itself.
     Native = sys::TRIREME_ALGORITHM_NATIVE,
+}
+
+impl Algorithm {
+    /// The name, for example "halving_doubling".
+    pub fn name(self) -> &'static str {
+        // SAFETY: collectives.h: a string that lives as long as the library, for any value.
+        unsafe { static_text(sys::trireme_algorithm_name(self as i32)) }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// Options of operations, for [`Communicator::with`]; the default changes nothing.

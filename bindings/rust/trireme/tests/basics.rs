@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use support::{fails, join, rendezvous, LONG};
 use trireme::{
-    capability, failpoint, Buffer, CapabilityQuery, Communicator, CommunicatorOptions, Device,
+    capability, failpoint, Algorithm, Buffer, CapabilityQuery, Communicator, CommunicatorOptions, Device,
     Dtype, Kind, Model, Operation, Optimizer, Reduction, Request, Status, Strategy,
 };
 use trireme_sys as sys;
@@ -19,6 +19,8 @@ fn names_and_sizes_are_those_of_the_library() {
     assert_eq!((Dtype::Bf16.name(), Dtype::Bf16.size()), ("bf16", 2));
     assert_eq!((Dtype::F64.to_string().as_str(), Dtype::F64.size()), ("f64", 8));
     assert_eq!(Reduction::ScaledSum(2.0).name(), "scaled_sum");
+    assert_eq!(Algorithm::HalvingDoubling.name(), "halving_doubling");
+    assert_eq!(Algorithm::default().to_string(), "automatic");
     assert_eq!(Strategy::Zero3.to_string(), "zero3");
     assert_eq!(Kind::AdamW.name(), "adamw");
     assert_eq!(Status::PeerLost.to_string(), "PEER_LOST");
