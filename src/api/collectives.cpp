@@ -14,7 +14,7 @@ using namespace trireme::api;
 namespace trireme::api {
 
 Status make_all_reduce(const void* send, void* receive, std::uint64_t count, trireme_dtype dtype,
-                       trireme_reduction reduction, Operation* out) {
+                       trireme_reduction reduction, PlainOperation* out) {
   std::uint64_t bytes = 0;
   TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
   TRIREME_RETURN_IF_ERROR(check_reduction(dtype, reduction));
@@ -34,7 +34,7 @@ Status make_all_reduce(const void* send, void* receive, std::uint64_t count, tri
 
 Status make_reduce_scatter(const Communicator& communicator, const void* send, void* receive,
                            std::uint64_t receive_count, trireme_dtype dtype,
-                           trireme_reduction reduction, Operation* out) {
+                           trireme_reduction reduction, PlainOperation* out) {
   const auto world_size = static_cast<std::uint64_t>(communicator.world_size());
   std::uint64_t bytes = 0;
   TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
@@ -56,7 +56,7 @@ Status make_reduce_scatter(const Communicator& communicator, const void* send, v
 }
 
 Status make_all_gather(const Communicator& communicator, const void* send, void* receive,
-                       std::uint64_t send_count, trireme_dtype dtype, Operation* out) {
+                       std::uint64_t send_count, trireme_dtype dtype, PlainOperation* out) {
   const auto world_size = static_cast<std::uint64_t>(communicator.world_size());
   std::uint64_t bytes = 0;
   TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
@@ -76,7 +76,7 @@ Status make_all_gather(const Communicator& communicator, const void* send, void*
 }
 
 Status make_broadcast(const Communicator& communicator, void* data, std::uint64_t count,
-                      trireme_dtype dtype, std::int32_t root, Operation* out) {
+                      trireme_dtype dtype, std::int32_t root, PlainOperation* out) {
   std::uint64_t bytes = 0;
   TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
   TRIREME_RETURN_IF_ERROR(total_bytes("count", count, 1, dtype, &bytes));
@@ -184,9 +184,10 @@ trireme_status trireme_all_reduce(trireme_communicator* communicator, const void
                                   void* receive, uint64_t count, trireme_dtype dtype,
                                   trireme_reduction reduction,
                                   const trireme_operation_options* options) {
-  return run(__func__, communicator, options, reduction, [&](const Communicator&, Operation* out) {
-    return make_all_reduce(send, receive, count, dtype, reduction, out);
-  });
+  return run_plain(__func__, communicator, options, reduction,
+                   [&](const Communicator&, PlainOperation* out) {
+                     return make_all_reduce(send, receive, count, dtype, reduction, out);
+                   });
 }
 
 trireme_status trireme_all_reduce_start(trireme_communicator* communicator, const void* send,
@@ -204,10 +205,11 @@ trireme_status trireme_reduce_scatter(trireme_communicator* communicator, const 
                                       void* receive, uint64_t receive_count, trireme_dtype dtype,
                                       trireme_reduction reduction,
                                       const trireme_operation_options* options) {
-  return run(
-      __func__, communicator, options, reduction, [&](const Communicator& object, Operation* out) {
-        return make_reduce_scatter(object, send, receive, receive_count, dtype, reduction, out);
-      });
+  return run_plain(__func__, communicator, options, reduction,
+                   [&](const Communicator& object, PlainOperation* out) {
+                     return make_reduce_scatter(object, send, receive, receive_count, dtype,
+                                                reduction, out);
+                   });
 }
 
 trireme_status trireme_reduce_scatter_start(trireme_communicator* communicator, const void* send,
@@ -246,9 +248,10 @@ trireme_status trireme_reduce_scatter_v_start(trireme_communicator* communicator
 trireme_status trireme_all_gather(trireme_communicator* communicator, const void* send,
                                   void* receive, uint64_t send_count, trireme_dtype dtype,
                                   const trireme_operation_options* options) {
-  return run(__func__, communicator, options, 0, [&](const Communicator& object, Operation* out) {
-    return make_all_gather(object, send, receive, send_count, dtype, out);
-  });
+  return run_plain(__func__, communicator, options, 0,
+                   [&](const Communicator& object, PlainOperation* out) {
+                     return make_all_gather(object, send, receive, send_count, dtype, out);
+                   });
 }
 
 trireme_status trireme_all_gather_start(trireme_communicator* communicator, const void* send,
@@ -283,9 +286,10 @@ trireme_status trireme_all_gather_v_start(trireme_communicator* communicator, co
 trireme_status trireme_broadcast(trireme_communicator* communicator, void* data, uint64_t count,
                                  trireme_dtype dtype, int32_t root,
                                  const trireme_operation_options* options) {
-  return run(__func__, communicator, options, 0, [&](const Communicator& object, Operation* out) {
-    return make_broadcast(object, data, count, dtype, root, out);
-  });
+  return run_plain(__func__, communicator, options, 0,
+                   [&](const Communicator& object, PlainOperation* out) {
+                     return make_broadcast(object, data, count, dtype, root, out);
+                   });
 }
 
 trireme_status trireme_broadcast_start(trireme_communicator* communicator, void* data,
@@ -342,8 +346,8 @@ trireme_status trireme_all_to_all_v_start(trireme_communicator* communicator, co
 
 trireme_status trireme_barrier(trireme_communicator* communicator,
                                const trireme_operation_options* options) {
-  return run(__func__, communicator, options, 0,
-             [](const Communicator&, Operation*) { return Status::success(); });
+  return run_plain(__func__, communicator, options, 0,
+                   [](const Communicator&, PlainOperation*) { return Status::success(); });
 }
 
 trireme_status trireme_barrier_start(trireme_communicator* communicator,

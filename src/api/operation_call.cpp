@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <limits>
 
 #include "collectives/composite.hpp"
 #include "kernels/reduce.hpp"
@@ -13,9 +12,6 @@ namespace {
 
 constexpr std::uint32_t kOptionsSize10 = 40;
 static_assert(offsetof(trireme_operation_options, priority) == kOptionsSize10);
-
-// No object of a program is larger.
-constexpr std::uint64_t kMaxBytes = std::numeric_limits<std::int64_t>::max();
 
 std::string text_of(std::uint64_t number) { return std::to_string(number); }
 
@@ -59,10 +55,28 @@ Status read_options(const trireme_operation_options* caller, trireme_reduction r
 
 }  // namespace
 
-Status check_dtype(trireme_dtype dtype) {
-  if (dtype_size(dtype) != 0) return Status::success();
+namespace detail {
+
+Status refuse_dtype(trireme_dtype dtype) {
   return invalid_argument("dtype is " + std::to_string(dtype) + ", not one of TRIREME_DTYPE_*");
 }
+
+Status refuse_memory(const char* what, std::uint64_t count) {
+  return invalid_argument(std::string(what) + " is NULL but holds " + text_of(count) + " elements");
+}
+
+Status refuse_bytes(const char* what, std::uint64_t count, std::uint64_t blocks,
+                    trireme_dtype dtype) {
+  return invalid_argument(std::string(what) + " is " + text_of(count) + ": " +
+                          (blocks == 1 ? "" : text_of(blocks) + " such blocks of ") +
+                          dtype_name(dtype) + " are more bytes than memory can hold");
+}
+
+Status refuse_overlap(const char* rule) {
+  return invalid_argument(std::string("send and receive overlap; ") + rule);
+}
+
+}  // namespace detail
 
 Status check_reduction(trireme_dtype dtype, trireme_reduction reduction) {
   if (reduction < TRIREME_SUM || reduction > TRIREME_SCALED_SUM) {
@@ -83,23 +97,6 @@ Status check_rank(const Communicator& communicator, const char* what, std::int32
                           std::to_string(communicator.world_size() - 1));
 }
 
-Status check_memory(const void* memory, const char* what, std::uint64_t count) {
-  if (memory != nullptr || count == 0) return Status::success();
-  return invalid_argument(std::string(what) + " is NULL but holds " + text_of(count) + " elements");
-}
-
-Status total_bytes(const char* what, std::uint64_t count, std::uint64_t blocks, trireme_dtype dtype,
-                   std::uint64_t* out) {
-  std::uint64_t elements = 0;
-  if (!__builtin_mul_overflow(count, blocks, &elements) &&
-      !__builtin_mul_overflow(elements, dtype_size(dtype), out) && *out <= kMaxBytes) {
-    return Status::success();
-  }
-  return invalid_argument(std::string(what) + " is " + text_of(count) + ": " +
-                          (blocks == 1 ? "" : text_of(blocks) + " such blocks of ") +
-                          dtype_name(dtype) + " are more bytes than memory can hold");
-}
-
 Status check_counts(const char* what, const std::uint64_t* counts, int world_size,
                     trireme_dtype dtype, std::uint64_t* out_total) {
   TRIREME_RETURN_IF_ERROR(require(counts, what));
@@ -107,7 +104,7 @@ Status check_counts(const char* what, const std::uint64_t* counts, int world_siz
   for (int i = 0; i < world_size; ++i) {
     std::uint64_t bytes = 0;
     if (__builtin_add_overflow(total, counts[i], &total) ||
-        __builtin_mul_overflow(total, dtype_size(dtype), &bytes) || bytes > kMaxBytes) {
+        __builtin_mul_overflow(total, dtype_size(dtype), &bytes) || bytes > detail::kMaxBytes) {
       return invalid_argument(std::string(what) + "[" + std::to_string(i) + "] is " + text_of(counts[i]) +
                               ": the sum up to it is more bytes of " + dtype_name(dtype) +
                               " than memory can hold");
@@ -115,17 +112,6 @@ Status check_counts(const char* what, const std::uint64_t* counts, int world_siz
   }
   *out_total = total;
   return Status::success();
-}
-
-Status check_overlap(const void* small, std::uint64_t small_bytes, const void* large,
-                     std::uint64_t large_bytes, std::uint64_t place, const char* rule) {
-  const auto small_at = reinterpret_cast<std::uintptr_t>(small);
-  const auto large_at = reinterpret_cast<std::uintptr_t>(large);
-  if (small_bytes == 0 || large_bytes == 0 || small_at == large_at + place ||
-      small_at + small_bytes <= large_at || large_at + large_bytes <= small_at) {
-    return Status::success();
-  }
-  return invalid_argument(std::string("send and receive overlap; ") + rule);
 }
 
 Status check_apart(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes) {
@@ -141,18 +127,11 @@ Status Call::open(const trireme_communicator* handle,
                   const trireme_operation_options* caller_options, trireme_reduction reduction,
                   std::uint32_t known_flags) {
   TRIREME_RETURN_IF_ERROR(find(handle, &communicator));
+  if (caller_options == nullptr && reduction != TRIREME_SCALED_SUM) return Status::success();
   return read_options(caller_options, reduction, known_flags, &options);
 }
 
-void Call::apply_options(Operation* operation) const {
-  operation->scale = options.scale;
-  operation->algorithm = options.algorithm;
-  operation->reproducible = (options.flags & TRIREME_CALL_REPRODUCIBLE) != 0;
-  if (options.priority == TRIREME_PRIORITY_HIGH) operation->channel = kUrgentChannel;
-}
-
-Status Call::apply_wire_dtype(Operation* operation) const {
-  if (options.wire_dtype == 0) return Status::success();
+Status Call::wrap_in_wire_dtype(Operation* operation) const {
   const bool narrow = kernels::is_narrow(options.wire_dtype);
   if (!narrow || operation->dtype != TRIREME_DTYPE_F32) {
     return invalid_argument(std::string("options.wire_dtype is ") + dtype_name(options.wire_dtype) +

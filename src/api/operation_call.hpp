@@ -7,38 +7,72 @@
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "collectives/communicator.hpp"
+#include "platform/names.hpp"
 
 namespace trireme::api {
 
 // --- checks ----------------------------------------------------------------------------------
 
-Status check_dtype(trireme_dtype dtype);
+// Small operations take as long as their checks. So what mostly holds is looked at here, and only what does
+// not is told by a call.
+namespace detail {
+Status refuse_dtype(trireme_dtype dtype);
+Status refuse_memory(const char* what, std::uint64_t count);
+Status refuse_bytes(const char* what, std::uint64_t count, std::uint64_t blocks,
+                    trireme_dtype dtype);
+Status refuse_overlap(const char* rule);
+constexpr std::uint64_t kMaxBytes = INT64_MAX;  // no object of a program is larger
+}  // namespace detail
+
+inline Status check_dtype(trireme_dtype dtype) {
+  if (dtype_size(dtype) != 0) [[likely]] return Status::success();
+  return detail::refuse_dtype(dtype);
+}
 Status check_reduction(trireme_dtype dtype, trireme_reduction reduction);
 Status check_rank(const Communicator& communicator, const char* what, std::int32_t rank);
-Status check_memory(const void* memory, const char* what, std::uint64_t count);
+inline Status check_memory(const void* memory, const char* what, std::uint64_t count) {
+  if (memory != nullptr || count == 0) [[likely]] return Status::success();
+  return detail::refuse_memory(what, count);
+}
 // count elements in each of `blocks` blocks.
-Status total_bytes(const char* what, std::uint64_t count, std::uint64_t blocks, trireme_dtype dtype,
-                   std::uint64_t* out);
+inline Status total_bytes(const char* what, std::uint64_t count, std::uint64_t blocks,
+                          trireme_dtype dtype, std::uint64_t* out) {
+  std::uint64_t elements = 0;
+  if (!__builtin_mul_overflow(count, blocks, &elements) &&
+      !__builtin_mul_overflow(elements, dtype_size(dtype), out) && *out <= detail::kMaxBytes)
+      [[likely]] {
+    return Status::success();
+  }
+  return detail::refuse_bytes(what, count, blocks, dtype);
+}
 // World size counts, and their sum.
 Status check_counts(const char* what, const std::uint64_t* counts, int world_size,
                     trireme_dtype dtype, std::uint64_t* out_total);
 // `small` may lie exactly at `place` inside `large`, and nowhere else in it.
-Status check_overlap(const void* small, std::uint64_t small_bytes, const void* large,
-                     std::uint64_t large_bytes, std::uint64_t place, const char* rule);
+inline Status check_overlap(const void* small, std::uint64_t small_bytes, const void* large,
+                            std::uint64_t large_bytes, std::uint64_t place, const char* rule) {
+  const auto small_at = reinterpret_cast<std::uintptr_t>(small);
+  const auto large_at = reinterpret_cast<std::uintptr_t>(large);
+  if (small_bytes == 0 || large_bytes == 0 || small_at == large_at + place ||
+      small_at + small_bytes <= large_at || large_at + large_bytes <= small_at) [[likely]] {
+    return Status::success();
+  }
+  return detail::refuse_overlap(rule);
+}
 // No byte in common.
 Status check_apart(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes);
 
 // --- builders: check the arguments of an operation and fill it in ----------------------------
 
 Status make_all_reduce(const void* send, void* receive, std::uint64_t count, trireme_dtype dtype,
-                       trireme_reduction reduction, Operation* out);
+                       trireme_reduction reduction, PlainOperation* out);
 Status make_reduce_scatter(const Communicator& communicator, const void* send, void* receive,
                            std::uint64_t receive_count, trireme_dtype dtype,
-                           trireme_reduction reduction, Operation* out);
+                           trireme_reduction reduction, PlainOperation* out);
 Status make_all_gather(const Communicator& communicator, const void* send, void* receive,
-                       std::uint64_t send_count, trireme_dtype dtype, Operation* out);
+                       std::uint64_t send_count, trireme_dtype dtype, PlainOperation* out);
 Status make_broadcast(const Communicator& communicator, void* data, std::uint64_t count,
-                      trireme_dtype dtype, std::int32_t root, Operation* out);
+                      trireme_dtype dtype, std::int32_t root, PlainOperation* out);
 
 // --- groups of calls: see trireme_group_start() ----------------------------------------------
 
@@ -57,18 +91,58 @@ struct Call {
 
   Status open(const trireme_communicator* handle, const trireme_operation_options* caller_options,
               trireme_reduction reduction, std::uint32_t known_flags = 0);
-  Deadline deadline() const {
-    return Deadline::after(options.timeout_ns != 0 ? options.timeout_ns
-                                                   : communicator->timeout_ns());
+  std::uint64_t timeout_ns() const {
+    return options.timeout_ns != 0 ? options.timeout_ns : communicator->timeout_ns();
   }
+  Deadline deadline() const { return Deadline::after(timeout_ns()); }
   // Before the operation is filled in: composites copy it.
-  void apply_options(Operation* operation) const;
+  void apply_options(PlainOperation* operation) const {
+    operation->scale = options.scale;
+    operation->algorithm = options.algorithm;
+    operation->reproducible = (options.flags & TRIREME_CALL_REPRODUCIBLE) != 0;
+    if (options.priority == TRIREME_PRIORITY_HIGH) operation->channel = kUrgentChannel;
+  }
   // After it.
-  Status apply_wire_dtype(Operation* operation) const;
+  Status apply_wire_dtype(Operation* operation) const {
+    return options.wire_dtype == 0 ? Status::success() : wrap_in_wire_dtype(operation);
+  }
+
+ private:
+  Status wrap_in_wire_dtype(Operation* operation) const;
 };
 
 // A request that has no handle cannot be followed: it ends before the caller hears of it.
 void hand_over(std::shared_ptr<Request> request, trireme_request** out_request);
+
+// Inside a group of calls it is only started.
+inline Status run_or_add(const Call& call, Operation operation) {
+  if (!in_group()) return call.communicator->run(std::move(operation), call.deadline());
+  std::shared_ptr<Request> request;
+  TRIREME_RETURN_IF_ERROR(
+      call.communicator->start(std::move(operation), call.deadline(), &request));
+  add_to_group(std::move(request));
+  return Status::success();
+}
+
+// run() for what is a PlainOperation unless its options make more of it.
+template <class Make>
+trireme_status run_plain(const char* function, trireme_communicator* handle,
+                         const trireme_operation_options* options, trireme_reduction reduction,
+                         Make make) noexcept {
+  return guard(function, [&]() -> Status {
+    Call call;
+    PlainOperation plain;
+    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags));
+    call.apply_options(&plain);
+    TRIREME_RETURN_IF_ERROR(make(*call.communicator, &plain));
+    if (call.options.wire_dtype == 0 && !in_group()) {
+      return call.communicator->run_plain(plain, call.timeout_ns());
+    }
+    Operation operation(plain);
+    TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
+    return run_or_add(call, std::move(operation));
+  });
+}
 
 template <class Make>
 trireme_status run(const char* function, trireme_communicator* handle,
@@ -81,12 +155,7 @@ trireme_status run(const char* function, trireme_communicator* handle,
     call.apply_options(&operation);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
     TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
-    if (!in_group()) return call.communicator->run(std::move(operation), call.deadline());
-    std::shared_ptr<Request> request;
-    TRIREME_RETURN_IF_ERROR(
-        call.communicator->start(std::move(operation), call.deadline(), &request));
-    add_to_group(std::move(request));
-    return Status::success();
+    return run_or_add(call, std::move(operation));
   });
 }
 

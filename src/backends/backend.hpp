@@ -81,19 +81,29 @@ class Steps {
   virtual Status scratch(std::uint64_t bytes, std::byte** out) = 0;
 };
 
-// One collective as one rank sees it. Arguments were checked by whoever made it.
-struct Operation {
+// One collective as one rank sees it, as far as a few words tell: nothing has to be made or freed for it.
+// Arguments were checked by whoever made it.
+struct PlainOperation {
   std::uint32_t channel = 0;
   OperationKind kind = OperationKind::barrier;
   trireme_dtype dtype = TRIREME_DTYPE_BYTES;
   trireme_reduction reduction = 0;  // 0 where nothing is reduced
   std::int32_t root = 0;            // broadcast, reduce, gathers and scatters
+  std::int32_t algorithm = 0;       // an Algorithm of collectives/algorithm.hpp; 0: the best one
+  bool reproducible = false;        // combine in rank order, whatever the algorithm
   double scale = 0;                 // SCALED_SUM only
   const void* send = nullptr;
   void* receive = nullptr;  // broadcast: data, send is then unused
   // As in the header: all elements (all_reduce, reduce, broadcast), one block (reduce_scatter,
   // all_gather, gather, scatter, all_to_all), 0 (barrier), the sum of counts (the v forms and fold).
   std::uint64_t count = 0;
+};
+
+// One collective, with all that it can have.
+struct Operation : PlainOperation {
+  Operation() = default;
+  explicit Operation(const PlainOperation& plain) : PlainOperation(plain) {}
+
   // The v forms and fold: elements of each rank's block. all_to_all_v: of the block that rank s has
   // for rank d, at s * world size + d.
   std::vector<std::uint64_t> counts;
@@ -102,8 +112,6 @@ struct Operation {
   // Anything else that all ranks must agree on; part of the fingerprint. For messages of a mismatch it has a name.
   std::uint64_t agreement = 0;
   const char* agreement_name = "";
-  std::int32_t algorithm = 0;  // an Algorithm of collectives/algorithm.hpp; 0: the best one
-  bool reproducible = false;   // combine in rank order, whatever the algorithm
   std::shared_ptr<const void> owner;  // what must live until the operation is over, such as memory it uses
   std::vector<const void*> also_uses;  // addresses in memory that must live as long, such as of lists
   // A step of a composite: the operation that was called, for the fingerprint and for messages.
@@ -178,6 +186,14 @@ struct Decision {
   bool again = false;               // some voted to shrink, some to confirm: all begin to shrink anew
 };
 
+// How far Backend::start_brief() came.
+enum class Brief { refused, over, waiting };
+// When, by ticks_now(): just after it was published, and the last time it was seen under way.
+struct BriefTime {
+  std::uint64_t start_ticks = 0;
+  std::uint64_t end_ticks = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;  // leaves the group; never waits for a peer
@@ -193,6 +209,19 @@ class Backend {
   // from 1. Includes the wait for the peers to join. The first failure poisons the group: it is told to all ranks, and every
   // later call on any channel answers it.
   virtual Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) = 0;
+
+  // The same for a small collective that may be over before a look at the clock would pay: has it done, unless its peers
+  // let it wait for more than a moment. `refused`: nothing has been done; run() is the way. `waiting`: it is published,
+  // and finish_brief() has to follow. Only for operations without an algorithm.
+  virtual Brief start_brief(const PlainOperation& operation, std::uint64_t sequence,
+                            BriefTime* out_time) noexcept {
+    static_cast<void>(operation), static_cast<void>(sequence), static_cast<void>(out_time);
+    return Brief::refused;
+  }
+  virtual Status finish_brief(const Operation& operation, std::uint64_t sequence,
+                              Deadline deadline) {
+    return run(operation, sequence, deadline);
+  }
 
   // Whether run() is there. Without, collectives are made of messages.
   virtual bool has_collectives() const = 0;

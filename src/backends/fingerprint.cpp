@@ -12,11 +12,6 @@ namespace {
 
 constexpr std::size_t kCompared = offsetof(Fingerprint, agreement_name);
 
-std::uint64_t fold_product(std::uint64_t a, std::uint64_t b) {
-  const auto product = static_cast<unsigned __int128>(a) * b;
-  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-}
-
 std::uint64_t hash_counts(const std::vector<std::uint64_t>& counts) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const std::uint64_t count : counts) {
@@ -70,37 +65,18 @@ std::string difference(const Fingerprint& a, const Fingerprint& b) {
 Fingerprint fingerprint_of(const Operation& operation, std::uint64_t sequence) {
   const Operation& called = operation.as_called();
   Fingerprint print{};
-  print.sequence = sequence;
-  print.count = called.count;
+  write_plain_fingerprint(called, sequence, &print);
   print.counts_hash = operation.counts.empty() ? 0 : hash_counts(operation.counts);
   if (operation.called != nullptr) {
     print.counts_hash ^= hash_counts({operation.count, called.counts.size()});
   }
   print.agreement = operation.agreement;
-  print.scale_bits =
-      called.reduction == TRIREME_SCALED_SUM ? std::bit_cast<std::uint64_t>(called.scale) : 0;
-  print.kind = static_cast<std::uint32_t>(called.kind);
-  print.dtype = called.kind == OperationKind::barrier ? 0 : called.dtype;
-  print.reduction = reduces(called.kind) ? called.reduction : 0;
-  print.root = has_root(called.kind) ? called.root : 0;
   print.algorithm = operation.algorithm;  // a step may have its own
-  print.reproducible = called.reproducible ? 1 : 0;
   if (operation.agreement_name != nullptr) {
     std::memcpy(print.agreement_name, operation.agreement_name,
                 strnlen(operation.agreement_name, sizeof print.agreement_name - 1));
   }
   return print;
-}
-
-// Every two words go into a product of their own, so that none waits for another.
-std::uint64_t hash_of(const Fingerprint& print) {
-  std::uint64_t w[kCompared / 8];
-  static_assert(sizeof w == kCompared && kCompared == 64);
-  std::memcpy(w, &print, sizeof w);
-  return fold_product(w[0] ^ 0x9e3779b97f4a7c15u, w[1] ^ 0xc2b2ae3d27d4eb4fu) ^
-         fold_product(w[2] ^ 0x165667b19e3779f9u, w[3] ^ 0xbf58476d1ce4e5b9u) ^
-         fold_product(w[4] ^ 0x94d049bb133111ebu, w[5] ^ 0xd6e8feb86659fd93u) ^
-         fold_product(w[6] ^ 0xa0761d6478bd642fu, w[7] ^ 0xe7037ed1a0b428dbu);
 }
 
 Status compare_fingerprints(const std::vector<Fingerprint>& prints, const char* operation,

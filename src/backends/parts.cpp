@@ -30,25 +30,6 @@ Part all_to_all_v_part(const Operation& operation, int world_size, int source, i
 
 }  // namespace
 
-bool has_root(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::broadcast:
-    case OperationKind::reduce:
-    case OperationKind::gather:
-    case OperationKind::gather_v:
-    case OperationKind::scatter:
-    case OperationKind::scatter_v:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool reduces(OperationKind kind) {
-  return kind == OperationKind::all_reduce || kind == OperationKind::reduce ||
-         kind == OperationKind::reduce_scatter || kind == OperationKind::reduce_scatter_v;
-}
-
 bool combines(OperationKind kind) {
   return kind == OperationKind::reduce_scatter || kind == OperationKind::reduce_scatter_v ||
          kind == OperationKind::fold;

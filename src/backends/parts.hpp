@@ -12,8 +12,24 @@ struct Part {
   std::uint64_t count = 0;  // 0: nothing
 };
 
-bool has_root(OperationKind kind);
-bool reduces(OperationKind kind);   // elements of several ranks become one
+constexpr bool has_root(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::broadcast:
+    case OperationKind::reduce:
+    case OperationKind::gather:
+    case OperationKind::gather_v:
+    case OperationKind::scatter:
+    case OperationKind::scatter_v:
+      return true;
+    default:
+      return false;
+  }
+}
+// Elements of several ranks become one.
+constexpr bool reduces(OperationKind kind) {
+  return kind == OperationKind::all_reduce || kind == OperationKind::reduce ||
+         kind == OperationKind::reduce_scatter || kind == OperationKind::reduce_scatter_v;
+}
 bool combines(OperationKind kind);  // each rank gets its block of what all ranks give
 
 // Elements of what a rank gives.

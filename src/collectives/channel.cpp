@@ -125,14 +125,52 @@ class StepsOfBackend final : public Steps {
 void Channel::open(std::shared_ptr<Backend> backend) {
   const std::lock_guard lock(mutex_);
   backend_ = std::move(backend);
+  opened_ = backend_.get();
+  state_.fetch_and(~kClosed);
+}
+
+FlightRecord::What Channel::describe(const PlainOperation& operation,
+                                     std::uint64_t sequence) const noexcept {
+  const std::int32_t root = has_root(operation.kind) ? operation.root : -1;
+  return {operation.kind, operation.dtype, root, number_, sequence, operation.count};
 }
 
 std::uint64_t Channel::begin_record(const Operation& operation, std::uint64_t sequence,
                                     Deadline deadline) noexcept {
-  const std::int32_t root = has_root(operation.kind) ? operation.root : -1;
-  return records_.flight.begin(
-      {operation.kind, operation.dtype, root, number_, sequence, operation.count},
-      deadline.made_ns());
+  return records_.flight.begin(describe(operation, sequence), deadline.made_ns());
+}
+
+bool Channel::begin_at_once(std::uint64_t* sequence) noexcept {
+  std::uint64_t state = state_.load(std::memory_order_relaxed);
+  do {
+    if ((state & (kRuns | kWaits | kClosed)) != 0) return false;
+  } while (!state_.compare_exchange_weak(state, (state + kOneCollective) | kRuns,
+                                         std::memory_order_seq_cst, std::memory_order_relaxed));
+  *sequence = state / kOneCollective + 1;
+  return true;
+}
+
+void Channel::end_brief() noexcept {
+  if ((state_.fetch_and(~kRuns) & (kWaits | kClosed)) == 0) return;
+  std::shared_ptr<Backend> left;  // let go of after the lock
+  const std::lock_guard lock(mutex_);
+  if ((state_.load() & (kRuns | kClosed)) == kClosed) left = std::move(leaving_);
+  changed_.notify_all();
+}
+
+void Channel::begin_next() noexcept {
+  state_.fetch_or(kRuns);
+  note_queue();
+}
+
+void Channel::note_queue() noexcept {
+  if (queue_.empty()) state_.fetch_and(~kWaits);
+}
+
+std::shared_ptr<Backend> Channel::end_run() noexcept {
+  state_.fetch_and(~kRuns);
+  if (!queue_.empty()) changed_.notify_all();
+  return std::move(leaving_);
 }
 
 // What a program has found wrong itself, the peers must hear of. A failure of one of its steps they
@@ -156,9 +194,10 @@ Status Channel::fail_composite(Backend& backend, OperationKind kind, std::uint64
 }
 
 Status Channel::execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
-                        Deadline deadline) noexcept {
+                        Deadline deadline, bool published) noexcept {
   bool returned = false;
   const auto move = [&](const Operation& one) {
+    if (published) return backend.finish_brief(one, sequence, deadline);
     if (runs_natively(backend, one)) return backend.run(one, sequence, deadline);
     return run_algorithm(backend, messages_, records_, passing_, one, sequence, deadline);
   };
@@ -178,26 +217,51 @@ Status Channel::execute(Backend& backend, const Operation& operation, std::uint6
   return status;
 }
 
+Status Channel::run(const PlainOperation& operation, std::uint64_t timeout_ns) {
+  std::uint64_t sequence = 0;
+  if (operation.algorithm != 0 || !begin_at_once(&sequence)) {
+    return run(Operation(operation), Deadline::after(timeout_ns));
+  }
+  BriefTime time;
+  const Brief progress = opened_->start_brief(operation, sequence, &time);
+  if (progress == Brief::over) [[likely]] {
+    records_.flight.note(describe(operation, sequence), time.start_ticks, time.end_ticks);
+    end_brief();
+    return Status::success();
+  }
+  // It is in the record from here on.
+  const Deadline deadline = Deadline::after(timeout_ns);
+  const std::uint64_t flight =
+      records_.flight.begin(describe(operation, sequence), deadline.made_ns());
+  const Status status = execute(*opened_, Operation(operation), sequence, deadline,
+                                progress == Brief::waiting);
+  end_brief();
+  records_.flight.end(flight, status.code());
+  return status;
+}
+
 Status Channel::run(const Operation& operation, Deadline deadline) {
+  std::shared_ptr<Backend> left;  // let go of after the lock
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Backend> backend = backend_;
   if (backend == nullptr) return records_.left();
   TRIREME_RETURN_IF_ERROR(check_algorithm(*backend, operation));
   Queue turn;
-  const bool waits = running_ || !queue_.empty();
-  if (waits) turn.emplace_back();
-  const std::uint64_t sequence = ++last_sequence_;
+  std::uint64_t sequence = 0;
+  const bool waits = !begin_at_once(&sequence);
+  if (waits) {
+    turn.emplace_back();
+    sequence = take_sequence();
+  }
   const std::uint64_t flight = begin_record(operation, sequence, deadline);
   Status status = Status::success();
   if (waits) status = wait_turn(lock, &turn, operation.kind, sequence, deadline);
   if (status.ok()) {
-    running_ = true;
     lock.unlock();
     status = execute(*backend, operation, sequence, deadline);
     lock.lock();
-    running_ = false;
+    left = end_run();
   }
-  if (!queue_.empty()) changed_.notify_all();
   lock.unlock();
   records_.flight.end(flight, status.code());
   return status;
@@ -209,9 +273,14 @@ Status Channel::wait_turn(std::unique_lock<std::mutex>& lock, Queue* turn, Opera
   const Queue::iterator place = turn->begin();
   queue_.splice(queue_.end(), *turn);
   const bool mine =
-      wait_until(changed_, lock, deadline, [&] { return !running_ && queue_.begin() == place; });
+      wait_until(changed_, lock, deadline, [&] { return !runs() && queue_.begin() == place; });
   queue_.erase(place);
-  if (mine) return Status::success();
+  if (mine) {
+    begin_next();
+    return Status::success();
+  }
+  note_queue();
+  if (!queue_.empty()) changed_.notify_all();
   // The peers will wait for an operation that never comes: the group is out of step.
   const Status failure = make_failure(records_, kind, sequence, TRIREME_ERROR_TIMEOUT,
                                       ("rank " + std::to_string(records_.rank) +
@@ -238,10 +307,15 @@ Status Channel::start(const std::shared_ptr<void>& keep, const void* owner, Oper
     TRIREME_RETURN_IF_ERROR(start_thread([this, keep] { work(); }));
     has_thread_ = true;
   }
-  if (running_ || !queue_.empty()) {
-    TRIREME_RETURN_IF_ERROR(timekeeper_.expect(deadline.moment_ns(), keep));
+  state_.fetch_or(kWaits);  // what has not begun by now begins after it
+  if (runs() || !queue_.empty()) {
+    const Status expected = timekeeper_.expect(deadline.moment_ns(), keep);
+    if (!expected.ok()) {
+      note_queue();
+      return expected;
+    }
   }
-  collective->sequence = turn.front().sequence = ++last_sequence_;
+  collective->sequence = turn.front().sequence = take_sequence();
   collective->flight = begin_record(collective->operation, collective->sequence, deadline);
   collective->backend = backend_;
   queue_.splice(queue_.end(), turn);
@@ -301,6 +375,7 @@ std::uint64_t Channel::expire() {
 // The caller locks, and fails the group afterwards.
 void Channel::withdraw(Queue::iterator turn, const Status& status) noexcept {
   withdrawn_.splice(withdrawn_.end(), queue_, turn);
+  note_queue();
   Collective& collective = *turn->started;
   collective.backend.reset();  // the caller holds it, too
   records_.flight.end(collective.flight, status.code());
@@ -309,14 +384,16 @@ void Channel::withdraw(Queue::iterator turn, const Status& status) noexcept {
 }
 
 bool Channel::stop() noexcept {
-  std::shared_ptr<Backend> backend;
+  std::shared_ptr<Backend> backend;  // both are let go of outside the lock
   std::shared_ptr<Memory> scratch;
   const std::lock_guard lock(mutex_);
-  backend = std::move(backend_);  // let go of outside the lock
+  backend = std::move(backend_);
   backend_ = nullptr;
-  if (!running_) scratch = std::move(scratch_);
+  const bool running = (state_.fetch_or(kClosed) & kRuns) != 0;
+  if (running) leaving_ = std::move(backend);
+  else scratch = std::move(scratch_);
   changed_.notify_all();
-  return running_ || !queue_.empty();
+  return running || !queue_.empty();
 }
 
 void Channel::work() noexcept {
@@ -345,14 +422,14 @@ void Channel::run_started(std::unique_lock<std::mutex>& lock) noexcept {
   Queue turn;
   turn.splice(turn.end(), queue_, queue_.begin());
   Collective& collective = *turn.front().started;
-  running_ = true;
+  begin_next();
   lock.unlock();
   Status status =
       execute(*collective.backend, collective.operation, collective.sequence, collective.deadline);
   lock.lock();
-  running_ = false;
-  if (!queue_.empty()) changed_.notify_all();
+  std::shared_ptr<Backend> left = end_run();
   lock.unlock();
+  left.reset();
   // All that could make it look unfinished goes first: who hears that it is done may leave the
   // group at once.
   records_.flight.end(collective.flight, status.code());

@@ -2,6 +2,7 @@
 // calls.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -47,6 +48,8 @@ class Channel {
 
   void open(std::shared_ptr<Backend> backend);
   Status run(const Operation& operation, Deadline deadline);
+  // The same with a deadline that is only made when there is something to wait for.
+  Status run(const PlainOperation& operation, std::uint64_t timeout_ns);
   // `keep` keeps the communicator, and with it this channel, alive; `owner` is its address.
   Status start(const std::shared_ptr<void>& keep, const void* owner, Operation operation,
                Deadline deadline, std::shared_ptr<Request>* out);
@@ -68,12 +71,30 @@ class Channel {
                    std::uint64_t sequence, Deadline deadline);
   Status fail_composite(Backend& backend, OperationKind kind, std::uint64_t sequence,
                         const Status& status) const;
+  // `published`: by Backend::start_brief().
   Status execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
-                 Deadline deadline) noexcept;
+                 Deadline deadline, bool published = false) noexcept;
   void withdraw(Queue::iterator turn, const Status& status) noexcept;
+  FlightRecord::What describe(const PlainOperation& operation,
+                              std::uint64_t sequence) const noexcept;
   std::uint64_t begin_record(const Operation& operation, std::uint64_t sequence,
                              Deadline deadline) noexcept;
-  bool may_run() const { return !running_ && !queue_.empty() && queue_.front().started != nullptr; }
+
+  // --- state_; all but the first two with the lock held ---
+  bool begin_at_once(std::uint64_t* sequence) noexcept;  // if nothing runs or waits
+  void end_brief() noexcept;
+  bool runs() const { return (state_.load(std::memory_order_acquire) & kRuns) != 0; }
+  // For an operation that has to wait: nothing begins at once from here on.
+  std::uint64_t take_sequence() noexcept {
+    state_.fetch_or(kWaits);
+    return state_.fetch_add(kOneCollective) / kOneCollective + 1;
+  }
+  void begin_next() noexcept;  // what was first in the queue, and is not in it any more
+  void note_queue() noexcept;  // after it has become shorter
+  // Nothing is to be done with what is returned but to let go of it without the lock.
+  [[nodiscard]] std::shared_ptr<Backend> end_run() noexcept;
+
+  bool may_run() const { return !runs() && !queue_.empty() && queue_.front().started != nullptr; }
   void work() noexcept;
   void run_started(std::unique_lock<std::mutex>& lock) noexcept;
 
@@ -86,9 +107,14 @@ class Channel {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<Backend> backend_;  // null: not open, or stopped
+  std::shared_ptr<Backend> leaving_;  // stopped, but something may still run in it
+  Backend* opened_ = nullptr;         // lives while kRuns is set
   std::shared_ptr<Memory> scratch_;   // of composites; touched by the one that runs
-  std::uint64_t last_sequence_ = 0;
-  bool running_ = false;  // a collective is in the backend
+  // The number of the last collective, above the reasons why the next one does not begin at once: one is in the
+  // backend, some are in the queue, the channel is not open. A small collective takes its number and begins, or
+  // not, by one exchange; it needs the lock only where there is such a reason when it ends.
+  static constexpr std::uint64_t kRuns = 1, kWaits = 2, kClosed = 4, kOneCollective = 8;
+  std::atomic<std::uint64_t> state_{kClosed};
   Queue queue_;
   Queue withdrawn_;  // done; the progress thread has yet to call their callbacks
   bool has_thread_ = false;

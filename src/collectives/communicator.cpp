@@ -34,13 +34,20 @@ class Memories {
     highest_.store(std::max(highest_.load(), begin + memory->bytes()));
   }
 
+  // Most memory is none of ours, which its address alone can tell.
+  bool may_hold(const void* data) const {
+    return address_of(data) >= lowest_.load(std::memory_order_relaxed) &&
+           address_of(data) < highest_.load(std::memory_order_relaxed);
+  }
+
   // The memory that holds this address, or null.
   std::shared_ptr<const void> find(const void* data) const {
-    // Most memory is none of ours, which its address alone can tell.
-    if (address_of(data) < lowest_.load(std::memory_order_relaxed) ||
-        address_of(data) >= highest_.load(std::memory_order_relaxed)) {
-      return nullptr;
-    }
+    if (!may_hold(data)) [[likely]] return nullptr;
+    return search(data);
+  }
+
+ private:
+  std::shared_ptr<const void> search(const void* data) const {
     const std::lock_guard lock(mutex_);
     const auto after = by_address_.upper_bound(address_of(data));
     if (after == by_address_.begin()) return nullptr;
@@ -48,7 +55,6 @@ class Memories {
     return address_of(data) - begin < entry.bytes ? entry.memory.lock() : nullptr;
   }
 
- private:
   struct Entry {
     std::uint64_t bytes = 0;
     std::weak_ptr<const Memory> memory;
@@ -149,6 +155,13 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
     hold(&operation);
     return channels_[operation.channel].run(operation, deadline);
+  }
+
+  Status run_plain(const PlainOperation& operation, std::uint64_t timeout_ns) override {
+    if (inside_callback_of(this)) return refuse_blocking_in_callback();
+    const auto sent = memories_.find(operation.send);
+    const auto received = memories_.find(operation.receive);
+    return channels_[operation.channel].run(operation, timeout_ns);
   }
 
   Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) override {
@@ -277,6 +290,10 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   }
 
   void hold(Operation* operation) const {
+    if (operation->also_uses.empty() && !memories_.may_hold(operation->send) &&
+        !memories_.may_hold(operation->receive)) {
+      return;
+    }
     Held held;
     const auto add = [&](const void* data) {
       if (auto memory = memories_.find(data)) held.memories.push_back(std::move(memory));

@@ -87,6 +87,8 @@ class Communicator {
   // the calling thread when the channel's queue is empty, start() on the channel's progress thread,
   // which the first start() makes.
   virtual Status run(Operation&& operation, Deadline deadline) = 0;
+  // The same with the time it may take, for callers who have not looked at the clock: a small operation need not.
+  virtual Status run_plain(const PlainOperation& operation, std::uint64_t timeout_ns) = 0;
   virtual Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) = 0;
 
   // *out_met, if not null: what a receive or probe has met.

@@ -1,6 +1,7 @@
 #include "collectives/flight_record.hpp"
 
 #include <algorithm>
+#include <mutex>
 #include <vector>
 
 #include "platform/clock.hpp"
@@ -15,8 +16,16 @@ std::uint64_t FlightRecord::begin(const What& what, std::uint64_t start_ns) noex
   const std::uint64_t now = start_ns != 0 ? start_ns : now_ns();
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = begun_++;
-  entries_[number % kEntries] = {what, number, now, 0, TRIREME_OK, false};
+  entries_[number % kEntries] = {what, number, now, 0, TRIREME_OK, false, false};
   return number;
+}
+
+void FlightRecord::note(const What& what, std::uint64_t start_ticks,
+                        std::uint64_t end_ticks) noexcept {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t number = begun_++;
+  ++ended_;
+  entries_[number % kEntries] = {what, number, start_ticks, end_ticks, TRIREME_OK, true, true};
 }
 
 void FlightRecord::end(std::uint64_t number, trireme_status status) noexcept {
@@ -26,7 +35,7 @@ void FlightRecord::end(std::uint64_t number, trireme_status status) noexcept {
   if (status != TRIREME_OK) ++failed_;
   Entry& entry = entries_[number % kEntries];
   if (entry.number != number) return;  // it ran longer than 2,048 others
-  entry.end_ns = now;
+  entry.end = now;
   entry.status = status;
   entry.ended = true;
 }
@@ -70,8 +79,11 @@ std::string FlightRecord::text() const {
       copy.push_back(entries_[i % kEntries]);
     }
   }
+  const TickScale::At now = scale_.now();
   std::string text;
   for (const Entry& entry : copy) {
+    const std::uint64_t start_ns = entry.in_ticks ? now.ns_of(entry.start) : entry.start;
+    const std::uint64_t end_ns = entry.in_ticks ? now.ns_of(entry.end) : entry.end;
     const What& what = entry.what;
     const bool message = what.kind == OperationKind::send || what.kind == OperationKind::receive;
     text += "{\"sequence\":" + std::to_string(what.sequence);
@@ -82,9 +94,9 @@ std::string FlightRecord::text() const {
     if (what.peer >= 0) {
       text += (message ? ",\"peer\":" : ",\"root\":") + std::to_string(what.peer);
     }
-    text += ",\"start_ns\":" + std::to_string(entry.start_ns);
+    text += ",\"start_ns\":" + std::to_string(start_ns);
     if (entry.ended) {
-      text += ",\"end_ns\":" + std::to_string(entry.end_ns);
+      text += ",\"end_ns\":" + std::to_string(std::max(start_ns, end_ns));
       text += ",\"status\":\"" + std::string(status_name(entry.status)) + "\"}\n";
     } else {
       text += ",\"end_ns\":null,\"status\":null}\n";

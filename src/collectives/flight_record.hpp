@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "backends/backend.hpp"
+#include "platform/spin_lock.hpp"
+#include "platform/ticks.hpp"
 
 namespace trireme {
 
@@ -29,6 +30,8 @@ class FlightRecord {
   // Returns the number by which end() finds the operation again. `start_ns`: 0 for now.
   std::uint64_t begin(const What& what, std::uint64_t start_ns = 0) noexcept;
   void end(std::uint64_t number, trireme_status status) noexcept;
+  // Both for an operation that is over, and well, with stamps of ticks_now().
+  void note(const What& what, std::uint64_t start_ticks, std::uint64_t end_ticks) noexcept;
 
   std::uint64_t operations() const noexcept;  // ended, well or not
   std::uint64_t failures() const noexcept;
@@ -39,13 +42,15 @@ class FlightRecord {
   struct Entry {
     What what;
     std::uint64_t number;
-    std::uint64_t start_ns;
-    std::uint64_t end_ns;
+    std::uint64_t start;
+    std::uint64_t end;
     trireme_status status;
     bool ended;
+    bool in_ticks;  // else in nanoseconds
   };
 
-  mutable std::mutex mutex_;  // held for one entry, or for copying all of them
+  const TickScale scale_;
+  mutable SpinLock mutex_;  // held for one entry, or for copying all of them
   const std::unique_ptr<Entry[]> entries_;
   std::uint64_t begun_ = 0;
   std::uint64_t ended_ = 0;

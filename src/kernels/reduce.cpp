@@ -64,6 +64,13 @@ bool reduction_supported(trireme_dtype dtype, trireme_reduction reduction) {
          reduction <= TRIREME_SCALED_SUM && scalar::loops.reduce[dtype][reduction] != nullptr;
 }
 
+void reduce_few(trireme_dtype dtype, trireme_reduction reduction, void* destination,
+                const void* const* sources, std::uint32_t source_count, std::uint64_t count,
+                std::uint32_t divisor, double scale) {
+  const double factor = factor_of(reduction, divisor, scale);
+  loops().reduce[dtype][reduction](destination, sources, source_count, count, factor);
+}
+
 void reduce(trireme_dtype dtype, trireme_reduction reduction, void* destination,
             const void* const* sources, std::uint32_t source_count, std::uint64_t count,
             std::uint32_t divisor, double scale) {

@@ -24,6 +24,11 @@ void reduce(trireme_dtype dtype, trireme_reduction reduction, void* destination,
             const void* const* sources, std::uint32_t source_count, std::uint64_t count,
             std::uint32_t divisor, double scale);
 
+// The same for so few bytes that the result stays in the caches.
+void reduce_few(trireme_dtype dtype, trireme_reduction reduction, void* destination,
+                const void* const* sources, std::uint32_t source_count, std::uint64_t count,
+                std::uint32_t divisor, double scale);
+
 // Whether elements are combined in f32 and rounded at the end: f16, bf16 and f8.
 bool is_narrow(trireme_dtype dtype);
 // Between a narrow dtype and f32, by the rules above.

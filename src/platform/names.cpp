@@ -5,32 +5,22 @@
 namespace trireme {
 namespace {
 
-struct DtypeEntry {
-  const char* name;
-  std::uint64_t size;
-};
 // By number; 0 is none.
-constexpr DtypeEntry kDtypes[] = {
-    {"unknown", 0}, {"i8", 1},     {"u8", 1},     {"i16", 2},  {"u16", 2},   {"i32", 4},
-    {"u32", 4},     {"i64", 8},    {"u64", 8},    {"f16", 2},  {"bf16", 2},  {"f32", 4},
-    {"f64", 8},     {"f8e4m3", 1}, {"f8e5m2", 1}, {"bool", 1}, {"bytes", 1},
-};
+constexpr const char* kDtypes[] = {"unknown", "i8",  "u8",   "i16", "u16",    "i32",
+                                   "u32",     "i64", "u64",  "f16", "bf16",   "f32",
+                                   "f64",     "f8e4m3", "f8e5m2", "bool", "bytes"};
 static_assert(std::size(kDtypes) == TRIREME_DTYPE_BYTES + 1);
 
 constexpr const char* kReductions[] = {"unknown", "sum",  "average", "product", "min",
                                        "max",     "band", "bor",     "bxor",    "scaled_sum"};
 static_assert(std::size(kReductions) == TRIREME_SCALED_SUM + 1);
 
-const DtypeEntry& dtype_entry(trireme_dtype dtype) {
+}  // namespace
+
+const char* dtype_name(trireme_dtype dtype) noexcept {
   const bool known = dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_BYTES;
   return kDtypes[known ? dtype : 0];
 }
-
-}  // namespace
-
-std::uint64_t dtype_size(trireme_dtype dtype) noexcept { return dtype_entry(dtype).size; }
-
-const char* dtype_name(trireme_dtype dtype) noexcept { return dtype_entry(dtype).name; }
 
 const char* reduction_name(trireme_reduction reduction) noexcept {
   const bool known = reduction >= TRIREME_SUM && reduction <= TRIREME_SCALED_SUM;

@@ -8,7 +8,14 @@
 
 namespace trireme {
 
-std::uint64_t dtype_size(trireme_dtype dtype) noexcept;            // 0 for no dtype
+// 0 for no dtype.
+inline std::uint64_t dtype_size(trireme_dtype dtype) noexcept {
+  constexpr std::uint8_t kSizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 1, 1, 1};  // by number
+  static_assert(sizeof kSizes == TRIREME_DTYPE_BYTES + 1);
+  const bool known = dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_BYTES;
+  return kSizes[known ? dtype : 0];
+}
+
 const char* dtype_name(trireme_dtype dtype) noexcept;              // or "unknown"
 const char* reduction_name(trireme_reduction reduction) noexcept;  // or "unknown"
 const char* status_name(trireme_status status) noexcept;           // or "UNKNOWN"

@@ -1,6 +1,5 @@
 #include "backends/local/backend.hpp"
 
-
 namespace trireme::local {
 
 LocalBackend::LocalBackend(const GroupOptions& options, bool processes)
@@ -53,15 +52,25 @@ Status LocalBackend::begin(const Operation& operation, std::uint64_t sequence, D
       return group_.failure(name, sequence);
     }
   }
-  group_.segment()->member(rank()).last_call.store(
-      pack_call(operation.as_called().kind, operation.channel, sequence),
-      std::memory_order_relaxed);
+  group_.note_call(operation.as_called().kind, operation.channel, sequence);
   return Status::success();
 }
 
 Status LocalBackend::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
   TRIREME_RETURN_IF_ERROR(begin(operation, sequence, deadline));
   return collectives_.run(operation, sequence, deadline, true);
+}
+
+// What run() would have to wait for or to answer is left to it.
+Brief LocalBackend::start_brief(const PlainOperation& operation, std::uint64_t sequence,
+                                BriefTime* out_time) noexcept {
+  if (!ready_.load(std::memory_order_acquire) || group_.failed()) return Brief::refused;
+  return collectives_.start_brief(operation, sequence, out_time);
+}
+
+Status LocalBackend::finish_brief(const Operation& operation, std::uint64_t sequence,
+                                  Deadline deadline) {
+  return collectives_.finish_brief(operation, sequence, deadline);
 }
 
 Status LocalBackend::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline) {

@@ -24,6 +24,10 @@ class LocalBackend final : public Backend {
   std::string description() const override;
   Status wait_ready(Deadline deadline) override;
   Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
+  Brief start_brief(const PlainOperation& operation, std::uint64_t sequence,
+                    BriefTime* out_time) noexcept override;
+  Status finish_brief(const Operation& operation, std::uint64_t sequence,
+                      Deadline deadline) override;
   bool has_collectives() const override { return true; }
   Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
   void post(Message& message) override { set_of(message).post(message); }
@@ -49,7 +53,13 @@ class LocalBackend final : public Backend {
     return group_.segment() != nullptr && group_.counts_as_lost(rank);
   }
   void stop_deciding() noexcept override { decisions_.stop(); }
-  TrafficCounters traffic() const override { return group_.traffic(); }
+  TrafficCounters traffic() const override {
+    const TrafficCounters brief = collectives_.brief_traffic();
+    TrafficCounters all = group_.traffic();
+    all.bytes_sent += brief.bytes_sent;
+    all.bytes_received += brief.bytes_received;
+    return all;
+  }
   std::vector<LastCalls> last_calls() const override { return group_.last_calls(); }
 
  private:

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t kFrozenNs = 100'000'000;
 
 // Says which operation failed, and on which rank if nobody is blamed.
-Status complete(const Status& status, const char* name, std::uint64_t sequence, int rank) {
+Status completed(const Status& status, const char* name, std::uint64_t sequence, int rank) {
   FailureDetails details = status.details() == nullptr ? FailureDetails{} : *status.details();
   std::string text = status.message();
   if (details.blamed.empty()) {
@@ -65,9 +65,13 @@ void Run::publish() {
   take_step();
 }
 
+void Run::measure() {
+  for (int rank = 0; rank < n_; ++rank) largest_ = std::max(largest_, contribution(rank) * size_);
+}
+
 // What fits goes into the slot; else peers are told where it lies.
 void Run::offer(Slot* slot) {
-  for (int rank = 0; rank < n_; ++rank) largest_ = std::max(largest_, contribution(rank) * size_);
+  measure();
   const std::uint64_t bytes = contribution(me_) * size_;
   const std::byte* const data = contribution_data();
   if (data != nullptr && bytes > 0) slot->flags |= kContributes;
@@ -228,6 +232,10 @@ Status Run::open_sources() {
 Status Run::execute() {
   TRIREME_FAILPOINT(name_, "before_publish");
   publish();
+  return execute_published();
+}
+
+Status Run::execute_published() {
   TRIREME_FAILPOINT(name_, "after_publish");
   TRIREME_RETURN_IF_ERROR(wait_for_slots());
   TRIREME_RETURN_IF_ERROR(compare());
@@ -304,13 +312,11 @@ Collectives::Collectives(Group& group, Buffers& buffers) : group_(group), buffer
   }
 }
 
-Status Collectives::run(const Operation& operation, std::uint64_t sequence, Deadline deadline,
-                        bool moves) {
-  const char* const name = operation_name(operation.as_called().kind);
-  Run run(*this, operation, sequence, deadline, moves);
+template <class Body>
+Status Collectives::complete(Run& run, const char* name, std::uint64_t sequence, Body body) {
   Status status = Status::success();
   try {
-    status = run.execute();
+    status = body();
   } catch (...) {  // out of memory somewhere in the middle: the peers must hear of it
     group_.fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "rank " + std::to_string(group_.rank()) +
                                                                  " has no memory left"));
@@ -318,12 +324,27 @@ Status Collectives::run(const Operation& operation, std::uint64_t sequence, Dead
     throw;
   }
   if (status.ok()) return status;
-  if (!group_.failed()) group_.fail(complete(status, name, sequence, group_.rank()));
+  if (!group_.failed()) group_.fail(completed(status, name, sequence, group_.rank()));
   run.settle();
   Status first = group_.failure(name, sequence);
   // What this rank saw itself is true whatever came first.
   if (status.code() == TRIREME_ERROR_MISMATCH && first.code() != TRIREME_ERROR_MISMATCH) return status;
   return first;
+}
+
+Status Collectives::run(const Operation& operation, std::uint64_t sequence, Deadline deadline,
+                        bool moves) {
+  Run run(*this, operation, sequence, deadline, moves);
+  return complete(run, operation_name(operation.as_called().kind), sequence,
+                  [&] { return run.execute(); });
+}
+
+Status Collectives::finish_brief(const Operation& operation, std::uint64_t sequence,
+                                 Deadline deadline) {
+  Run run(*this, operation, sequence, deadline, true, Run::Begin::published);
+  run.measure();
+  return complete(run, operation_name(operation.kind), sequence,
+                  [&] { return run.execute_published(); });
 }
 
 }  // namespace trireme::local

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -13,6 +14,8 @@
 
 namespace trireme::local {
 
+class Run;
+
 class Collectives {
  public:
   Collectives(Group& group, Buffers& buffers);
@@ -20,9 +23,18 @@ class Collectives {
   // All ranks have joined. One call at a time per channel.
   // `moves`: else nothing is done after the comparison.
   Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline, bool moves);
+  // See Backend::start_brief().
+  Brief start_brief(const PlainOperation& operation, std::uint64_t sequence,
+                    BriefTime* out_time) noexcept;
+  Status finish_brief(const Operation& operation, std::uint64_t sequence, Deadline deadline);
+  TrafficCounters brief_traffic() const noexcept;  // of those that were over at once
 
  private:
   friend class Run;
+
+  // Runs `run` to its end; `body` is all of it or what is left to do.
+  template <class Body>
+  Status complete(Run& run, const char* name, std::uint64_t sequence, Body body);
 
   // What this rank remembers of a channel from one operation to the next; the same on all ranks.
   struct Channel {
@@ -37,6 +49,15 @@ class Collectives {
     std::vector<void*> targets;
     std::vector<const void*> cut;
     std::vector<std::shared_ptr<void>> keep;
+    // Of brief operations; only the one that runs adds to them.
+    std::atomic<std::uint64_t> given{0};
+    std::atomic<std::uint64_t> read{0};
+
+    void count_traffic(std::uint64_t more_given, std::uint64_t more_read) noexcept {
+      constexpr auto relaxed = std::memory_order_relaxed;
+      given.store(given.load(relaxed) + more_given, relaxed);
+      read.store(read.load(relaxed) + more_read, relaxed);
+    }
   };
 
   Group& group_;

@@ -72,6 +72,11 @@ class Group {
   void give_up(int rank) noexcept;
   // What the ranks called last. Between processes nothing is known before the segment has come.
   std::vector<LastCalls> last_calls() const;
+  // The collective that this rank calls.
+  void note_call(OperationKind kind, std::uint32_t channel, std::uint64_t sequence) noexcept {
+    segment()->member(rank_).last_call.store(pack_call(kind, channel, sequence),
+                                             std::memory_order_relaxed);
+  }
   // For a transport: the peers' calls are not in this segment.
   void hide_calls_of_peers() { sees_peers_ = false; }
 
@@ -104,6 +109,8 @@ class Group {
   void ring(Bell& bell) const noexcept;
   // Sleeps until bell.events is not `seen` any more or the deadline passes, but not long: call it in a loop.
   void sleep(Bell& bell, std::uint32_t seen, Deadline deadline) const noexcept;
+  // Whether there is a core for every rank.
+  bool spins() const { return spins_ > 0; }
   Patience patience() const { return Patience(spins_, kYields); }
   // The bell of this process alone: joining, and arrival of buffers.
   Bell& private_bell() { return private_bell_; }

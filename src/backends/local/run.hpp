@@ -16,15 +16,18 @@ namespace trireme::local {
 
 class Run {
  public:
+  // Whether it begins here, or start_brief() has begun and published it.
+  enum class Begin { here, published };
+
   Run(Collectives& all, const Operation& operation, std::uint64_t sequence, Deadline deadline,
-      bool moves)
+      bool moves, Begin begin = Begin::here)
       : group_(all.group_),
         buffers_(all.buffers_),
         segment_(*all.group_.segment()),
         channel_(all.channels_[operation.channel]),
         op_(operation),
         sequence_(sequence),
-        turn_(channel_.operations++ & 1),
+        turn_((begin == Begin::here ? channel_.operations++ : channel_.operations - 1) & 1),
         deadline_(deadline),
         moves_(moves),
         name_(operation_name(operation.as_called().kind)),
@@ -40,6 +43,9 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   Status execute();
+  // What comes after publish(), and after measure() where that was done for it.
+  Status execute_published();
+  void measure();  // largest_
   // After a failure: returns when no peer touches this rank's memory any more.
   void settle();
 
