@@ -21,8 +21,17 @@
  * | zero1         | 1                      | 1                      | 1/N             |
  * | zero2         | 1                      | 1/N, buckets in flight | 1/N             |
  * | zero3         | 1/N, units in flight   | 1/N, buckets in flight | 1/N             |
+ * | hybrid_shard  | 1/S, units in flight   | 1/N, buckets in flight | 1/N             |
  *
- * A unit is one flat vector; rank r owns n/N of its n elements, the first n%N ranks one more.
+ * hybrid_shard: S = shard_ranks neighbouring ranks, such as those of one host, keep one copy of the
+ * parameters between them, so gathers stay among them; N/S such groups are replicas. Gradients and
+ * state are spread over all N: each replica updates its part of a shard and gives it to the others,
+ * which moves as many bytes as an all-reduce of the shard's gradients and holds S/N of their memory.
+ *
+ * Units are gathered in groups: neighbouring units of one type are joined until they have
+ * minimum_unit_bytes, so that a model of many tiny layers needs few gathers. A group is one flat
+ * vector; rank r owns n/N of its n elements, the first n%N ranks one more. (hybrid_shard: rank r
+ * keeps part r mod S of S, cut the same way, and owns part r / S of N/S of that.)
  * Gradients and optimizer state exist for trainable parameters only. What is in flight is reported
  * as working memory: two of the largest bucket (all buckets, if there are more ranks than leaves),
  * units up to the largest plus prefetch_bytes, the partial sums of reproducible training, gradients
@@ -35,6 +44,12 @@
  * the sum over one binary tree: leaves 2k and 2k+1 are added, then pairs of those, and so on; a
  * pair without a partner moves up alone. The trained parameters are then the same bits for every
  * N, strategy, bucket size and order of gradients.
+ *
+ * Uneven inputs: with TRIREME_MODEL_UNEVEN a rank may hand in nothing for a micro-batch
+ * (TRIREME_BACKWARD_ABSENT), and one that has run out of data follows the others with
+ * trireme_optimizer_join(). An average then divides by the ranks (or leaves) that contributed to the
+ * step, which all ranks agree on at its end; a rank contributes if any of its passes of the step was
+ * not absent.
  *
  * Ownership: a model keeps its communicator alive, an optimizer keeps its model alive; destroy in
  * any order. Thread safety: one call at a time per model, except where a function says otherwise.
@@ -62,7 +77,8 @@ enum {
     TRIREME_STRATEGY_DATA_PARALLEL = 1, /**< Everything on every rank (DDP). */
     TRIREME_STRATEGY_ZERO1         = 2, /**< Optimizer state sharded. */
     TRIREME_STRATEGY_ZERO2         = 3, /**< Gradients too. */
-    TRIREME_STRATEGY_ZERO3         = 4  /**< Parameters too (fully sharded). */
+    TRIREME_STRATEGY_ZERO3         = 4, /**< Parameters too (fully sharded). */
+    TRIREME_STRATEGY_HYBRID_SHARD  = 5  /**< Parameters sharded within groups of shard_ranks, gradients and state over all. */
 };
 
 /** How the gradients of ranks (or leaves) become one. */
@@ -70,6 +86,55 @@ enum {
     TRIREME_GRADIENTS_AVERAGE = 0, /**< Sum, then division by the number of contributions: leaves when reproducible, else ranks. Micro-batches that were accumulated are summed. */
     TRIREME_GRADIENTS_SUM     = 1  /**< Sum; the caller has scaled its gradients. */
 };
+
+/** What trireme_model_end_backward() does about gradients that were not handed in. */
+enum {
+    TRIREME_UNUSED_ERROR = 0, /**< It fails and names the parameters. */
+    TRIREME_UNUSED_ZERO  = 1, /**< They count as zero: state and weight decay go on. */
+    TRIREME_UNUSED_SKIP  = 2  /**< They count as zero where another rank or pass has one. A parameter that had none anywhere in the step is not updated, and the step does not count for its ADAM correction; the ranks agree on which at the step. */
+};
+
+/** Flags of a model. */
+enum {
+    TRIREME_MODEL_UNEVEN = 1 /**< Ranks may be absent; see "Uneven inputs" above. */
+};
+
+/** When a bucket hook is called. */
+enum {
+    TRIREME_HOOK_BEFORE = 1, /**< This rank's contribution is complete and no peer sees it yet. On the thread that handed in the last gradient, or ended the pass. */
+    TRIREME_HOOK_AFTER  = 2  /**< The part of the reduced gradients that this rank updates, before it is clipped. On the thread of trireme_optimizer_step(). */
+};
+
+/** A stretch of one parameter inside a bucket. */
+typedef struct trireme_bucket_part {
+    uint64_t parameter; /**< Number of the parameter. */
+    uint64_t first;     /**< Which of its elements comes first. */
+    uint64_t count;     /**< Elements; 1 or more. */
+    uint64_t position;  /**< Where it begins in `data`, in elements. */
+} trireme_bucket_part; /* since 1.0 */
+
+/** One bucket of gradients, for a bucket hook. */
+typedef struct trireme_bucket {
+    uint32_t                   struct_size; /**< sizeof this struct as the library knows it. */
+    int32_t                    phase;       /**< TRIREME_HOOK_BEFORE or TRIREME_HOOK_AFTER. */
+    uint64_t                   bucket;      /**< Number of the bucket, from 0 in the order of reduction. */
+    uint64_t                   elements;    /**< Elements at `data`. */
+    void                      *data;        /**< May be changed, until the hook returns. */
+    const trireme_bucket_part *parts;       /**< `part_count` stretches, in the order of `data`. */
+    uint64_t                   part_count;  /**< Number of parts. */
+    trireme_dtype              dtype;       /**< Type of the elements. */
+    uint32_t                   pass;        /**< BEFORE: which pass of the step, from 0. AFTER: 0. */
+} trireme_bucket; /* since 1.0 */
+
+/**
+ * A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0, or any
+ * other number to fail the step on all ranks. It must not call the library on the same model. AFTER is
+ * called where a rank updates elements of the bucket (data_parallel: everywhere, with all of them, and
+ * all ranks must do the same to them). BEFORE is called once a bucket and pass; data_parallel and zero1
+ * call it with the sum of all passes before the last one reduces it, so with NO_SYNC not at all.
+ */
+typedef int32_t(TRIREME_CALL *trireme_bucket_callback)(const trireme_bucket *bucket,
+                                                       void *user_data);
 
 /** Start from TRIREME_MODEL_OPTIONS_INIT. In every field 0 means the default. */
 typedef struct trireme_model_options {
@@ -80,10 +145,19 @@ typedef struct trireme_model_options {
     uint64_t         bucket_bytes;   /**< Gradients are reduced once this much is ready. Default: 25 MiB; a unit is never cut. */
     uint64_t         prefetch_bytes; /**< zero3: gathered units may take this much beyond the one in use. Default: the largest unit, so that one is prefetched. */
     uint64_t         timeout_ns;     /**< Longest any call may wait. Default: the communicator's. */
+    uint64_t         minimum_unit_bytes;    /**< Neighbouring units are gathered together until they have this much. Default: 1 MiB; 1 joins none. */
+    uint64_t         persistent_unit_bytes; /**< zero3, hybrid_shard: units below this stay whole on every rank and need no gather. Default: none. */
+    uint64_t         first_bucket_bytes;    /**< As bucket_bytes, for the bucket that backward fills first, so that the exchange begins early. Default: 1 MiB, or bucket_bytes if that is less. */
+    uint32_t         shard_ranks;    /**< hybrid_shard: S; must divide the world size. 0 for the other strategies. */
+    int32_t          unused;         /**< TRIREME_UNUSED_*. */
+    uint32_t         flags;          /**< TRIREME_MODEL_UNEVEN or 0. */
+    uint32_t         reserved;       /**< 0. */
+    trireme_bucket_callback bucket_hook; /**< Called for each bucket. NULL: none. All ranks have one or none has. */
+    void            *hook_data;      /**< Handed to bucket_hook. */
 } trireme_model_options; /* since 1.0 */
 
 /** Options of which only the strategy is missing. */
-#define TRIREME_MODEL_OPTIONS_INIT { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_OPTIONS_INIT { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Flags of a parameter. */
 enum {
@@ -117,23 +191,25 @@ typedef struct trireme_model_info {
     uint64_t         units;         /**< Units. */
     uint64_t         elements;      /**< Elements of the flat vectors: all parameters in the order added, aliases left out. */
     uint64_t         buckets;       /**< Buckets in which gradients are reduced. */
+    uint64_t         groups;        /**< Groups in which units are gathered, persistent ones included. */
 } trireme_model_info; /* since 1.0 */
 
 /** Info ready for trireme_model_get_info(). */
-#define TRIREME_MODEL_INFO_INIT { sizeof(trireme_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_INFO_INIT { sizeof(trireme_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What one unit looks like on this rank. Set struct_size before the call. */
 typedef struct trireme_unit_info {
     uint32_t      struct_size; /**< sizeof this struct as the caller knows it. */
     trireme_dtype dtype;       /**< Type of its elements. */
     uint64_t      elements;    /**< Elements of the whole unit. */
-    uint64_t      shard_first; /**< First element this rank owns. */
-    uint64_t      shard_count; /**< Elements this rank owns. */
+    uint64_t      shard_first; /**< First element of the unit that this rank owns. */
+    uint64_t      shard_count; /**< Elements of the unit that this rank owns; the group's shard may lie in other units. */
     uint64_t      flat_first;  /**< Where the unit begins in the flat vectors. */
+    uint64_t      group;       /**< Number of the group it is gathered with, from 0. */
 } trireme_unit_info; /* since 1.0 */
 
 /** Info ready for trireme_model_get_unit_info(). */
-#define TRIREME_UNIT_INFO_INIT { sizeof(trireme_unit_info), 0, 0, 0, 0, 0 }
+#define TRIREME_UNIT_INFO_INIT { sizeof(trireme_unit_info), 0, 0, 0, 0, 0, 0 }
 
 /** Bytes of this rank by kind: as the plan says, and as really allocated. Set struct_size before the call. */
 typedef struct trireme_model_memory {
@@ -154,8 +230,24 @@ typedef struct trireme_model_memory {
 /** A report ready for trireme_model_get_memory(). */
 #define TRIREME_MODEL_MEMORY_INIT { sizeof(trireme_model_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
+/** What the model's calls have done on this rank since it was sealed. Set struct_size before the call. */
+typedef struct trireme_model_statistics {
+    uint32_t struct_size;    /**< sizeof this struct as the caller knows it. */
+    uint32_t reserved;       /**< 0. */
+    uint64_t steps;          /**< Optimizer steps, those that join() shadowed included. */
+    uint64_t gathers;        /**< Groups that were gathered from their owners. */
+    uint64_t prefetched;     /**< Those of them that began before they were asked for. */
+    uint64_t reductions;     /**< Buckets that were reduced, once for each pass. */
+    uint64_t peak_groups;    /**< Most groups that were whole in flight at one time. */
+    uint64_t exposed_ns;     /**< Time in which calls of this model waited for operations: communication that compute did not hide. */
+} trireme_model_statistics; /* since 1.0 */
+
+/** A report ready for trireme_model_get_statistics(). */
+#define TRIREME_MODEL_STATISTICS_INIT { sizeof(trireme_model_statistics), 0, 0, 0, 0, 0, 0, 0 }
+
 /** Flags of a backward pass. */
 enum {
+    TRIREME_BACKWARD_ABSENT  = 2, /**< This rank has no data for it and hands in nothing: the pass begins and ends empty. With TRIREME_MODEL_UNEVEN only; may differ between ranks. */
     TRIREME_BACKWARD_NO_SYNC = 1 /**< Not the last pass of a step: the next one adds to it. data_parallel and zero1 keep the sum on this rank and reduce it with the last pass. zero2 and zero3 have no room for that: they reduce every pass and add to the owned shard, so the bits may differ from those of the other two. */
 };
 
@@ -327,6 +419,46 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_model_get_memory(const trireme_model *model, trireme_model_memory *out_memory);
 
 /**
+ * Tells what the model's calls have done on this rank.
+ *
+ * Does not block.
+ *
+ * @param model  The model.
+ * @param[out] out_statistics  Filled up to its own struct_size. Required.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_statistics is NULL or its struct_size is too small.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_get_statistics(const trireme_model *model, trireme_model_statistics *out_statistics);
+
+/**
+ * Compares the parameters of which several ranks hold copies, bit by bit (by a 64-bit hash of each
+ * parameter): whole units on all ranks, and with hybrid_shard the shards of the replicas. zero3 holds
+ * each element once, so only persistent units are compared.
+ *
+ * Collective: blocks until it is done or the deadline passes.
+ *
+ * @param model  The model.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or a unit is
+ * gathered (zero3, hybrid_shard).
+ * @retval TRIREME_ERROR_MISMATCH  Copies differ, on all ranks: the message names the first parameter
+ * and the ranks that do not hold what most hold. The communicator and the model live on;
+ * trireme_model_set_parameters() makes the copies the same again.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_check_replicas(trireme_model *model);
+
+/**
  * Gives every rank the parameters of one rank, such as the initial values.
  *
  * Collective: blocks until it is done or the deadline passes. Keeps no pointer.
@@ -462,7 +594,7 @@ trireme_model_leaf(const trireme_model *model, uint32_t micro_batch, uint32_t *o
  * Local: does not wait for the peers.
  *
  * @param model  The model.
- * @param flags  0 or TRIREME_BACKWARD_NO_SYNC. Must be the same on all ranks.
+ * @param flags  0 or a sum of TRIREME_BACKWARD_*. NO_SYNC must be the same on all ranks.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  An unknown flag.
@@ -470,7 +602,7 @@ trireme_model_leaf(const trireme_model *model, uint32_t micro_batch, uint32_t *o
  * last pass was not NO_SYNC and no step came after it, or a reproducible model has had all its
  * leaves of this step.
  * @retval TRIREME_ERROR_UNSUPPORTED  NO_SYNC on a reproducible model: every leaf is reduced on its
- * own, so there is nothing to hold back.
+ * own, so there is nothing to hold back. Or ABSENT on a model without TRIREME_MODEL_UNEVEN.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -493,8 +625,8 @@ trireme_model_begin_backward(trireme_model *model, uint32_t flags);
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  gradient is NULL, there is no such parameter, it is
  * frozen, or count or dtype is wrong.
- * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, or the gradient was handed
- * in before.
+ * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, it is ABSENT, or the gradient
+ * was handed in before.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
@@ -511,8 +643,9 @@ trireme_model_gradient_ready(trireme_model *model, uint64_t parameter, const voi
  *
  * @param model  The model.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, or gradients are missing;
- * the message names the first and tells how many.
+ * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, or gradients are missing and
+ * the model was created with TRIREME_UNUSED_ERROR; the message names the first of them and tells how
+ * many. The pass goes on: hand them in, or discard the step.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
@@ -550,11 +683,12 @@ trireme_model_accumulate_flat(trireme_model *model, const void *gradients, uint6
  * Forgets the gradients of this step, so that the step begins anew.
  *
  * Collective: blocks until reductions under way are done or the deadline passes. All ranks must
- * call it at the same place of the step.
+ * call it in or after the same pass of the step. A pass that is under way ends: so a program whose
+ * backward has failed half-way on some ranks goes on, if all ranks discard the step.
  *
  * @param model  The model.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or a backward pass is under way.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.

@@ -81,10 +81,12 @@ typedef struct trireme_optimizer_options {
     double                  max_norm;      /**< The global L2 norm of all gradients is clipped to this; 0 is no clipping. */
     trireme_update_callback update;        /**< USER: the rule. NULL for the other kinds. */
     void                   *user_data;     /**< Handed to `update`. */
+    double                  max_value;     /**< Each reduced gradient is clipped to [-max_value, max_value], before max_norm sees it; 0 is no clipping. NaN stays. */
+    uint64_t                check_every;   /**< After every so many steps, trireme_model_check_replicas() is part of the step; 0 is never. */
 } trireme_optimizer_options; /* since 1.0 */
 
 /** Options of which only the kind is missing. */
-#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Names an update rule, for example "adamw".
@@ -150,11 +152,13 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  *
  * @param optimizer  The optimizer.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_STATE  No backward pass was made since the last step, one is under
- * way, the last one was NO_SYNC, leaves are missing, or a unit is gathered (zero3), whose copy would
+ * @retval TRIREME_ERROR_INVALID_STATE  No backward pass was made since the last step (an absent one
+ * counts), one is under way, the last one was NO_SYNC, leaves are missing, or a unit is gathered (zero3), whose copy would
  * be stale.
- * @retval TRIREME_ERROR_CALLBACK  The caller's rule returned another number than 0, on this rank
- * or another; the model has failed on all ranks.
+ * @retval TRIREME_ERROR_CALLBACK  The caller's rule or bucket hook returned another number than 0,
+ * on this rank or another; the model has failed on all ranks.
+ * @retval TRIREME_ERROR_MISMATCH  Also from the comparison of check_every; the step is done, the
+ * model has failed.
  * @return Any other status as listed at the top of model_shard.h.
  *
  * Thread safety: one call at a time per model.
@@ -162,6 +166,31 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_optimizer_step(trireme_optimizer *optimizer);
+
+/**
+ * Takes part in the steps of ranks that still have data, for a rank that has run out: makes the same
+ * gathers and absent passes as in its own last step (before the first: gathers up and down through the
+ * units, one pass) and ends the steps, until all ranks have come here. All then hold the same
+ * parameters, as after any step. Rank by rank it takes the place of begin_backward() to step().
+ *
+ * Collective: blocks until all ranks have called it, each for itself when its data is over, or a
+ * deadline passes; each step may take as long as one call.
+ *
+ * @param optimizer  The optimizer of a model with TRIREME_MODEL_UNEVEN.
+ * @param[out] out_steps  How many steps of the others were followed; may be NULL. Not written on
+ * failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_STATE  The model has no TRIREME_MODEL_UNEVEN, a step is under way, or
+ * a unit is gathered (zero3, hybrid_shard).
+ * @retval TRIREME_ERROR_MISMATCH  The others do something else than this rank did in its last step,
+ * such as another order of units; the message names both sides.
+ * @return Any other status as of trireme_optimizer_step().
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_join(trireme_optimizer *optimizer, uint64_t *out_steps);
 
 /**
  * Sets the learning rate of the steps that follow. All ranks must set the same.

@@ -16,11 +16,12 @@ namespace api = trireme::api;
 namespace {
 
 // Sizes in release 1.0.
-constexpr uint32_t kModelOptionsSize = 40;
+constexpr uint32_t kModelOptionsSize = 96;
 constexpr uint32_t kParameterOptionsSize = 48;
-constexpr uint32_t kModelInfoSize = 56;
-constexpr uint32_t kUnitInfoSize = 40;
+constexpr uint32_t kModelInfoSize = 64;
+constexpr uint32_t kUnitInfoSize = 48;
 constexpr uint32_t kModelMemorySize = 88;
+constexpr uint32_t kModelStatisticsSize = 56;
 
 // Runs `body` on the model behind a handle.
 template <class Body>
@@ -114,6 +115,18 @@ trireme_status trireme_model_get_memory(const trireme_model* model,
     return give_info(out_memory, "out_memory", kModelMemorySize,
                      [&](trireme_model_memory* memory) { return found.memory(memory); });
   });
+}
+
+trireme_status trireme_model_get_statistics(const trireme_model* model,
+                                            trireme_model_statistics* out_statistics) {
+  return with_model(__func__, model, [&](Model& found) {
+    return give_info(out_statistics, "out_statistics", kModelStatisticsSize,
+                     [&](trireme_model_statistics* it) { return found.statistics(it); });
+  });
+}
+
+trireme_status trireme_model_check_replicas(trireme_model* model) {
+  return with_model(__func__, model, [](Model& found) { return found.check_replicas(); });
 }
 
 trireme_status trireme_model_set_parameters(trireme_model* model, const void* values,

@@ -14,7 +14,7 @@ namespace api = trireme::api;
 
 namespace {
 
-constexpr uint32_t kOptimizerOptionsSize = 88;  // in release 1.0
+constexpr uint32_t kOptimizerOptionsSize = 104;  // in release 1.0
 
 template <class Body>
 trireme_status with_optimizer(const char* function, const trireme_optimizer* handle,
@@ -53,6 +53,15 @@ void trireme_optimizer_destroy(trireme_optimizer* optimizer) { api::remove(optim
 
 trireme_status trireme_optimizer_step(trireme_optimizer* optimizer) {
   return with_optimizer(__func__, optimizer, [](Optimizer& found) { return found.step(); });
+}
+
+trireme_status trireme_optimizer_join(trireme_optimizer* optimizer, uint64_t* out_steps) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    uint64_t steps = 0;
+    TRIREME_RETURN_IF_ERROR(found.join(&steps));
+    if (out_steps != nullptr) *out_steps = steps;
+    return Status::success();
+  });
 }
 
 trireme_status trireme_optimizer_set_learning_rate(trireme_optimizer* optimizer,

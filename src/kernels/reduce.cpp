@@ -158,6 +158,26 @@ void scale(trireme_dtype dtype, void* destination, double factor, std::uint64_t 
   reduce(dtype, TRIREME_SCALED_SUM, destination, sources, 1, count, 1, factor);
 }
 
+namespace {
+
+template <class T>
+void clamp_to(T* values, T limit, std::uint64_t count) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const T value = values[i];
+    values[i] = value > limit ? limit : value < -limit ? -limit : value;
+  }
+}
+
+}  // namespace
+
+void clamp(trireme_dtype dtype, void* destination, double limit, std::uint64_t count) {
+  if (dtype == TRIREME_DTYPE_F32) {
+    clamp_to(static_cast<float*>(destination), static_cast<float>(limit), count);
+  } else {
+    clamp_to(static_cast<double*>(destination), limit, count);
+  }
+}
+
 void stream(void* destination, const void* source, std::uint64_t bytes) {
   loops().stream(destination, source, bytes);
 }

@@ -52,6 +52,9 @@ void add(trireme_dtype dtype, void* destination, const void* source, std::uint64
 // destination[i] = destination[i] * factor, f32 (factor rounded to f32 first) or f64.
 void scale(trireme_dtype dtype, void* destination, double factor, std::uint64_t count);
 
+// destination[i] into [-limit, limit], limit > 0; NaN stays. f32 (limit rounded to f32) or f64.
+void clamp(trireme_dtype dtype, void* destination, double limit, std::uint64_t count);
+
 // memcpy that stores past the caches, whatever the size.
 void stream(void* destination, const void* source, std::uint64_t bytes);
 

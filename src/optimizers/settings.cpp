@@ -43,7 +43,9 @@ Status check_numbers(const trireme_optimizer_options& options) {
       {"weight_decay", options.weight_decay, finite_from_zero(options.weight_decay),
        "finite and 0 or more", !user},
       {"max_norm", options.max_norm, finite_from_zero(options.max_norm), "finite and 0 or more",
-       true}};
+       true},
+      {"max_value", options.max_value, finite_from_zero(options.max_value),
+       "finite and 0 or more", true}};
   for (const Number& number : numbers) {
     const std::string shown = std::string("options.") + number.field + " " + text_of(number.value);
     if (!number.allowed) return invalid_argument(shown + " is not " + number.rule);
@@ -116,6 +118,8 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   settings.rule.weight_decay = options.weight_decay;
   settings.learning_rate = options.learning_rate != 0 ? options.learning_rate : 0.001;
   settings.max_norm = options.max_norm;
+  settings.max_value = options.max_value;
+  settings.check_every = options.check_every;
   settings.states = kind == TRIREME_OPTIMIZER_USER
                         ? options.state_count
                         : static_cast<std::uint32_t>(kernels::state_count(settings.rule));
@@ -136,7 +140,9 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
           {"beta2", text_of(rule.beta2)},
           {"epsilon", text_of(rule.epsilon)},
           {"weight_decay", text_of(rule.weight_decay)},
-          {"max_norm", text_of(settings.max_norm)}};
+          {"max_norm", text_of(settings.max_norm)},
+          {"max_value", text_of(settings.max_value)},
+          {"check_every", std::to_string(settings.check_every)}};
 }
 
 }  // namespace trireme::optimizers

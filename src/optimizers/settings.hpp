@@ -17,6 +17,8 @@ struct Settings {
   kernels::UpdateRule rule;
   double learning_rate = 0;
   double max_norm = 0;
+  double max_value = 0;
+  std::uint64_t check_every = 0;  // steps
   std::uint32_t states = 0;  // vectors of the rule
   trireme_update_callback update = nullptr;
   void* user_data = nullptr;

@@ -17,55 +17,84 @@ void widest_first(std::size_t count, DtypeOf dtype_of, Visit visit) {
   }
 }
 
-std::uint64_t trainable_elements(const Registry& registry, const Unit& unit) {
+std::uint64_t trainable_elements(const Registry& registry, const Group& group) {
   std::uint64_t elements = 0;
-  for (const std::uint64_t number : unit.parameters) {
-    const Parameter& parameter = registry.parameters()[number];
-    if (!parameter.frozen) elements += parameter.elements;
+  for (const std::uint64_t unit : group.units) {
+    for (const std::uint64_t number : registry.units()[unit].parameters) {
+      const Parameter& parameter = registry.parameters()[number];
+      if (!parameter.frozen) elements += parameter.elements;
+    }
   }
   return elements;
 }
 
-void place_units(const Registry& registry, Layout* layout) {
-  const std::vector<Unit>& units = registry.units();
+// Neighbours of one type are joined while the group is small. Units that stay whole are joined with
+// each other only.
+void join_units(const Registry& registry, Layout* layout) {
   const Spread& spread = layout->spread;
-  layout->units.resize(units.size());
-  for (const Unit& unit : units) {
-    layout->unit_bytes.push_back(unit.elements * dtype_size(unit.dtype));
-    layout->largest_unit_bytes = std::max(layout->largest_unit_bytes, layout->unit_bytes.back());
+  for (std::size_t i = 0; i < registry.units().size(); ++i) {
+    const Unit& unit = registry.units()[i];
+    const std::uint64_t bytes = unit.elements * dtype_size(unit.dtype);
+    const bool whole = spread.whole_parameters() || bytes < spread.persistent_unit_bytes;
+    if (layout->groups.empty() || layout->groups.back().bytes >= spread.minimum_unit_bytes ||
+        layout->groups.back().dtype != unit.dtype || layout->groups.back().stays_whole != whole) {
+      layout->groups.emplace_back();
+      layout->groups.back().dtype = unit.dtype;
+      layout->groups.back().flat_first = unit.flat_first;
+      layout->groups.back().stays_whole = whole;
+      layout->groups.back().shard_ranks = whole ? 1 : spread.shard_ranks;
+    }
+    Group& group = layout->groups.back();
+    layout->group_of.push_back(layout->groups.size() - 1);
+    layout->unit_first.push_back(group.elements);
+    group.units.push_back(i);
+    group.elements += unit.elements;
+    group.bytes += bytes;
   }
+}
+
+void place_groups(Layout* layout) {
+  const Spread& spread = layout->spread;
+  std::vector<Group>& groups = layout->groups;
   widest_first(
-      units.size(), [&](std::size_t i) { return units[i].dtype; },
+      groups.size(), [&](std::size_t i) { return groups[i].dtype; },
       [&](std::size_t i) {
-        UnitPlace& place = layout->units[i];
-        const std::uint64_t size = dtype_size(units[i].dtype);
-        place.shard = shard_range(units[i].elements, spread.world_size, spread.rank);
-        for (std::uint32_t rank = 0; rank < spread.world_size; ++rank) {
-          place.counts.push_back(shard_range(units[i].elements, spread.world_size, rank).count);
+        Group& group = groups[i];
+        group.held = layout->held_by(group, spread.rank);
+        group.owned = layout->owned_by(group, spread.rank);
+        for (std::uint32_t part = 0; part < group.shard_ranks; ++part) {
+          group.held_counts.push_back(shard_range(group.elements, group.shard_ranks, part).count);
         }
-        place.whole_offset = layout->whole_parameter_bytes;
-        place.shard_offset = layout->shard_parameter_bytes;
-        layout->whole_parameter_bytes += layout->unit_bytes[i];
-        layout->shard_parameter_bytes += place.shard.count * size;
+        const std::uint32_t replicas = spread.world_size / group.shard_ranks;
+        for (std::uint32_t replica = 0; replica < replicas; ++replica) {
+          group.owned_counts.push_back(shard_range(group.held.count, replicas, replica).count);
+        }
+        group.offset = layout->parameter_bytes;
+        layout->parameter_bytes += group.held.count * dtype_size(group.dtype);
+        if (!group.whole()) {
+          layout->largest_group_bytes = std::max(layout->largest_group_bytes, group.bytes);
+        }
       });
 }
 
 // In the reverse order of registration, as backward produces gradients.
 void group_buckets(const Registry& registry, Layout* layout) {
-  const std::vector<Unit>& units = registry.units();
+  const Spread& spread = layout->spread;
   bool open = false;
-  for (std::size_t i = units.size(); i-- > 0;) {
-    const std::uint64_t elements = trainable_elements(registry, units[i]);
+  for (std::size_t i = layout->groups.size(); i-- > 0;) {
+    Group& group = layout->groups[i];
+    const std::uint64_t elements = trainable_elements(registry, group);
     if (elements == 0) continue;
-    if (!open || layout->buckets.back().dtype != units[i].dtype) {
+    if (!open || layout->buckets.back().dtype != group.dtype) {
       layout->buckets.emplace_back();
-      layout->buckets.back().dtype = units[i].dtype;
+      layout->buckets.back().dtype = group.dtype;
     }
     Bucket& bucket = layout->buckets.back();
-    layout->units[i].bucket = layout->buckets.size() - 1;
-    bucket.units.push_back(i);
+    group.bucket = layout->buckets.size() - 1;
+    bucket.groups.push_back(i);
     bucket.elements += elements;
-    open = bucket.elements * dtype_size(bucket.dtype) < layout->spread.bucket_bytes;
+    const std::uint64_t limit = group.bucket == 0 ? spread.first_bucket_bytes : spread.bucket_bytes;
+    open = bucket.elements * dtype_size(bucket.dtype) < limit;
   }
 }
 
@@ -74,26 +103,31 @@ void fill_bucket(const Registry& registry, Layout* layout, Bucket* bucket) {
   std::uint64_t position = 0;
   for (std::uint32_t rank = 0; rank < spread.world_size; ++rank) {
     bucket->block_first.push_back(position);
-    for (const std::uint64_t number : bucket->units) {
-      const Unit& unit = registry.units()[number];
-      const Range shard = shard_range(unit.elements, spread.world_size, rank);
-      for (const std::uint64_t id : unit.parameters) {
-        const Parameter& parameter = registry.parameters()[id];
-        if (parameter.frozen) continue;
-        const Range part = intersect(shard, {parameter.first, parameter.elements});
-        if (part.count == 0) continue;
-        bucket->segments.push_back({id, part.first - parameter.first, part.count, position, rank});
-        layout->segments[id].push_back(bucket->segments.back());
-        position += part.count;
+    for (const std::uint64_t number : bucket->groups) {
+      const Group& group = layout->groups[number];
+      const Range owned = layout->owned_by(group, rank);
+      for (const std::uint64_t unit : group.units) {
+        for (const std::uint64_t id : registry.units()[unit].parameters) {
+          const Parameter& parameter = registry.parameters()[id];
+          if (parameter.frozen) continue;
+          const std::uint64_t first = layout->first_in_group(parameter);
+          const Range part = intersect(owned, {first, parameter.elements});
+          if (part.count == 0) continue;
+          bucket->segments.push_back({id, part.first - first, part.count, position, rank});
+          layout->segments[id].push_back(bucket->segments.back());
+          position += part.count;
+        }
       }
     }
     bucket->counts.push_back(position - bucket->block_first.back());
   }
   bucket->block_first.push_back(position);
-  for (const std::uint64_t number : bucket->units) {
-    for (const std::uint64_t id : registry.units()[number].parameters) {
-      const Parameter& parameter = registry.parameters()[id];
-      if (!parameter.frozen) bucket->names += 1 + parameter.aliases.size();
+  for (const std::uint64_t number : bucket->groups) {
+    for (const std::uint64_t unit : layout->groups[number].units) {
+      for (const std::uint64_t id : registry.units()[unit].parameters) {
+        const Parameter& parameter = registry.parameters()[id];
+        if (!parameter.frozen) bucket->names += 1 + parameter.aliases.size();
+      }
     }
   }
 }
@@ -131,10 +165,22 @@ void place_held(const Registry& registry, Layout* layout) {
 }  // namespace
 
 Layout::Layout(const Registry& registry, const Spread& with) : spread(with) {
-  place_units(registry, this);
+  join_units(registry, this);
+  place_groups(this);
   group_buckets(registry, this);
   place_buckets(registry, this);
   place_held(registry, this);
+}
+
+Range Layout::held_by(const Group& group, std::uint32_t rank) const {
+  return shard_range(group.elements, group.shard_ranks, rank % group.shard_ranks);
+}
+
+Range Layout::owned_by(const Group& group, std::uint32_t rank) const {
+  const Range held = held_by(group, rank);
+  const Range part =
+      shard_range(held.count, spread.world_size / group.shard_ranks, rank / group.shard_ranks);
+  return {held.first + part.first, part.count};
 }
 
 std::uint64_t Layout::block_offset(const Bucket& bucket) const {

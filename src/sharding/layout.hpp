@@ -1,9 +1,9 @@
-// Where everything of a sealed model lies on one rank: units, buckets, shards, in bytes of one
-// arena a kind.
+// Where everything of a sealed model lies on one rank: groups of units, buckets, shards, in bytes
+// of one arena a kind.
 //
 // Gradients and optimizer state exist for trainable elements only. A bucket is the trainable
-// elements of some units in the order of their owners: block r of it is what rank r owns, unit by
-// unit. So one operation reduces a bucket of many units, and a rank's part of it is one stretch of
+// elements of some groups in the order of their owners: block r of it is what rank r owns, group by
+// group. So one operation reduces a bucket of many units, and a rank's part of it is one stretch of
 // memory.
 //
 // In every arena all f64 come before all f32, so nothing needs padding and byte counts are exactly
@@ -26,11 +26,15 @@ struct Spread {
   trireme_strategy strategy = 0;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
+  std::uint32_t shard_ranks = 1;  // that keep one copy of the parameters between them
   std::uint32_t leaves = 0;
   std::uint64_t bucket_bytes = 0;
-  std::uint64_t prefetch_bytes = 0;  // 0: the largest unit
+  std::uint64_t first_bucket_bytes = 0;
+  std::uint64_t prefetch_bytes = 0;  // 0: the largest group
+  std::uint64_t minimum_unit_bytes = 0;
+  std::uint64_t persistent_unit_bytes = 0;
 
-  bool whole_parameters() const { return strategy != TRIREME_STRATEGY_ZERO3; }
+  bool whole_parameters() const { return strategy < TRIREME_STRATEGY_ZERO3; }
   bool whole_gradients() const { return strategy <= TRIREME_STRATEGY_ZERO1; }
   bool whole_state() const { return strategy == TRIREME_STRATEGY_DATA_PARALLEL; }
 };
@@ -47,7 +51,7 @@ struct Segment {
 struct Bucket {
   trireme_dtype dtype = 0;
   std::uint64_t elements = 0;
-  std::vector<std::uint64_t> units;
+  std::vector<std::uint64_t> groups;
   std::vector<std::uint64_t> block_first;  // per rank, and the end
   std::vector<std::uint64_t> counts;       // per rank
   std::uint64_t names = 0;                 // trainable parameters, aliases included
@@ -56,20 +60,33 @@ struct Bucket {
   std::uint64_t shard_offset = 0;          // bytes, in an arena of this rank's blocks
 };
 
-struct UnitPlace {
-  std::uint64_t bucket = kNone;  // kNone if it has no trainable element
-  std::uint64_t whole_offset = 0;
-  std::uint64_t shard_offset = 0;
-  Range shard;                        // what this rank owns
-  std::vector<std::uint64_t> counts;  // per rank
+// Neighbouring units of one type that are gathered together: one flat vector.
+struct Group {
+  trireme_dtype dtype = 0;
+  std::vector<std::uint64_t> units;
+  std::uint64_t elements = 0;
+  std::uint64_t bytes = 0;                 // whole
+  std::uint64_t flat_first = 0;            // in the flat vectors of the model
+  std::uint64_t bucket = kNone;            // kNone if it has no trainable element
+  bool stays_whole = false;                // callers need not gather it
+  std::uint32_t shard_ranks = 1;           // that keep one copy between them; 1: nothing to gather
+  std::uint64_t offset = 0;                // bytes, in the arena of parameters
+  Range held;                              // what this rank keeps there
+  Range owned;                             // what of it this rank updates
+  std::vector<std::uint64_t> held_counts;  // per rank of those that keep one copy
+  // What the ranks that hold the same elements own of them: counts per replica.
+  std::vector<std::uint64_t> owned_counts;
+
+  bool whole() const { return shard_ranks == 1; }
 };
 
 struct Layout {
   Layout(const Registry& registry, const Spread& spread);
 
   Spread spread;
-  std::vector<UnitPlace> units;
-  std::vector<std::uint64_t> unit_bytes;  // whole
+  std::vector<Group> groups;
+  std::vector<std::uint64_t> group_of;    // by unit
+  std::vector<std::uint64_t> unit_first;  // by unit: element of its group
   std::vector<Bucket> buckets;
   // Of each target: its segments, in order. Empty for aliases and frozen parameters.
   std::vector<std::vector<Segment>> segments;
@@ -77,13 +94,24 @@ struct Layout {
   // gradients.
   std::vector<std::uint64_t> held_offset;
 
-  std::uint64_t whole_parameter_bytes = 0, shard_parameter_bytes = 0;
+  std::uint64_t parameter_bytes = 0;  // that this rank keeps
   std::uint64_t whole_gradient_bytes = 0, shard_gradient_bytes = 0;
-  std::uint64_t largest_unit_bytes = 0, largest_bucket_bytes = 0;
+  std::uint64_t largest_group_bytes = 0;  // of those that are gathered
+  std::uint64_t largest_bucket_bytes = 0;
   std::uint64_t held_bytes = 0;
 
   // Bytes from the bucket to this rank's block.
   std::uint64_t block_offset(const Bucket& bucket) const;
+  const Group& group_of_parameter(const Parameter& parameter) const {
+    return groups[group_of[parameter.unit]];
+  }
+  // The parameter's first element within its group.
+  std::uint64_t first_in_group(const Parameter& parameter) const {
+    return unit_first[parameter.unit] + parameter.first;
+  }
+  // What `rank` keeps of a group, and what of that it updates.
+  Range held_by(const Group& group, std::uint32_t rank) const;
+  Range owned_by(const Group& group, std::uint32_t rank) const;
 };
 
 }  // namespace trireme::sharding

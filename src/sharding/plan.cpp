@@ -6,14 +6,16 @@
 #include "sharding/leaf_tree.hpp"
 
 namespace trireme::sharding {
-MemoryPlan plan_memory(const Layout& layout) {
+
+MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skips, bool uneven) {
   const Spread& spread = layout.spread;
   MemoryPlan plan;
-  plan.parameters =
-      spread.whole_parameters() ? layout.whole_parameter_bytes : layout.shard_parameter_bytes;
+  plan.parameters = layout.parameter_bytes;
   plan.gradients =
       spread.whole_gradients() ? layout.whole_gradient_bytes : layout.shard_gradient_bytes;
-  plan.exchange = piece(1024 + 32 * std::uint64_t{spread.world_size});
+  plan.words = 32 * std::uint64_t{spread.world_size};
+  plan.attendance = piece(plan.words + 1024 + (skips ? 8 * skip_words(registry) : 0));
+  plan.exchange = plan.attendance + (uneven ? kPiece : 0);
   if (!spread.whole_gradients()) {
     // A rank that never has a leaf joins reductions at the step only, so nobody may wait for it
     // before.
@@ -32,10 +34,10 @@ MemoryPlan plan_memory(const Layout& layout) {
     plan.levels = piece(plan.level_count * layout.shard_gradient_bytes);
   }
   plan.held = piece(layout.held_bytes);
-  if (!spread.whole_parameters()) {
+  if (layout.largest_group_bytes > 0) {
     std::uint64_t all = 0;
-    for (std::size_t i = 0; i < layout.units.size(); ++i) all += piece(layout.unit_bytes[i]);
-    const std::uint64_t largest = piece(layout.largest_unit_bytes);
+    for (const Group& group : layout.groups) all += group.whole() ? 0 : piece(group.bytes);
+    const std::uint64_t largest = piece(layout.largest_group_bytes);
     plan.ahead = spread.prefetch_bytes > 0 ? spread.prefetch_bytes : largest;
     plan.pool = largest + std::min(all - largest, plan.ahead / kPiece * kPiece);
   }
@@ -61,7 +63,7 @@ std::uint64_t reduce_bytes(const std::vector<std::uint64_t>& counts, std::uint32
   return elements * element_size;
 }
 
-std::uint64_t plan_step_bytes(const Registry& registry, const Layout& layout) {
+std::uint64_t plan_step_bytes(const Layout& layout) {
   const Spread& spread = layout.spread;
   std::uint64_t bytes = 0;
   for (const Bucket& bucket : layout.buckets) {
@@ -69,15 +71,23 @@ std::uint64_t plan_step_bytes(const Registry& registry, const Layout& layout) {
     bytes += reduce_bytes(bucket.counts, spread.rank, size);
     if (spread.whole_state()) bytes += gather_bytes(bucket.counts, spread.rank, size);
   }
-  for (std::size_t i = 0; i < layout.units.size(); ++i) {
-    const UnitPlace& place = layout.units[i];
-    const std::uint64_t once =
-        gather_bytes(place.counts, spread.rank, dtype_size(registry.units()[i].dtype));
-    if (!spread.whole_parameters()) {
+  const Group* last_gathered = nullptr;
+  for (const Group& group : layout.groups) {
+    const std::uint64_t size = dtype_size(group.dtype);
+    if (!group.whole()) {
+      const std::uint64_t once =
+          gather_bytes(group.held_counts, spread.rank % group.shard_ranks, size);
       bytes += 2 * once;
-    } else if (!spread.whole_state() && place.bucket != kNone) {
-      bytes += once;
+      last_gathered = &group;
     }
+    if (!spread.whole_state() && group.bucket != kNone) {
+      bytes += gather_bytes(group.owned_counts, spread.rank / group.shard_ranks, size);
+    }
+  }
+  // Where forward turns round, a group of several units stays.
+  if (last_gathered != nullptr && last_gathered->units.size() > 1) {
+    bytes -= gather_bytes(last_gathered->held_counts, spread.rank % last_gathered->shard_ranks,
+                          dtype_size(last_gathered->dtype));
   }
   return bytes;
 }

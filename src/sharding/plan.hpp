@@ -16,13 +16,16 @@ struct MemoryPlan {
   std::uint64_t parameters = 0;
   std::uint64_t gradients = 0;
   // Parts of the working memory, in the order of its arena.
-  std::uint64_t exchange = 0;  // 1,024 bytes and 32 for each rank: flags, digits of the norm
-  std::uint64_t slots = 0;     // buckets in flight (zero2, zero3)
-  std::uint64_t levels = 0;    // partial sums of the tree
-  std::uint64_t held = 0;      // gradients of aliases that came too early
-  std::uint64_t pool = 0;      // units in flight (zero3)
+  std::uint64_t exchange = 0;  // what ranks agree about, see below
+  std::uint64_t slots = 0;   // buckets in flight (zero2, zero3)
+  std::uint64_t levels = 0;  // partial sums of the tree
+  std::uint64_t held = 0;    // gradients of aliases that came too early
+  std::uint64_t pool = 0;    // units in flight (zero3)
   std::uint64_t working() const { return exchange + slots + levels + held + pool; }
 
+  // Of the exchange: 32 bytes for each rank, then `words` (1,024 bytes for the norm, and what is
+  // skipped), then, if inputs are uneven, the attendance. Bytes from the arena.
+  std::uint64_t words = 0, attendance = 0;
   std::uint64_t slot_count = 0;
   std::uint64_t slot_stride = 0;  // bytes from slot to slot
   bool slot_per_bucket = false;   // slot b is bucket b's, at its whole_offset
@@ -31,7 +34,12 @@ struct MemoryPlan {
   std::uint64_t ahead = 0;  // zero3: bytes of units gathered before they are asked for
 };
 
-MemoryPlan plan_memory(const Layout& layout);
+// What a step that skips parameters counts, four to a word.
+inline std::uint64_t skip_words(const Registry& registry) {
+  return (registry.parameters().size() + 3) / 4;
+}
+
+MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skips, bool uneven);
 
 // Optimizer state of `states` vectors.
 std::uint64_t plan_state_bytes(const Layout& layout, std::uint32_t states);
@@ -41,9 +49,9 @@ std::uint64_t gather_bytes(const std::vector<std::uint64_t>& counts, std::uint32
                            std::uint64_t element_size);
 std::uint64_t reduce_bytes(const std::vector<std::uint64_t>& counts, std::uint32_t rank,
                            std::uint64_t element_size);
-// A step of one micro-batch: the gradients reduced; zero1 and zero2 give out the updated
-// parameters, zero3 gathers each unit twice, for forward and backward. Without the few bytes by
-// which ranks agree.
-std::uint64_t plan_step_bytes(const Registry& registry, const Layout& layout);
+// A step of one micro-batch: the gradients reduced; owners give the updated parameters to the ranks
+// that hold copies; what is sharded is gathered twice, for forward up and backward down the units.
+// Without the few bytes by which ranks agree.
+std::uint64_t plan_step_bytes(const Layout& layout);
 
 }  // namespace trireme::sharding

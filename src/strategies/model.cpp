@@ -1,26 +1,67 @@
 #include "strategies/model.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "collectives/subgroup.hpp"
 #include "kernels/reduce.hpp"
 #include "platform/names.hpp"
 #include "sharding/leaf_tree.hpp"
 #include "strategies/agreement.hpp"
+#include "strategies/replicas.hpp"
 #include "strategies/strategy.hpp"
 
 namespace trireme::strategies {
 
 using sharding::Fact;
+using sharding::Group;
 using sharding::Parameter;
 using sharding::Unit;
-using sharding::UnitPlace;
+using Event = StepEvent::Kind;
 
 namespace {
 
 constexpr std::uint32_t kMaxLeaves = 65'536;
 constexpr std::uint64_t kDefaultBucketBytes = std::uint64_t{25} << 20;
+constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+
+Status check_options(const Communicator& communicator, const trireme_model_options& options) {
+  if (options.strategy < 1 || options.strategy > TRIREME_STRATEGY_HYBRID_SHARD) {
+    return invalid_argument("options.strategy " + std::to_string(options.strategy) +
+                            " is no strategy");
+  }
+  if (options.gradients != TRIREME_GRADIENTS_AVERAGE &&
+      options.gradients != TRIREME_GRADIENTS_SUM) {
+    return invalid_argument("options.gradients " + std::to_string(options.gradients) +
+                            " is neither TRIREME_GRADIENTS_AVERAGE nor TRIREME_GRADIENTS_SUM");
+  }
+  if (options.leaves > kMaxLeaves) {
+    return invalid_argument("options.leaves " + std::to_string(options.leaves) +
+                            " is above 65,536");
+  }
+  if (options.unused < TRIREME_UNUSED_ERROR || options.unused > TRIREME_UNUSED_SKIP) {
+    return invalid_argument("options.unused " + std::to_string(options.unused) +
+                            " is no TRIREME_UNUSED_*");
+  }
+  if ((options.flags & ~static_cast<std::uint32_t>(TRIREME_MODEL_UNEVEN)) != 0 ||
+      options.reserved != 0) {
+    return invalid_argument("options.flags " + std::to_string(options.flags) +
+                            " has a bit that means nothing, or options.reserved is not 0");
+  }
+  const auto world_size = static_cast<std::uint32_t>(communicator.world_size());
+  if (options.strategy != TRIREME_STRATEGY_HYBRID_SHARD) {
+    if (options.shard_ranks == 0) return Status::success();
+    return invalid_argument("options.shard_ranks " + std::to_string(options.shard_ranks) +
+                            " is for TRIREME_STRATEGY_HYBRID_SHARD alone");
+  }
+  if (options.shard_ranks == 0 || world_size % options.shard_ranks != 0) {
+    return invalid_argument("options.shard_ranks " + std::to_string(options.shard_ranks) +
+                            " does not divide a world of " + std::to_string(world_size));
+  }
+  return Status::success();
+}
 
 }  // namespace
 
@@ -34,19 +75,7 @@ Model::Model(std::shared_ptr<Communicator> communicator, const trireme_model_opt
 
 Status Model::create(std::shared_ptr<Communicator> communicator,
                      const trireme_model_options& options, std::shared_ptr<Model>* out) {
-  if (options.strategy < 1 || options.strategy > TRIREME_STRATEGY_ZERO3) {
-    return invalid_argument("options.strategy " + std::to_string(options.strategy) +
-                            " is no strategy");
-  }
-  if (options.gradients != TRIREME_GRADIENTS_AVERAGE &&
-      options.gradients != TRIREME_GRADIENTS_SUM) {
-    return invalid_argument("options.gradients " + std::to_string(options.gradients) +
-                            " is neither TRIREME_GRADIENTS_AVERAGE nor TRIREME_GRADIENTS_SUM");
-  }
-  if (options.leaves > kMaxLeaves) {
-    return invalid_argument("options.leaves " + std::to_string(options.leaves) +
-                            " is above 65,536");
-  }
+  TRIREME_RETURN_IF_ERROR(check_options(*communicator, options));
   out->reset(new Model(std::move(communicator), options));
   return Status::success();
 }
@@ -65,7 +94,14 @@ std::vector<Fact> Model::facts() const {
       {"gradients", options_.gradients == TRIREME_GRADIENTS_SUM ? "sum" : "average"},
       {"leaves", std::to_string(options_.leaves)},
       {"bucket_bytes", std::to_string(options_.bucket_bytes)},
-      {"prefetch_bytes", std::to_string(options_.prefetch_bytes)}};
+      {"prefetch_bytes", std::to_string(options_.prefetch_bytes)},
+      {"minimum_unit_bytes", std::to_string(options_.minimum_unit_bytes)},
+      {"persistent_unit_bytes", std::to_string(options_.persistent_unit_bytes)},
+      {"first_bucket_bytes", std::to_string(options_.first_bucket_bytes)},
+      {"shard_ranks", std::to_string(options_.shard_ranks)},
+      {"unused", std::to_string(options_.unused)},
+      {"flags", std::to_string(options_.flags)},
+      {"bucket_hook", options_.bucket_hook != nullptr ? "set" : "not set"}};
   for (Fact& fact : registry_.facts()) facts.push_back(std::move(fact));
   return facts;
 }
@@ -73,8 +109,9 @@ std::vector<Fact> Model::facts() const {
 Status Model::allocate() {
   Communicator& communicator = *link_.communicator;
   const auto& counter = storage_->allocated;
-  TRIREME_RETURN_IF_ERROR(storage_->parameters.allocate(communicator, counter,
-                                                        MemoryKind::parameters, plan_.parameters));
+  Communicator& holders = link_.shard ? *link_.shard : communicator;
+  TRIREME_RETURN_IF_ERROR(
+      storage_->parameters.allocate(holders, counter, MemoryKind::parameters, plan_.parameters));
   TRIREME_RETURN_IF_ERROR(
       storage_->gradients.allocate(communicator, counter, MemoryKind::gradients, plan_.gradients));
   return storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.working());
@@ -88,12 +125,27 @@ Status Model::seal() {
   spread.strategy = options_.strategy;
   spread.rank = link_.rank();
   spread.world_size = link_.world_size();
+  spread.shard_ranks =
+      options_.strategy == TRIREME_STRATEGY_HYBRID_SHARD ? options_.shard_ranks : spread.world_size;
   spread.leaves = options_.leaves;
   spread.bucket_bytes = options_.bucket_bytes > 0 ? options_.bucket_bytes : kDefaultBucketBytes;
+  spread.first_bucket_bytes = options_.first_bucket_bytes > 0
+                                  ? options_.first_bucket_bytes
+                                  : std::min(spread.bucket_bytes, kMebibyte);
   spread.prefetch_bytes = options_.prefetch_bytes;
+  spread.minimum_unit_bytes =
+      options_.minimum_unit_bytes > 0 ? options_.minimum_unit_bytes : kMebibyte;
+  spread.persistent_unit_bytes = options_.persistent_unit_bytes;
   auto layout = std::make_unique<const sharding::Layout>(registry_, spread);
-  plan_ = plan_memory(*layout);
+  plan_ = plan_memory(registry_, *layout, options_.unused == TRIREME_UNUSED_SKIP,
+                      (options_.flags & TRIREME_MODEL_UNEVEN) != 0);
   storage_ = std::make_shared<Storage>();
+  if (spread.strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
+    // Before any group is made: ranks that want different ones could not even talk about it.
+    failed_ = agree(link_, facts(), Status::success());
+    if (failed_.ok()) failed_ = make_groups();
+    TRIREME_RETURN_IF_ERROR(Status(failed_));
+  }
   failed_ = agree(link_, facts(), allocate());
   if (!failed_.ok()) {
     storage_.reset();
@@ -103,16 +155,30 @@ Status Model::seal() {
   char* const slots = exchange + plan_.exchange;
   char* const levels = slots + plan_.slots;
   char* const held = levels + plan_.levels;
-  if (!spread.whole_parameters()) {
-    pool_ =
-        std::make_unique<UnitPool>(registry_, *layout, plan_, link_, storage_, held + plan_.held);
+  if (plan_.pool > 0) {
+    pool_ = std::make_unique<UnitPool>(*layout, plan_, link_, storage_, held + plan_.held);
   }
-  reducer_ = std::make_unique<Reducer>(registry_, *layout, plan_,
-                                       options_.gradients == TRIREME_GRADIENTS_AVERAGE, link_,
-                                       storage_, slots, levels, held);
+  const bool uneven = (options_.flags & TRIREME_MODEL_UNEVEN) != 0;
+  const ReducerSettings settings = {options_.gradients == TRIREME_GRADIENTS_AVERAGE, uneven,
+                                    options_.unused, options_.bucket_hook, options_.hook_data};
+  reducer_ = std::make_unique<Reducer>(registry_, *layout, plan_, settings, link_, storage_, slots,
+                                       levels, held);
+  if (uneven) attendance_.open(reinterpret_cast<std::int64_t*>(exchange + plan_.attendance));
   uses_.assign(registry_.units().size(), 0);
+  units_in_use_.assign(layout->groups.size(), 0);
   layout_ = std::move(layout);
   return Status::success();
+}
+
+// hybrid_shard: the ranks that keep one copy of the parameters between them, and those that keep
+// the same part of it.
+Status Model::make_groups() {
+  const auto shard_ranks = static_cast<std::int32_t>(options_.shard_ranks);
+  const std::int32_t rank = link_.communicator->rank();
+  const ChildOptions options = {"", link_.timeout_ns};
+  TRIREME_RETURN_IF_ERROR(
+      split(*link_.communicator, rank / shard_ranks, rank, options, &link_.shard));
+  return split(*link_.communicator, rank % shard_ranks, rank, options, &link_.replicas);
 }
 
 // ---- checks ----
@@ -145,7 +211,8 @@ Status Model::check_flat(const void* values, const char* what, std::uint64_t cou
   const trireme_dtype common = registry_.common_dtype();
   if (common == 0) {
     return invalid_argument(
-        "units of this model have different dtypes, so no flat vector can hold it");
+        "units of this model have different dtypes, so no "
+        "flat vector can hold it");
   }
   if (dtype != common) {
     return invalid_argument(std::string("dtype ") + dtype_name(dtype) + " (" +
@@ -158,9 +225,8 @@ Status Model::check_flat(const void* values, const char* what, std::uint64_t cou
 }
 
 Status Model::check_released(const char* before) const {
-  if (pool_ == nullptr) return Status::success();
   for (std::size_t unit = 0; unit < uses_.size(); ++unit) {
-    if (uses_[unit] == 0) continue;
+    if (uses_[unit] == 0 || layout_->groups[layout_->group_of[unit]].stays_whole) continue;
     return invalid_state("unit " + std::to_string(unit) + " (" +
                          sharding::quoted(registry_.units()[unit].name) +
                          ") is gathered; release it before " + before);
@@ -174,10 +240,8 @@ Status Model::keep(Status status) {
     case TRIREME_ERROR_INVALID_ARGUMENT:
     case TRIREME_ERROR_INVALID_STATE:
     case TRIREME_ERROR_UNSUPPORTED:
-    case TRIREME_ERROR_OUT_OF_MEMORY:
-      break;
-    default:
-      failed_ = status;
+    case TRIREME_ERROR_OUT_OF_MEMORY: break;
+    default: failed_ = status;
   }
   return status;
 }
@@ -195,6 +259,7 @@ Status Model::info(trireme_model_info* out) const {
   out->units = registry_.units().size();
   out->elements = registry_.elements();
   out->buckets = layout_->buckets.size();
+  out->groups = layout_->groups.size();
   return Status::success();
 }
 
@@ -202,12 +267,15 @@ Status Model::unit_info(std::uint64_t unit, trireme_unit_info* out) const {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(check_unit(unit));
   const Unit& described = registry_.units()[unit];
-  const UnitPlace& place = layout_->units[unit];
+  const Group& group = layout_->groups[layout_->group_of[unit]];
+  const std::uint64_t first = layout_->unit_first[unit];
+  const sharding::Range shard = intersect(group.owned, {first, described.elements});
   out->dtype = described.dtype;
   out->elements = described.elements;
-  out->shard_first = place.shard.first;
-  out->shard_count = place.shard.count;
+  out->shard_first = shard.count > 0 ? shard.first - first : 0;
+  out->shard_count = shard.count;
   out->flat_first = described.flat_first;
+  out->group = layout_->group_of[unit];
   return Status::success();
 }
 
@@ -223,16 +291,44 @@ Status Model::memory(trireme_model_memory* out) const {
   out->allocated_gradients = allocated.of(MemoryKind::gradients);
   out->allocated_optimizer_state = allocated.of(MemoryKind::optimizer_state);
   out->allocated_working = allocated.of(MemoryKind::working);
-  out->planned_step_bytes = plan_step_bytes(registry_, *layout_);
+  out->planned_step_bytes = plan_step_bytes(*layout_);
   out->sent_step_bytes = last_step_bytes_;
   return Status::success();
 }
 
+Status Model::statistics(trireme_model_statistics* out) const {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  out->steps = steps_;
+  out->gathers = pool_ != nullptr ? pool_->gathers() : 0;
+  out->prefetched = pool_ != nullptr ? pool_->prefetched() : 0;
+  out->peak_groups = pool_ != nullptr ? pool_->peak() : 0;
+  out->reductions = reducer_->reductions();
+  out->exposed_ns = link_.exposed_ns;
+  return Status::success();
+}
+
+Status Model::check_replicas() {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  if (reducer_->step_under_way()) return invalid_state("a step is under way");
+  TRIREME_RETURN_IF_ERROR(check_released("copies are compared"));
+  const Status status = compare_replicas(link_, registry_, *layout_, storage_->parameters.data());
+  // Copies that differ are data; any other failure is the group's.
+  return status.code() == TRIREME_ERROR_MISMATCH && link_.communicator->failure().ok()
+             ? status
+             : keep(status);
+}
+
 // ---- parameters ----
 
+char* Model::group_memory(std::uint64_t group) const {
+  if (!layout_->groups[group].whole()) return pool_->data(group);
+  return storage_->parameters.data() + layout_->groups[group].offset;
+}
+
+// Where the caller finds a unit that is whole.
 char* Model::unit_memory(std::uint64_t unit) const {
-  if (pool_ != nullptr) return pool_->data(unit);
-  return storage_->parameters.data() + layout_->units[unit].whole_offset;
+  return group_memory(layout_->group_of[unit]) +
+         layout_->unit_first[unit] * dtype_size(registry_.units()[unit].dtype);
 }
 
 Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dtype dtype,
@@ -261,19 +357,17 @@ Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dt
     operation.receive = memory;
     operation.count = elements;
     operation.owner = storage_->hold();
-    return link_.communicator->run(std::move(operation), link_.deadline());
+    return link_.run(std::move(operation));
   };
   // With one dtype the arena has the order of the flat vector.
   if (pool_ == nullptr) return keep(broadcast(storage_->parameters.data(), 0, count));
-  TRIREME_RETURN_IF_ERROR(keep(pool_->drop_prefetched()));
-  for (std::size_t unit = 0; unit < uses_.size(); ++unit) {
-    const Unit& described = registry_.units()[unit];
-    const UnitPlace& place = layout_->units[unit];
-    TRIREME_RETURN_IF_ERROR(
-        keep(broadcast(pool_->scratch(), described.flat_first, described.elements)));
-    if (place.shard.count == 0) continue;
-    kernels::copy(storage_->parameters.data() + place.shard_offset,
-                  pool_->scratch() + place.shard.first * size, place.shard.count * size);
+  TRIREME_RETURN_IF_ERROR(keep(pool_->drop_unused()));
+  for (const Group& group : layout_->groups) {
+    char* const kept = storage_->parameters.data() + group.offset;
+    char* const memory = group.whole() ? kept : pool_->scratch();
+    TRIREME_RETURN_IF_ERROR(keep(broadcast(memory, group.flat_first, group.elements)));
+    if (group.whole() || group.held.count == 0) continue;
+    kernels::copy(kept, memory + group.held.first * size, group.held.count * size);
   }
   return Status::success();
 }
@@ -281,33 +375,49 @@ Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dt
 Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dtype) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(check_flat(values, "values", count, dtype));
-  const std::uint64_t size = dtype_size(dtype);
   if (pool_ == nullptr) {
-    if (count > 0) kernels::copy(values, storage_->parameters.data(), count * size);
+    if (count > 0) kernels::copy(values, storage_->parameters.data(), count * dtype_size(dtype));
     return Status::success();
   }
-  for (std::size_t unit = 0; unit < uses_.size(); ++unit) {
-    const Unit& described = registry_.units()[unit];
-    if (described.elements == 0) continue;
-    if (uses_[unit] == 0) TRIREME_RETURN_IF_ERROR(keep(pool_->gather(unit)));
-    Status status = unit + 1 < uses_.size() ? keep(pool_->prefetch(unit + 1)) : Status::success();
-    kernels::copy(static_cast<char*>(values) + described.flat_first * size, pool_->data(unit),
-                  described.elements * size);
-    if (uses_[unit] == 0) pool_->release(unit);
+  TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
+  attendance_.note(Event::get_parameters);
+  return keep(gather_all(static_cast<char*>(values)));
+}
+
+// Every group in turn; `values` is null on a rank that only helps its peers.
+Status Model::gather_all(char* values) {
+  for (std::size_t number = 0; number < layout_->groups.size(); ++number) {
+    const Group& group = layout_->groups[number];
+    if (group.elements == 0) continue;
+    const bool gathers = !group.whole() && units_in_use_[number] == 0;
+    if (gathers) TRIREME_RETURN_IF_ERROR(pool_->gather(number));
+    Status status = Status::success();
+    if (number + 1 < layout_->groups.size() && !layout_->groups[number + 1].whole()) {
+      status = pool_->prefetch(number + 1);
+    }
+    const std::uint64_t size = dtype_size(group.dtype);
+    if (values != nullptr) {
+      kernels::copy(values + group.flat_first * size, group_memory(number), group.bytes);
+    }
+    if (gathers) pool_->release(number);
     TRIREME_RETURN_IF_ERROR(std::move(status));
   }
-  // Often the last call of a job: a rank that leaves with a prefetch under way would fail its peers
-  // in this one.
-  return keep(pool_->drop_prefetched());
+  // Often the last call of a job: a rank that leaves with an operation under way would fail its
+  // peers in this one.
+  TRIREME_RETURN_IF_ERROR(attendance_.settle(link_));
+  return pool_->drop_unused();
 }
 
 Status Model::gather_unit(std::uint64_t unit) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(check_unit(unit));
-  if (uses_[unit] == 0 && pool_ != nullptr) {
-    TRIREME_RETURN_IF_ERROR(keep(pool_->gather_and_follow(unit)));
+  const std::uint64_t group = layout_->group_of[unit];
+  if (uses_[unit] == 0 && !layout_->groups[group].whole()) {
+    TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
+    if (units_in_use_[group] == 0) TRIREME_RETURN_IF_ERROR(keep(pool_->gather_and_follow(group)));
+    attendance_.note(Event::gather_unit, unit);
   }
-  ++uses_[unit];
+  if (uses_[unit]++ == 0) ++units_in_use_[group];
   return Status::success();
 }
 
@@ -318,7 +428,12 @@ Status Model::release_unit(std::uint64_t unit) {
     return invalid_state("unit " + std::to_string(unit) + " (" +
                          sharding::quoted(registry_.units()[unit].name) + ") is not gathered");
   }
-  if (--uses_[unit] == 0 && pool_ != nullptr) pool_->release(unit);
+  if (--uses_[unit] > 0) return Status::success();
+  const std::uint64_t group = layout_->group_of[unit];
+  --units_in_use_[group];
+  if (layout_->groups[group].whole()) return Status::success();
+  if (units_in_use_[group] == 0) pool_->release(group);
+  attendance_.note(Event::release_unit, unit);
   return Status::success();
 }
 
@@ -327,7 +442,7 @@ Status Model::parameter_data(std::uint64_t parameter, void** out_data,
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(check_parameter(parameter));
   const Parameter& described = registry_.parameters()[parameter];
-  if (pool_ != nullptr && uses_[described.unit] == 0) {
+  if (!layout_->group_of_parameter(described).stays_whole && uses_[described.unit] == 0) {
     return invalid_state("unit " + std::to_string(described.unit) + " (" +
                          sharding::quoted(registry_.units()[described.unit].name) +
                          ") is not gathered");
@@ -354,10 +469,14 @@ Status Model::leaf(std::uint32_t micro_batch, std::uint32_t* out) const {
 
 Status Model::begin_backward(std::uint32_t flags) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  if ((flags & ~static_cast<std::uint32_t>(TRIREME_BACKWARD_NO_SYNC)) != 0) {
+  constexpr std::uint32_t kFlags = TRIREME_BACKWARD_NO_SYNC | TRIREME_BACKWARD_ABSENT;
+  if ((flags & ~kFlags) != 0) {
     return invalid_argument("flags " + std::to_string(flags) + " has a bit that means nothing");
   }
-  return reducer_->begin((flags & TRIREME_BACKWARD_NO_SYNC) != 0);
+  TRIREME_RETURN_IF_ERROR(reducer_->begin((flags & TRIREME_BACKWARD_NO_SYNC) != 0,
+                                          (flags & TRIREME_BACKWARD_ABSENT) != 0));
+  attendance_.note(Event::begin_backward, flags);
+  return keep(attendance_.enter(link_, storage_));
 }
 
 Status Model::gradient_ready(std::uint64_t parameter, const void* gradient, std::uint64_t count,
@@ -377,14 +496,18 @@ Status Model::gradient_ready(std::uint64_t parameter, const void* gradient, std:
 
 Status Model::end_backward() {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  return keep(reducer_->end());
+  TRIREME_RETURN_IF_ERROR(keep(reducer_->end()));
+  attendance_.note(Event::end_backward);
+  return Status::success();
 }
 
 Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trireme_dtype dtype,
                               std::uint32_t flags) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  TRIREME_RETURN_IF_ERROR(check_flat(gradients, "gradients", count, dtype));
+  const bool absent = (flags & TRIREME_BACKWARD_ABSENT) != 0;
+  TRIREME_RETURN_IF_ERROR(check_flat(gradients, absent ? nullptr : "gradients", count, dtype));
   TRIREME_RETURN_IF_ERROR(begin_backward(flags));
+  if (absent) return end_backward();
   const std::uint64_t size = dtype_size(dtype);
   // In the order in which buckets are launched.
   for (std::uint64_t number = registry_.parameters().size(); number-- > 0;) {
@@ -395,12 +518,13 @@ Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trirem
         gradients == nullptr ? nullptr : static_cast<const char*>(gradients) + first * size;
     TRIREME_RETURN_IF_ERROR(keep(reducer_->ready(number, gradient, true)));
   }
-  return keep(reducer_->end());
+  return end_backward();
 }
 
 Status Model::discard_gradients() {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  return keep(reducer_->discard());
+  TRIREME_RETURN_IF_ERROR(keep(reducer_->discard()));
+  return keep(attendance_.leave(link_, false));
 }
 
 }  // namespace trireme::strategies

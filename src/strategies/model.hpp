@@ -12,6 +12,7 @@
 #include "sharding/layout.hpp"
 #include "sharding/plan.hpp"
 #include "sharding/registry.hpp"
+#include "strategies/attendance.hpp"
 #include "strategies/reducer.hpp"
 #include "strategies/storage.hpp"
 #include "strategies/unit_pool.hpp"
@@ -32,6 +33,8 @@ class Model {
   Status info(trireme_model_info* out) const;
   Status unit_info(std::uint64_t unit, trireme_unit_info* out) const;
   Status memory(trireme_model_memory* out) const;
+  Status statistics(trireme_model_statistics* out) const;
+  Status check_replicas();
 
   Status set_parameters(const void* values, std::uint64_t count, trireme_dtype dtype,
                         std::int32_t root);
@@ -66,7 +69,10 @@ class Model {
   // Remembers a failure that leaves this rank's part of the model undefined. Others are the
   // caller's mistakes, or memory that a later call may find.
   Status keep(Status status);
+  char* group_memory(std::uint64_t group) const;
   char* unit_memory(std::uint64_t unit) const;
+  Status gather_all(char* values);
+  Status make_groups();
 
   const trireme_model_options options_;
   Link link_;
@@ -77,13 +83,16 @@ class Model {
   std::unique_ptr<const sharding::Layout> layout_;
   sharding::MemoryPlan plan_;
   std::shared_ptr<Storage> storage_;
-  std::unique_ptr<UnitPool> pool_;  // zero3
+  std::unique_ptr<UnitPool> pool_;  // if there are groups to gather
   std::unique_ptr<Reducer> reducer_;
-  std::vector<std::uint64_t> uses_;  // by unit: gathers without their release
+  std::vector<std::uint64_t> uses_;          // by unit: gathers without their release
+  std::vector<std::uint64_t> units_in_use_;  // by group
+  Attendance attendance_;                    // uneven
 
   bool has_optimizer_ = false;
   std::uint64_t planned_state_ = 0;
   std::uint64_t last_step_bytes_ = 0;
+  std::uint64_t steps_ = 0;
 };
 
 }  // namespace trireme::strategies

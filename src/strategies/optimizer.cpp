@@ -1,9 +1,11 @@
 #include "strategies/optimizer.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <string>
 #include <utility>
 
+#include "kernels/reduce.hpp"
 #include "optimizers/clipping.hpp"
 #include "platform/names.hpp"
 #include "strategies/agreement.hpp"
@@ -13,9 +15,10 @@ namespace trireme::strategies {
 using optimizers::GradientNorm;
 using optimizers::Piece;
 using sharding::Bucket;
+using sharding::Group;
 using sharding::Parameter;
 using sharding::Segment;
-using sharding::UnitPlace;
+using Event = StepEvent::Kind;
 
 Status Optimizer::create(const std::shared_ptr<Model>& model,
                          const trireme_optimizer_options& options,
@@ -29,6 +32,10 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   std::shared_ptr<Optimizer> optimizer(new Optimizer(model, settings));
   model->has_optimizer_ = true;  // taken back by the destructor
   const std::uint64_t bytes = plan_state_bytes(*model->layout_, settings.states);
+  if (model->options_.unused == TRIREME_UNUSED_SKIP) {
+    optimizer->steps_of_.assign(model->registry_.parameters().size(), 0);
+    optimizer->skipped_.assign(model->registry_.parameters().size(), false);
+  }
   const Status allocated = optimizer->state_.allocate(
       *model->link_.communicator, model->storage_->allocated, MemoryKind::optimizer_state, bytes);
   std::vector<sharding::Fact> facts;
@@ -65,12 +72,9 @@ void Optimizer::place_pieces() {
     for (const Segment& segment : bucket.segments) {
       if (!whole && segment.owner != layout.spread.rank) continue;
       const Parameter& parameter = model.registry_.parameters()[segment.parameter];
-      const UnitPlace& place = layout.units[parameter.unit];
-      const std::uint64_t element = parameter.first + segment.first;
-      const std::uint64_t in_arena =
-          layout.spread.whole_parameters()
-              ? place.whole_offset + element * size
-              : place.shard_offset + (element - place.shard.first) * size;
+      const Group& group = layout.group_of_parameter(parameter);
+      const std::uint64_t element = layout.first_in_group(parameter) + segment.first;
+      const std::uint64_t in_arena = group.offset + (element - group.held.first) * size;
       const std::uint64_t position = segment.position - begin;
       Piece piece;
       piece.dtype = bucket.dtype;
@@ -87,41 +91,108 @@ void Optimizer::place_pieces() {
   }
 }
 
-Status Optimizer::step() {
-  Model& model = *model_;
+Status Optimizer::check_step() const {
+  const Model& model = *model_;
   TRIREME_RETURN_IF_ERROR(model.check_sealed());
   TRIREME_RETURN_IF_ERROR(model.reducer_->check_complete());
-  TRIREME_RETURN_IF_ERROR(model.check_released("the step"));
-  Status status = run_step();
+  return model.check_released("the step");
+}
+
+Status Optimizer::step() {
+  TRIREME_RETURN_IF_ERROR(check_step());
+  TRIREME_RETURN_IF_ERROR(model_->keep(model_->attendance_.enter(model_->link_, model_->storage_)));
+  return run_step(false);
+}
+
+Status Optimizer::run_step(bool shadowed) {
+  Model& model = *model_;
+  const auto run = [&]() -> Status {
+    // A gather ends on this rank when no peer reads its shard any more, and a later one begins to
+    // read it only when this rank has come to it. So with no gather under way here, the update
+    // below is alone with the shard.
+    if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.pool_->drop_unused());
+    TRIREME_RETURN_IF_ERROR(model.reducer_->wait_reductions());
+    std::uint32_t contributors = 0;
+    if (model.attendance_.is_open()) {
+      TRIREME_RETURN_IF_ERROR(agree_on_contributors(shadowed, &contributors));
+    }
+    TRIREME_RETURN_IF_ERROR(model.reducer_->finish(contributors));
+    if (model.options_.bucket_hook != nullptr) {
+      model.reducer_->run_hook_after();
+      const HookAnswer& hook = model.reducer_->hook_answer();
+      TRIREME_RETURN_IF_ERROR(compare_answers(hook.answer, hook.bucket, "bucket hook", "bucket"));
+    }
+    clip_values();
+    double norm = 0;
+    TRIREME_RETURN_IF_ERROR(begin_update(&norm));
+    TRIREME_RETURN_IF_ERROR(update(optimizers::clip_factor(norm, settings_.max_norm)));
+    TRIREME_RETURN_IF_ERROR(give_parameters());
+    model.reducer_->clear();
+    TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, shadowed));
+    model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
+    norm_ = norm;
+    ++steps_;
+    ++model.steps_;
+    if (settings_.check_every == 0 || steps_ % settings_.check_every != 0) return Status::success();
+    return model.check_replicas();
+  };
+  Status status = run();
   // Whatever broke a step has left parameters that are neither the old nor the new ones.
   if (!status.ok()) model.failed_ = status;
   return status;
 }
 
-Status Optimizer::run_step() {
+// Uneven inputs: by how many the sum is divided, and with which learning rate it goes on. A rank
+// without data takes the others' rate.
+Status Optimizer::agree_on_contributors(bool shadowed, std::uint32_t* out) {
   Model& model = *model_;
-  // A gather ends on this rank when no peer reads its shard any more, and a later one begins to
-  // read it only when this rank has come to it. So with no gather under way here, the update below
-  // is alone with the shard.
-  if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.pool_->drop_prefetched());
-  TRIREME_RETURN_IF_ERROR(model.reducer_->finish());
-  double norm = 0;
-  TRIREME_RETURN_IF_ERROR(begin_update(&norm));
-  TRIREME_RETURN_IF_ERROR(update(optimizers::clip_factor(norm, settings_.max_norm)));
-  TRIREME_RETURN_IF_ERROR(give_parameters());
-  model.reducer_->clear();
-  model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
-  norm_ = norm;
-  ++steps_;
+  auto* const facts = reinterpret_cast<std::int64_t*>(model.storage_->working.data());
+  std::int64_t* const own = facts + 2 * std::size_t{model.link_.rank()};
+  constexpr std::int64_t kNoRate = -1;  // the bits of no rate: those of a negative one
+  own[0] = model.reducer_->contributed();
+  own[1] = shadowed ? kNoRate : std::bit_cast<std::int64_t>(settings_.learning_rate);
+  Operation operation;
+  operation.channel = model.link_.reductions;
+  operation.kind = OperationKind::all_gather;
+  operation.dtype = TRIREME_DTYPE_I64;
+  operation.send = own;
+  operation.receive = facts;
+  operation.count = 2;
+  operation.owner = model.storage_->hold();
+  TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
+  std::int64_t contributors = 0;
+  for (std::uint32_t rank = 0; rank < model.link_.world_size(); ++rank) {
+    contributors += facts[2 * std::size_t{rank}];
+    const std::int64_t rate = facts[2 * std::size_t{rank} + 1];
+    if (shadowed && rate != kNoRate) {
+      settings_.learning_rate = std::bit_cast<double>(rate);
+      shadowed = false;
+    }
+  }
+  // Nobody brought anything: gradients are zero, whatever they are divided by.
+  *out = contributors > 0 ? static_cast<std::uint32_t>(contributors) : 1;
   return Status::success();
+}
+
+void Optimizer::clip_values() {
+  if (settings_.max_value == 0) return;
+  const Model& model = *model_;
+  const bool whole = model.layout_->spread.whole_state();
+  for (const Bucket& bucket : model.layout_->buckets) {
+    kernels::clamp(bucket.dtype,
+                   whole ? model.reducer_->reduced(bucket) : model.reducer_->reduced_block(bucket),
+                   settings_.max_value,
+                   whole ? bucket.elements : bucket.counts[model.link_.rank()]);
+  }
 }
 
 // All ranks compare the learning rate before anything changes, and add up the norm.
 Status Optimizer::begin_update(double* out_norm) {
   Model& model = *model_;
-  auto* const words = reinterpret_cast<std::int64_t*>(model.storage_->working.data());
-  const bool clips = settings_.max_norm > 0;
-  if (clips) {
+  auto* const words =
+      reinterpret_cast<std::int64_t*>(model.storage_->working.data() + model.plan_.words);
+  std::uint64_t count = 0;
+  if (settings_.max_norm > 0) {
     GradientNorm norm;
     // Every rank counts its own block, so data_parallel counts nothing twice.
     for (const Bucket& bucket : model.layout_->buckets) {
@@ -129,6 +200,16 @@ Status Optimizer::begin_update(double* out_norm) {
                bucket.counts[model.link_.rank()]);
     }
     norm.write(words);
+    count = GradientNorm::kWords;
+  }
+  std::int64_t* const skip_words = words + count;
+  if (!skipped_.empty()) {
+    const std::uint64_t added = sharding::skip_words(model.registry_);
+    std::fill_n(skip_words, added, 0);
+    for (std::size_t i = 0; i < skipped_.size(); ++i) {
+      if (model.reducer_->used()[i]) skip_words[i / 4] += std::int64_t{1} << i % 4 * 16;
+    }
+    count += added;
   }
   Operation operation;
   operation.channel = model.link_.reductions;
@@ -137,34 +218,47 @@ Status Optimizer::begin_update(double* out_norm) {
   operation.reduction = TRIREME_SUM;
   operation.send = words;
   operation.receive = words;
-  operation.count = clips ? GradientNorm::kWords : 0;
+  operation.count = count;
   operation.agreement = std::bit_cast<std::uint64_t>(settings_.learning_rate);
   operation.agreement_name = "learning rate";
   operation.owner = model.storage_->hold();
-  TRIREME_RETURN_IF_ERROR(
-      model.link_.communicator->run(std::move(operation), model.link_.deadline()));
-  if (clips) *out_norm = GradientNorm::norm(words);
+  TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
+  if (settings_.max_norm > 0) *out_norm = GradientNorm::norm(words);
+  if (!skipped_.empty()) count_skipped(skip_words);
   return Status::success();
+}
+
+// Each parameter has 16 bits in which the ranks that used it were added up; a world has fewer than
+// 2^16 ranks.
+void Optimizer::count_skipped(const std::int64_t* words) {
+  for (std::size_t i = 0; i < skipped_.size(); ++i) {
+    skipped_[i] = (static_cast<std::uint64_t>(words[i / 4]) >> i % 4 * 16 & 0xffff) == 0;
+    if (!skipped_[i]) ++steps_of_[i];
+  }
 }
 
 Status Optimizer::update(double gradient_scale) {
   std::int32_t answer = 0;
   std::uint64_t parameter = 0;
   for (const Piece& piece : pieces_) {
-    answer = optimizers::update_piece(settings_, piece, steps_ + 1, gradient_scale);
+    if (!skipped_.empty() && skipped_[piece.parameter]) continue;
+    const std::uint64_t step = steps_of_.empty() ? steps_ + 1 : steps_of_[piece.parameter];
+    answer = optimizers::update_piece(settings_, piece, step, gradient_scale);
     parameter = piece.parameter;
     if (answer != 0) break;
   }
-  return settings_.update == nullptr ? Status::success() : compare_answers(answer, parameter);
+  if (settings_.update == nullptr) return Status::success();
+  return compare_answers(answer, parameter, "update rule", "parameter");
 }
 
-// Whether the caller's rule did well on all ranks.
-Status Optimizer::compare_answers(std::int32_t answer, std::uint64_t parameter) {
+// Whether a callback of the caller did well on all ranks.
+Status Optimizer::compare_answers(std::int32_t answer, std::uint64_t number, const char* who,
+                                  const char* what) {
   Model& model = *model_;
-  auto* const answers = reinterpret_cast<std::int64_t*>(model.storage_->working.data() + 1024);
+  auto* const answers = reinterpret_cast<std::int64_t*>(model.storage_->working.data());
   std::int64_t* const own = answers + 2 * std::size_t{model.link_.rank()};
   own[0] = answer;
-  own[1] = static_cast<std::int64_t>(parameter);
+  own[1] = static_cast<std::int64_t>(number);
   Operation operation;
   operation.channel = model.link_.reductions;
   operation.kind = OperationKind::all_gather;
@@ -173,8 +267,7 @@ Status Optimizer::compare_answers(std::int32_t answer, std::uint64_t parameter) 
   operation.receive = answers;
   operation.count = 2;
   operation.owner = model.storage_->hold();
-  TRIREME_RETURN_IF_ERROR(
-      model.link_.communicator->run(std::move(operation), model.link_.deadline()));
+  TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
   for (std::uint32_t rank = 0; rank < model.link_.world_size(); ++rank) {
     const std::int64_t other = answers[2 * std::size_t{rank}];
     if (other == 0) continue;
@@ -182,40 +275,100 @@ Status Optimizer::compare_answers(std::int32_t answer, std::uint64_t parameter) 
     FailureDetails details;
     details.communicator = model.link_.communicator->name();
     details.blamed = {static_cast<std::int32_t>(rank)};
-    return Status::failure(TRIREME_ERROR_CALLBACK,
-                           "the update rule of rank " + std::to_string(rank) + " answered " +
-                               std::to_string(other) + " for parameter " + std::to_string(at))
+    return Status::failure(TRIREME_ERROR_CALLBACK, std::string("the ") + who + " of rank " +
+                                                       std::to_string(rank) + " answered " +
+                                                       std::to_string(other) + " for " + what +
+                                                       " " + std::to_string(at))
         .with_details(std::move(details));
   }
   return Status::success();
 }
 
-// zero1 and zero2: everybody gets the elements that their owners updated.
+// Ranks that hold the same elements get those that the others of them updated.
 Status Optimizer::give_parameters() {
   Model& model = *model_;
   const sharding::Layout& layout = *model.layout_;
-  if (layout.spread.whole_state() || !layout.spread.whole_parameters()) return Status::success();
-  for (std::size_t unit = 0; unit < layout.units.size(); ++unit) {
-    const UnitPlace& place = layout.units[unit];
-    if (place.bucket == sharding::kNone) continue;
-    const std::uint64_t size = dtype_size(model.registry_.units()[unit].dtype);
-    char* const data = model.storage_->parameters.data() + place.whole_offset;
+  if (layout.spread.whole_state()) return Status::success();
+  for (std::size_t number = 0; number < layout.groups.size(); ++number) {
+    const Group& group = layout.groups[number];
+    if (group.bucket == sharding::kNone || group.owned_counts.size() == 1) continue;
+    const std::uint64_t size = dtype_size(group.dtype);
+    // Of a whole group all ranks hold the same elements, of a shard the replicas.
+    const bool among_all = group.whole();
+    Communicator& holders = among_all ? *model.link_.communicator : *model.link_.replicas;
+    char* const data = model.storage_->parameters.data() + group.offset;
     Operation operation;
-    operation.channel = model.link_.gathers;
+    operation.channel = among_all ? model.link_.gathers : 0;
     operation.kind = OperationKind::all_gather_v;
-    operation.dtype = model.registry_.units()[unit].dtype;
-    operation.send = data + place.shard.first * size;
+    operation.dtype = group.dtype;
+    operation.send = data + (group.owned.first - group.held.first) * size;
     operation.receive = data;
-    operation.count = model.registry_.units()[unit].elements;
-    operation.counts = place.counts;
-    operation.agreement = unit;
-    operation.agreement_name = "unit";
+    operation.count = group.held.count;
+    operation.counts = group.owned_counts;
+    operation.agreement = number;
+    operation.agreement_name = "group of units";
     operation.owner = model.storage_->hold();
-    model.link_.given_bytes += sharding::gather_bytes(place.counts, model.link_.rank(), size);
-    TRIREME_RETURN_IF_ERROR(
-        model.link_.communicator->run(std::move(operation), model.link_.deadline()));
+    model.link_.given_bytes += sharding::gather_bytes(
+        group.owned_counts, static_cast<std::uint32_t>(holders.rank()), size);
+    TRIREME_RETURN_IF_ERROR(model.link_.run(holders, std::move(operation)));
   }
   return Status::success();
+}
+
+// ---- uneven inputs ----
+
+Status Optimizer::join(std::uint64_t* out_steps) {
+  Model& model = *model_;
+  TRIREME_RETURN_IF_ERROR(model.check_sealed());
+  if (!model.attendance_.is_open()) {
+    return invalid_state("the model was created without TRIREME_MODEL_UNEVEN");
+  }
+  if (model.reducer_->step_under_way()) return invalid_state("a step is under way");
+  TRIREME_RETURN_IF_ERROR(model.check_released("joining"));
+  // A step that this rank began and will not end, such as by a gather to evaluate, counts as its
+  // own.
+  std::uint64_t steps = 0;
+  for (;; ++steps) {
+    if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.keep(model.pool_->drop_unused()));
+    std::int64_t active = 0;
+    TRIREME_RETURN_IF_ERROR(
+        model.keep(model.attendance_.look(model.link_, model.storage_, &active)));
+    if (active == 0) break;
+    TRIREME_RETURN_IF_ERROR(shadow_step());
+  }
+  TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, true));
+  *out_steps = steps;
+  return Status::success();
+}
+
+Status Optimizer::shadow_step() {
+  Model& model = *model_;
+  std::vector<StepEvent> events = model.attendance_.last_step();
+  if (events.empty()) {
+    const std::uint64_t units = model.registry_.units().size();
+    for (std::uint64_t i = 0; i < 2 * units; ++i) {
+      const std::uint64_t unit = i < units ? i : 2 * units - 1 - i;
+      if (i == units) events.push_back({Event::begin_backward, 0});
+      events.push_back({Event::gather_unit, unit});
+      events.push_back({Event::release_unit, unit});
+    }
+    events.push_back({Event::end_backward, 0});
+  }
+  for (const StepEvent& event : events) {
+    switch (event.kind) {
+      case Event::gather_unit: TRIREME_RETURN_IF_ERROR(model.gather_unit(event.value)); break;
+      case Event::release_unit: TRIREME_RETURN_IF_ERROR(model.release_unit(event.value)); break;
+      case Event::get_parameters:
+        TRIREME_RETURN_IF_ERROR(model.keep(model.gather_all(nullptr)));
+        break;
+      case Event::begin_backward:
+        TRIREME_RETURN_IF_ERROR(model.begin_backward(static_cast<std::uint32_t>(event.value) |
+                                                     TRIREME_BACKWARD_ABSENT));
+        break;
+      case Event::end_backward: TRIREME_RETURN_IF_ERROR(model.end_backward()); break;
+    }
+  }
+  return run_step(true);
 }
 
 Status Optimizer::set_learning_rate(double learning_rate) {

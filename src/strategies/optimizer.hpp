@@ -23,6 +23,7 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   Status step();
+  Status join(std::uint64_t* out_steps);
   Status set_learning_rate(double learning_rate);
   double learning_rate() const { return settings_.learning_rate; }
   std::uint64_t step_count() const { return steps_; }
@@ -33,17 +34,25 @@ class Optimizer {
       : model_(std::move(model)), settings_(settings) {}
 
   void place_pieces();
-  Status run_step();
+  Status check_step() const;
+  Status run_step(bool shadowed);
+  Status agree_on_contributors(bool shadowed, std::uint32_t* out);
+  void clip_values();
   Status begin_update(double* out_norm);
+  void count_skipped(const std::int64_t* words);
   Status update(double gradient_scale);
-  Status compare_answers(std::int32_t answer, std::uint64_t parameter);
+  Status compare_answers(std::int32_t answer, std::uint64_t number, const char* who,
+                         const char* what);
   Status give_parameters();
+  Status shadow_step();
 
   const std::shared_ptr<Model> model_;
   optimizers::Settings settings_;
   Arena state_;
   std::vector<optimizers::Piece> pieces_;
   std::uint64_t steps_ = 0;
+  std::vector<std::uint64_t> steps_of_;  // by target, if parameters can be skipped; or empty
+  std::vector<bool> skipped_;            // by target, in this step
   double norm_ = 0;
 };
 

@@ -1,6 +1,9 @@
 #include "strategies/reducer.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -65,7 +68,19 @@ struct RankFold {
   void operator()(std::uint64_t first, std::uint64_t count, const void* const* sources,
                   std::uint32_t source_count) const {
     char* const destination = (sum == nullptr || add ? block : sum) + first * size;
-    kernels::reduce(dtype, reduction, destination, sources, source_count, count, source_count, 0);
+    const std::uint32_t ranks = source_count;
+    std::vector<const void*> present;
+    if (std::find(sources, sources + source_count, nullptr) != sources + source_count) {
+      std::copy_if(sources, sources + source_count, std::back_inserter(present),
+                   [](const void* source) { return source != nullptr; });
+      sources = present.data();
+      source_count = static_cast<std::uint32_t>(present.size());
+    }
+    if (source_count == 0) {
+      if (!add) std::memset(destination, 0, count * size);
+      return;
+    }
+    kernels::reduce(dtype, reduction, destination, sources, source_count, count, ranks, 0);
     if (add) kernels::add(dtype, sum + first * size, destination, count);
   }
 };
@@ -73,12 +88,12 @@ struct RankFold {
 }  // namespace
 
 Reducer::Reducer(const sharding::Registry& registry, const sharding::Layout& layout,
-                 const sharding::MemoryPlan& plan, bool average, Link& link,
+                 const sharding::MemoryPlan& plan, const ReducerSettings& settings, Link& link,
                  const std::shared_ptr<Storage>& storage, char* slots, char* levels, char* held)
     : registry_(registry),
       layout_(layout),
       plan_(plan),
-      average_(average),
+      settings_(settings),
       link_(link),
       storage_(storage),
       levels_(levels),
@@ -86,6 +101,7 @@ Reducer::Reducer(const sharding::Registry& registry, const sharding::Layout& lay
       rounds_(sharding::rounds(layout.spread.leaves, layout.spread.world_size)),
       own_leaves_(sharding::leaves_of_rank(layout.spread.leaves, layout.spread.world_size,
                                            layout.spread.rank)),
+      used_(registry.parameters().size()),
       handed_(registry.parameters().size()),
       merged_(registry.parameters().size()),
       missing_(layout.buckets.size()),
@@ -99,12 +115,16 @@ Reducer::Reducer(const sharding::Registry& registry, const sharding::Layout& lay
 
 // ---- one backward pass ----
 
-Status Reducer::begin(bool no_sync) {
+Status Reducer::begin(bool no_sync, bool absent) {
   if (in_backward_) return invalid_state("a backward pass is under way");
+  if (absent && !settings_.uneven) {
+    return unsupported("TRIREME_BACKWARD_ABSENT on a model without TRIREME_MODEL_UNEVEN");
+  }
   if (reproducible()) {
     if (no_sync) {
       return unsupported(
-          "TRIREME_BACKWARD_NO_SYNC on a reproducible model, which reduces every "
+          "TRIREME_BACKWARD_NO_SYNC on a reproducible model, "
+          "which reduces every "
           "leaf on its own");
     }
     if (passes_ == own_leaves_) {
@@ -116,6 +136,7 @@ Status Reducer::begin(bool no_sync) {
   }
   in_backward_ = true;
   no_sync_ = no_sync;
+  absent_ = absent;
   next_launch_ = 0;
   handed_.assign(handed_.size(), false);
   merged_.assign(merged_.size(), 0);
@@ -125,6 +146,7 @@ Status Reducer::begin(bool no_sync) {
 
 Status Reducer::ready(std::uint64_t parameter, const void* gradient, bool with_aliases) {
   if (!in_backward_) return invalid_state("no backward pass is under way");
+  if (absent_) return invalid_state("this backward pass is TRIREME_BACKWARD_ABSENT");
   const Parameter& named = registry_.parameters()[parameter];
   if (named.frozen) {
     return invalid_argument("parameter " + std::to_string(parameter) + " (" +
@@ -135,7 +157,7 @@ Status Reducer::ready(std::uint64_t parameter, const void* gradient, bool with_a
                          sharding::quoted(named.name) + ") was handed in before");
   }
   const Parameter& target = registry_.parameters()[named.target];
-  const std::uint64_t bucket = layout_.units[target.unit].bucket;
+  const std::uint64_t bucket = layout_.group_of_parameter(target).bucket;
   if (bucket != kNone) {
     char* data = nullptr;
     TRIREME_RETURN_IF_ERROR(contribution(bucket, &data));
@@ -148,6 +170,7 @@ Status Reducer::ready(std::uint64_t parameter, const void* gradient, bool with_a
     TRIREME_RETURN_IF_ERROR(merge(named.target, place, gradient, data));
   }
   handed_[parameter] = true;
+  if (gradient != nullptr || target.elements == 0) used_[named.target] = true;
   std::uint64_t names = 1;
   if (with_aliases) {
     for (const std::uint64_t alias : target.aliases) handed_[alias] = true;
@@ -155,8 +178,27 @@ Status Reducer::ready(std::uint64_t parameter, const void* gradient, bool with_a
   }
   if (bucket == kNone) return Status::success();
   missing_[bucket] -= names;
-  while (exchanges() && next_launch_ < missing_.size() && missing_[next_launch_] == 0) {
-    TRIREME_RETURN_IF_ERROR(launch(next_launch_, contributions_[next_launch_].data, passes_));
+  return launch_ready(false);
+}
+
+Status Reducer::launch_ready(bool all) {
+  // Where gradients stay until the last pass, an absent one gives what those before it brought.
+  const bool brings = layout_.spread.whole_gradients() && !reproducible() && present_passes_ > 0;
+  while (exchanges() && next_launch_ < missing_.size()) {
+    const std::uint64_t bucket = next_launch_;
+    if (missing_[bucket] > 0 && !all) break;
+    const bool present = missing_[bucket] == 0 && !absent_;
+    // Also what this rank has no gradients for needs a place for the reduction to work in.
+    char* data = contributions_[bucket].data;
+    if (!present) TRIREME_RETURN_IF_ERROR(contribution(bucket, &data));
+    // A leaf has its place in the tree.
+    if (!present && reproducible()) {
+      std::memset(data, 0,
+                  layout_.buckets[bucket].elements * dtype_size(layout_.buckets[bucket].dtype));
+    }
+    char* const send = present || brings || reproducible() ? data : nullptr;
+    if (present || brings) run_hook(TRIREME_HOOK_BEFORE, bucket, data, passes_);
+    TRIREME_RETURN_IF_ERROR(launch(bucket, send, passes_));
     ++next_launch_;
   }
   return Status::success();
@@ -170,12 +212,13 @@ Status Reducer::merge(std::uint64_t target, std::uint64_t place, const void* gra
   const Parameter& parameter = registry_.parameters()[target];
   const std::uint64_t bytes = parameter.elements * dtype_size(parameter.dtype);
   if (place > merged_[target]) {
-    if (bytes > 0) {
-      kernels::copy(held_ + layout_.held_offset[parameter.aliases[place - 1]], gradient, bytes);
-    }
+    char* const held = held_ + layout_.held_offset[parameter.aliases[place - 1]];
+    if (bytes > 0 && gradient != nullptr) kernels::copy(held, gradient, bytes);
+    if (bytes > 0 && gradient == nullptr) std::memset(held, 0, bytes);
     return Status::success();
   }
-  const bool accumulates = passes_ > 0 && layout_.spread.whole_gradients() && !reproducible();
+  const bool accumulates =
+      present_passes_ > 0 && layout_.spread.whole_gradients() && !reproducible();
   put(target, bucket, gradient, place > 0 || accumulates);
   ++merged_[target];
   while (merged_[target] <= parameter.aliases.size()) {
@@ -192,6 +235,10 @@ void Reducer::put(std::uint64_t parameter, char* bucket, const void* gradient, b
   const std::uint64_t size = dtype_size(dtype);
   for (const Segment& segment : layout_.segments[parameter]) {
     char* const to = bucket + segment.position * size;
+    if (gradient == nullptr) {  // zero
+      if (!add) std::memset(to, 0, segment.count * size);
+      continue;
+    }
     const char* const from = static_cast<const char*>(gradient) + segment.first * size;
     if (add) {
       kernels::add(dtype, to, from, segment.count);
@@ -203,23 +250,31 @@ void Reducer::put(std::uint64_t parameter, char* bucket, const void* gradient, b
 
 Status Reducer::end() {
   if (!in_backward_) return invalid_state("no backward pass is under way");
-  std::uint64_t missing = 0, first = 0;
-  for (std::uint64_t i = handed_.size(); i-- > 0;) {
-    if (handed_[i] || registry_.parameters()[i].frozen) continue;
-    ++missing;
-    first = i;
-  }
-  if (missing > 0) {
-    return invalid_state("gradients of " + std::to_string(missing) +
-                         " parameters are missing, the first is parameter " +
-                         std::to_string(first) + " (" +
-                         sharding::quoted(registry_.parameters()[first].name) + ")");
-  }
+  if (!absent_) TRIREME_RETURN_IF_ERROR(fill_missing());
+  TRIREME_RETURN_IF_ERROR(launch_ready(true));
   in_backward_ = false;
   ++passes_;
+  if (!absent_) ++present_passes_;
   if (!reproducible()) return Status::success();
   ++launched_rounds_;
   return passes_ == own_leaves_ ? launch_absent() : Status::success();
+}
+
+Status Reducer::fill_missing() {
+  std::uint64_t missing = 0, first = 0;
+  for (std::uint64_t i = handed_.size(); i-- > 0;) {
+    if (handed_[i] || registry_.parameters()[i].frozen) continue;
+    if (settings_.unused != TRIREME_UNUSED_ERROR) {
+      TRIREME_RETURN_IF_ERROR(ready(i, nullptr, false));
+      continue;
+    }
+    ++missing;
+    first = i;
+  }
+  if (missing == 0) return Status::success();
+  return invalid_state("gradients of " + std::to_string(missing) +
+                       " parameters are missing, the first is parameter " + std::to_string(first) +
+                       " (" + sharding::quoted(registry_.parameters()[first].name) + ")");
 }
 
 // ---- memory of contributions ----
@@ -281,7 +336,7 @@ Fold Reducer::fold(const Bucket& bucket, char* own, std::uint32_t round) const {
   const bool whole = layout_.spread.whole_gradients();
   return RankFold{bucket.dtype,
                   size,
-                  average_ ? TRIREME_AVERAGE : TRIREME_SUM,
+                  settings_.average && !settings_.uneven ? TRIREME_AVERAGE : TRIREME_SUM,
                   own + layout_.block_offset(bucket),
                   whole ? nullptr : reduced_block(bucket),
                   !whole && round > 0};
@@ -316,6 +371,7 @@ Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t rou
   }
   in_flight_.push_back(std::move(entry));
   ++mine.flying;
+  ++reductions_;
   return Status::success();
 }
 
@@ -385,11 +441,21 @@ Status Reducer::check_complete() const {
   return Status::success();
 }
 
-Status Reducer::finish() {
+Status Reducer::wait_reductions() {
   if (reproducible()) TRIREME_RETURN_IF_ERROR(launch_absent());
-  TRIREME_RETURN_IF_ERROR(wait_all());
-  if (!reproducible()) return Status::success();
-  combine_levels();
+  return wait_all();
+}
+
+std::uint32_t Reducer::contributed() const {
+  return reproducible() ? present_passes_ : std::min(present_passes_, 1U);
+}
+
+Status Reducer::finish(std::uint32_t contributors) {
+  if (!reproducible()) {
+    if (settings_.uneven && settings_.average) divide(contributors);
+    return Status::success();
+  }
+  combine_levels(settings_.uneven ? contributors : layout_.spread.leaves);
   if (!layout_.spread.whole_state()) return Status::success();
   for (std::uint64_t number = 0; number < layout_.buckets.size(); ++number) {
     InFlight entry;
@@ -401,7 +467,18 @@ Status Reducer::finish() {
   return wait_all();
 }
 
-void Reducer::combine_levels() {
+// What was only added up while it was not known by how many.
+void Reducer::divide(std::uint32_t contributors) {
+  const bool whole = layout_.spread.whole_state();
+  for (const Bucket& bucket : layout_.buckets) {
+    char* const data = whole ? reduced(bucket) : reduced_block(bucket);
+    const void* const source = data;
+    kernels::reduce(bucket.dtype, TRIREME_AVERAGE, data, &source, 1,
+                    whole ? bucket.elements : bucket.counts[layout_.spread.rank], contributors, 0);
+  }
+}
+
+void Reducer::combine_levels(std::uint32_t divisor) {
   const std::uint32_t leaves = layout_.spread.leaves;
   for (const Bucket& bucket : layout_.buckets) {
     const std::uint64_t count = bucket.counts[layout_.spread.rank];
@@ -411,24 +488,72 @@ void Reducer::combine_levels() {
     for (std::uint32_t i = 0; i < sharding::tree_levels(leaves); ++i) {
       if (sharding::level_remains(leaves, i)) parts[part_count++] = level(bucket, i);
     }
-    kernels::reduce(bucket.dtype, average_ ? TRIREME_AVERAGE : TRIREME_SUM, reduced_block(bucket),
-                    parts.data(), part_count, count, leaves, 0);
+    kernels::reduce(bucket.dtype, settings_.average ? TRIREME_AVERAGE : TRIREME_SUM,
+                    reduced_block(bucket), parts.data(), part_count, count, divisor, 0);
   }
 }
 
+// ---- hooks ----
+
+void Reducer::run_hook(std::int32_t phase, std::uint64_t number, char* data, std::uint32_t pass) {
+  if (settings_.hook == nullptr) return;
+  const Bucket& bucket = layout_.buckets[number];
+  const bool block = phase == TRIREME_HOOK_AFTER && !layout_.spread.whole_state();
+  const std::uint64_t begin = block ? bucket.block_first[layout_.spread.rank] : 0;
+  std::vector<trireme_bucket_part> parts;
+  for (const Segment& segment : bucket.segments) {
+    if (block && segment.owner != layout_.spread.rank) continue;
+    parts.push_back({segment.parameter, segment.first, segment.count, segment.position - begin});
+  }
+  trireme_bucket shown = {};
+  shown.struct_size = sizeof shown;
+  shown.phase = phase;
+  shown.bucket = number;
+  shown.elements = block ? bucket.counts[layout_.spread.rank] : bucket.elements;
+  shown.data = data;
+  shown.parts = parts.data();
+  shown.part_count = parts.size();
+  shown.dtype = bucket.dtype;
+  shown.pass = pass;
+  if (shown.elements == 0) return;
+  std::int32_t answer = INT32_MIN;
+  try {
+    answer = settings_.hook(&shown, settings_.hook_data);
+  } catch (...) {  // of a caller in C++: the peers must hear of it
+  }
+  if (answer != 0 && hook_answer_.answer == 0) hook_answer_ = {answer, number};
+}
+
+void Reducer::run_hook_after() {
+  for (std::uint64_t number = 0; number < layout_.buckets.size(); ++number) {
+    const Bucket& bucket = layout_.buckets[number];
+    run_hook(TRIREME_HOOK_AFTER, number,
+             layout_.spread.whole_state() ? reduced(bucket) : reduced_block(bucket), 0);
+  }
+}
+
+// ---- the step anew ----
+
 Status Reducer::discard() {
-  if (in_backward_) return invalid_state("a backward pass is under way");
   Status status = Status::success();
-  if (reproducible()) status = launch_absent();
-  if (status.ok()) status = wait_all();
+  if (in_backward_) {
+    absent_ = true;  // what is not launched yet goes without this rank
+    status = launch_ready(true);
+    in_backward_ = false;
+    ++launched_rounds_;
+  }
+  if (status.ok()) status = wait_reductions();
   clear();
   return status;
 }
 
 void Reducer::clear() {
   passes_ = 0;
+  present_passes_ = 0;
   launched_rounds_ = 0;
   no_sync_ = false;
+  used_.assign(used_.size(), false);
+  hook_answer_ = {};
 }
 
 char* Reducer::reduced(const Bucket& bucket) const {

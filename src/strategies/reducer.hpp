@@ -17,13 +17,28 @@
 
 namespace trireme::strategies {
 
+// How gradients are treated, from the options of a model.
+struct ReducerSettings {
+  bool average = true;
+  bool uneven = false;
+  std::int32_t unused = TRIREME_UNUSED_ERROR;
+  trireme_bucket_callback hook = nullptr;
+  void* hook_data = nullptr;
+};
+
+// The first answer of a hook that was not 0.
+struct HookAnswer {
+  std::int32_t answer = 0;
+  std::uint64_t bucket = 0;
+};
+
 class Reducer {
  public:
   Reducer(const sharding::Registry& registry, const sharding::Layout& layout,
-          const sharding::MemoryPlan& plan, bool average, Link& link,
+          const sharding::MemoryPlan& plan, const ReducerSettings& settings, Link& link,
           const std::shared_ptr<Storage>& storage, char* slots, char* levels, char* held);
 
-  Status begin(bool no_sync);
+  Status begin(bool no_sync, bool absent);
   // `gradient` holds the parameter's elements. with_aliases: it is the sum for all its names.
   Status ready(std::uint64_t parameter, const void* gradient, bool with_aliases);
   Status end();
@@ -33,9 +48,18 @@ class Reducer {
 
   // Whether a step may end here.
   Status check_complete() const;
-  // Waits for the reductions. Afterwards every gradient that this rank holds is the reduced one.
-  Status finish();
-  // Begins the step anew. All ranks call it at the same place.
+  // Waits for the reductions that were launched, and launches what this rank has no part in.
+  Status wait_reductions();
+  // Of this step: 1 if this rank had gradients, or its leaves that had. After wait_reductions().
+  std::uint32_t contributed() const;
+  // Afterwards every gradient that this rank holds is the reduced one. `contributors`: the sum of
+  // all ranks' contributed(); what that must be if inputs are even is not asked.
+  Status finish(std::uint32_t contributors);
+  void run_hook_after();
+  const HookAnswer& hook_answer() const { return hook_answer_; }
+  // By target: whether it had a gradient on this rank in this step.
+  const std::vector<bool>& used() const { return used_; }
+  // Begins the step anew. All ranks call it in or after the same pass.
   Status discard();
   void clear();
 
@@ -46,6 +70,7 @@ class Reducer {
   char* reduced_block(const sharding::Bucket& bucket) const;
   // Bytes beyond the planned slots, if gradients come in another order than that of the buckets.
   std::uint64_t extra_bytes() const { return extra_bytes_; }
+  std::uint64_t reductions() const { return reductions_; }
 
  private:
   struct Slot {
@@ -70,19 +95,24 @@ class Reducer {
   Status find_slot(std::uint64_t bucket);
   void put(std::uint64_t parameter, char* bucket, const void* gradient, bool add);
   Status merge(std::uint64_t target, std::uint64_t place, const void* gradient, char* bucket);
+  Status fill_missing();
+  // Launches the buckets of this pass that are complete; all: the others as well, empty.
+  Status launch_ready(bool all);
+  void run_hook(std::int32_t phase, std::uint64_t bucket, char* data, std::uint32_t pass);
   Status launch(std::uint64_t bucket, const char* send, std::uint32_t round);
   Status launch_absent();
   Fold fold(const sharding::Bucket& bucket, char* own, std::uint32_t round) const;
   Status launch_gather(const sharding::Bucket& bucket, std::shared_ptr<Request>* out);
   char* level(const sharding::Bucket& bucket, std::uint32_t number) const;
-  void combine_levels();
+  void divide(std::uint32_t contributors);
+  void combine_levels(std::uint32_t divisor);
   Status wait_oldest();
   Status wait_all();
 
   const sharding::Registry& registry_;
   const sharding::Layout& layout_;
   const sharding::MemoryPlan& plan_;
-  const bool average_;
+  const ReducerSettings settings_;
   Link& link_;
   const std::shared_ptr<Storage> storage_;
   char* const levels_;
@@ -92,7 +122,12 @@ class Reducer {
 
   bool in_backward_ = false;
   bool no_sync_ = false;
-  std::uint32_t passes_ = 0;                 // that ended in this step
+  bool absent_ = false;
+  std::uint32_t passes_ = 0;          // that ended in this step
+  std::uint32_t present_passes_ = 0;  // of them, those that were not absent
+  std::vector<bool> used_;            // by target, in this step
+  HookAnswer hook_answer_;
+  std::uint64_t reductions_ = 0;
   std::uint32_t launched_rounds_ = 0;        // reproducible: whose buckets are all launched
   std::uint64_t next_launch_ = 0;            // bucket of this pass
   std::vector<bool> handed_;                 // by parameter, in this pass

@@ -33,11 +33,22 @@ std::shared_ptr<const void> Storage::hold() const {
       Held{parameters.memory(), gradients.memory(), working.memory()});
 }
 
+Status Link::run(Communicator& ranks, Operation&& operation) const {
+  const std::uint64_t begin = now_ns();
+  Status status = ranks.run(std::move(operation), deadline());
+  exposed_ns += now_ns() - begin;
+  return status;
+}
+
 Status Link::wait(const Request& request) const {
+  if (request.done()) return request.result();
   constexpr std::uint64_t kGraceNs = 2'000'000'000;
   const std::uint64_t limit =
       timeout_ns > UINT64_MAX - kGraceNs ? UINT64_MAX : timeout_ns + kGraceNs;
-  return request.wait(Deadline::after(limit));
+  const std::uint64_t begin = now_ns();
+  Status status = request.wait(Deadline::after(limit));
+  exposed_ns += now_ns() - begin;
+  return status;
 }
 
 }  // namespace trireme::strategies

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "collectives/communicator.hpp"
 #include "platform/clock.hpp"
@@ -58,21 +59,28 @@ struct Storage {
   std::shared_ptr<const void> hold() const;
 };
 
-// Started operations of one model. Channel `gathers` carries parameters and what the ranks agree
+// The way of one model to its peers. Channel `gathers` carries parameters and what the ranks agree
 // about, `reductions` gradients and the step; so a gather in the middle of backward does not wait
 // for reductions.
 struct Link {
   std::shared_ptr<Communicator> communicator;
   std::uint32_t gathers = 0;
   std::uint32_t reductions = 0;
+  // hybrid_shard: the ranks that keep one copy of the parameters between them, and those that keep
+  // the same part of one. Both are the model's own, so their channel 0 is free.
+  std::shared_ptr<Communicator> shard, replicas;
   std::uint64_t timeout_ns = 0;
   std::uint64_t given_bytes = 0;  // to peers, for parameters and gradients, since the last step
+  mutable std::uint64_t exposed_ns = 0;  // that calls waited for operations
 
   std::uint32_t rank() const { return static_cast<std::uint32_t>(communicator->rank()); }
   std::uint32_t world_size() const {
     return static_cast<std::uint32_t>(communicator->world_size());
   }
   Deadline deadline() const { return Deadline::after(timeout_ns); }
+  // One operation from beginning to end.
+  Status run(Communicator& ranks, Operation&& operation) const;
+  Status run(Operation&& operation) const { return run(*communicator, std::move(operation)); }
   // A started operation has a deadline of its own that names who is missing; it passes before this
   // wait ends.
   Status wait(const Request& request) const;

@@ -9,8 +9,9 @@
 namespace trireme::strategies {
 namespace {
 
-constexpr const char* kNames[] = {"unknown", "data_parallel", "zero1", "zero2", "zero3"};
-static_assert(std::size(kNames) == TRIREME_STRATEGY_ZERO3 + 1);
+constexpr const char* kNames[] = {"unknown", "data_parallel", "zero1", "zero2", "zero3",
+                                  "hybrid_shard"};
+static_assert(std::size(kNames) == TRIREME_STRATEGY_HYBRID_SHARD + 1);
 
 struct Synonym {
   const char* text;
@@ -20,17 +21,18 @@ constexpr Synonym kSynonyms[] = {{"ddp", TRIREME_STRATEGY_DATA_PARALLEL},
                                  {"no_shard", TRIREME_STRATEGY_DATA_PARALLEL},
                                  {"shard_grad_op", TRIREME_STRATEGY_ZERO2},
                                  {"fsdp", TRIREME_STRATEGY_ZERO3},
-                                 {"full_shard", TRIREME_STRATEGY_ZERO3}};
+                                 {"full_shard", TRIREME_STRATEGY_ZERO3},
+                                 {"hsdp", TRIREME_STRATEGY_HYBRID_SHARD}};
 
 }  // namespace
 
 const char* strategy_name(trireme_strategy strategy) noexcept {
-  const bool known = strategy >= 1 && strategy <= TRIREME_STRATEGY_ZERO3;
+  const bool known = strategy >= 1 && strategy <= TRIREME_STRATEGY_HYBRID_SHARD;
   return kNames[known ? strategy : 0];
 }
 
 Status parse_strategy(const char* text, trireme_strategy* out) {
-  for (trireme_strategy strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
+  for (trireme_strategy strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
     if (strcasecmp(text, kNames[strategy]) == 0) {
       *out = strategy;
       return Status::success();
@@ -43,7 +45,7 @@ Status parse_strategy(const char* text, trireme_strategy* out) {
     }
   }
   return invalid_argument("no strategy is called \"" + std::string(text, strnlen(text, 64)) +
-                          "\"; data_parallel, zero1, zero2 and zero3 are strategies");
+                          "\"; data_parallel, zero1, zero2, zero3 and hybrid_shard are strategies");
 }
 
 }  // namespace trireme::strategies

@@ -6,27 +6,25 @@
 
 namespace trireme::strategies {
 
+using sharding::Group;
 using sharding::kNone;
-using sharding::UnitPlace;
 
-UnitPool::UnitPool(const sharding::Registry& registry, const sharding::Layout& layout,
-                   const sharding::MemoryPlan& plan, Link& link,
+UnitPool::UnitPool(const sharding::Layout& layout, const sharding::MemoryPlan& plan, Link& link,
                    const std::shared_ptr<Storage>& storage, char* memory)
-    : registry_(registry),
-      layout_(layout),
+    : layout_(layout),
       plan_(plan),
       link_(link),
       storage_(storage),
       memory_(memory),
-      places_(layout.units.size()) {}
+      places_(layout.groups.size()) {}
 
 // The first hole between the units that lie in the pool.
 bool UnitPool::find_hole(std::uint64_t bytes, char** out) const {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> taken;
-  for (std::size_t unit = 0; unit < places_.size(); ++unit) {
-    const Place& place = places_[unit];
+  for (std::size_t group = 0; group < places_.size(); ++group) {
+    const Place& place = places_[group];
     if (!place.present || place.extra) continue;
-    taken.emplace_back(static_cast<std::uint64_t>(place.data - memory_), room(unit));
+    taken.emplace_back(static_cast<std::uint64_t>(place.data - memory_), room(group));
   }
   std::sort(taken.begin(), taken.end());
   std::uint64_t begin = 0;
@@ -39,53 +37,61 @@ bool UnitPool::find_hole(std::uint64_t bytes, char** out) const {
   return true;
 }
 
-Operation UnitPool::operation(std::uint64_t unit) {
-  const UnitPlace& place = layout_.units[unit];
+Operation UnitPool::operation(std::uint64_t number) {
+  const Group& group = layout_.groups[number];
   Operation operation;
-  operation.channel = link_.gathers;
+  operation.channel = link_.shard ? 0 : link_.gathers;
   operation.kind = OperationKind::all_gather_v;
-  operation.dtype = registry_.units()[unit].dtype;
-  operation.send = storage_->parameters.data() + place.shard_offset;
-  operation.receive = places_[unit].data;
-  operation.count = registry_.units()[unit].elements;
-  operation.counts = place.counts;
-  operation.agreement = unit;
-  operation.agreement_name = "unit";
+  operation.dtype = group.dtype;
+  operation.send = storage_->parameters.data() + group.offset;
+  operation.receive = places_[number].data;
+  operation.count = group.elements;
+  operation.counts = group.held_counts;
+  operation.agreement = number;
+  operation.agreement_name = "group of units";
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<Memory>>;
-  operation.owner = std::make_shared<Both>(storage_->hold(), places_[unit].extra.memory());
-  link_.given_bytes +=
-      sharding::gather_bytes(place.counts, link_.rank(), dtype_size(operation.dtype));
+  operation.owner = std::make_shared<Both>(storage_->hold(), places_[number].extra.memory());
+  link_.given_bytes += sharding::gather_bytes(
+      group.held_counts, static_cast<std::uint32_t>(ranks().rank()), dtype_size(group.dtype));
+  ++gathers_;
   return operation;
 }
 
-Status UnitPool::take_place(std::uint64_t unit) {
-  Place& place = places_[unit];
-  if (!find_hole(room(unit), &place.data)) {
+void UnitPool::mark_present(std::uint64_t group) {
+  places_[group].present = true;
+  peak_ = std::max(peak_, ++present_);
+}
+
+Status UnitPool::take_place(std::uint64_t group) {
+  Place& place = places_[group];
+  if (!find_hole(room(group), &place.data)) {
     for (std::uint64_t other = 0; other < places_.size(); ++other) {
       if (!places_[other].present || places_[other].in_use) continue;
       TRIREME_RETURN_IF_ERROR(settle(other));
       forget(other);
     }
-    if (!find_hole(room(unit), &place.data)) {
-      TRIREME_RETURN_IF_ERROR(place.extra.allocate(*link_.communicator, storage_->allocated,
-                                                   MemoryKind::working, room(unit)));
+    if (!find_hole(room(group), &place.data)) {
+      TRIREME_RETURN_IF_ERROR(
+          place.extra.allocate(ranks(), storage_->allocated, MemoryKind::working, room(group)));
       place.data = place.extra.data();
-      extra_bytes_ += room(unit);
+      extra_bytes_ += room(group);
     }
   }
-  place.present = true;
+  mark_present(group);
   return Status::success();
 }
 
-// Unless it was prefetched, the unit is whole afterwards.
-Status UnitPool::begin(std::uint64_t unit) {
-  Place& place = places_[unit];
+// Unless it was prefetched, the group is whole afterwards.
+Status UnitPool::begin(std::uint64_t group) {
+  Place& place = places_[group];
+  const std::uint64_t kept = std::exchange(kept_, kNone);
+  if (kept != kNone && kept != group) forget(kept);
   if (!place.present) {
-    TRIREME_RETURN_IF_ERROR(take_place(unit));
-    if (registry_.units()[unit].elements > 0) {
-      const Status status = link_.communicator->run(operation(unit), link_.deadline());
+    TRIREME_RETURN_IF_ERROR(take_place(group));
+    if (layout_.groups[group].elements > 0) {
+      const Status status = link_.run(ranks(), operation(group));
       if (!status.ok()) {
-        forget(unit);
+        forget(group);
         return status;
       }
     }
@@ -94,21 +100,25 @@ Status UnitPool::begin(std::uint64_t unit) {
   return Status::success();
 }
 
-Status UnitPool::gather(std::uint64_t unit) {
-  TRIREME_RETURN_IF_ERROR(begin(unit));
-  Status status = settle(unit);
-  if (!status.ok()) forget(unit);
+Status UnitPool::gather(std::uint64_t group) {
+  TRIREME_RETURN_IF_ERROR(begin(group));
+  Status status = settle(group);
+  if (!status.ok()) forget(group);
   return status;
 }
 
-Status UnitPool::gather_and_follow(std::uint64_t unit) {
-  TRIREME_RETURN_IF_ERROR(begin(unit));
-  if (current_ != kNone) next_[{previous_, current_}] = unit;
-  previous_ = current_;
-  current_ = unit;
-  Status status = follow();
-  if (status.ok()) status = settle(unit);
-  if (!status.ok()) forget(unit);
+Status UnitPool::gather_and_follow(std::uint64_t group) {
+  TRIREME_RETURN_IF_ERROR(begin(group));
+  Status status = Status::success();
+  // The next unit of the same group is no step further.
+  if (group != current_ || layout_.groups[group].units.size() == 1) {
+    if (current_ != kNone) next_[{previous_, current_}] = group;
+    previous_ = current_;
+    current_ = group;
+    status = follow();
+  }
+  if (status.ok()) status = settle(group);
+  if (!status.ok()) forget(group);
   return status;
 }
 
@@ -123,52 +133,63 @@ Status UnitPool::follow() {
     if (found == next_.end() || found->second == at || (found->second > at) != up) break;
     before = at;
     at = found->second;
-    if (places_[at].present || registry_.units()[at].elements == 0) continue;
+    if (places_[at].present || layout_.groups[at].elements == 0) continue;
     TRIREME_RETURN_IF_ERROR(prefetch(at));
     if (!places_[at].present) break;
   }
   return Status::success();
 }
 
-Status UnitPool::prefetch(std::uint64_t unit) {
-  Place& place = places_[unit];
-  if (place.present || registry_.units()[unit].elements == 0) return Status::success();
-  std::uint64_t ahead = room(unit);
+Status UnitPool::prefetch(std::uint64_t group) {
+  Place& place = places_[group];
+  if (place.present || layout_.groups[group].elements == 0) return Status::success();
+  std::uint64_t ahead = room(group);
   for (std::size_t other = 0; other < places_.size(); ++other) {
-    if (places_[other].present && !places_[other].in_use) ahead += room(other);
+    const Place& there = places_[other];
+    if (there.present && !there.in_use && other != kept_) ahead += room(other);
   }
-  if (ahead > plan_.ahead || !find_hole(room(unit), &place.data)) return Status::success();
-  place.present = true;
-  const Status status =
-      link_.communicator->start(operation(unit), link_.deadline(), &place.request);
-  if (!status.ok()) forget(unit);
+  if (ahead > plan_.ahead || !find_hole(room(group), &place.data)) return Status::success();
+  mark_present(group);
+  ++prefetched_;
+  const Status status = ranks().start(operation(group), link_.deadline(), &place.request);
+  if (!status.ok()) forget(group);
   return status;
 }
 
-void UnitPool::release(std::uint64_t unit) { forget(unit); }
-
-Status UnitPool::drop_prefetched() {
-  Status first = Status::success();
-  for (std::uint64_t unit = 0; unit < places_.size(); ++unit) {
-    if (!places_[unit].present || places_[unit].in_use) continue;
-    Status status = settle(unit);
-    if (first.ok()) first = std::move(status);
-    forget(unit);
+void UnitPool::release(std::uint64_t group) {
+  const std::uint64_t kept = std::exchange(kept_, kNone);
+  if (kept != kNone) forget(kept);
+  if (layout_.groups[group].units.size() == 1) {
+    forget(group);
+  } else {
+    places_[group].in_use = false;
+    kept_ = group;
   }
-  previous_ = current_ = kNone;
+}
+
+Status UnitPool::drop_unused() {
+  Status first = Status::success();
+  for (std::uint64_t group = 0; group < places_.size(); ++group) {
+    if (!places_[group].present || places_[group].in_use) continue;
+    Status status = settle(group);
+    if (first.ok()) first = std::move(status);
+    forget(group);
+  }
+  kept_ = previous_ = current_ = kNone;
   return first;
 }
 
-Status UnitPool::settle(std::uint64_t unit) {
-  if (places_[unit].request == nullptr) return Status::success();
-  TRIREME_RETURN_IF_ERROR(link_.wait(*places_[unit].request));
-  places_[unit].request.reset();
+Status UnitPool::settle(std::uint64_t group) {
+  if (places_[group].request == nullptr) return Status::success();
+  TRIREME_RETURN_IF_ERROR(link_.wait(*places_[group].request));
+  places_[group].request.reset();
   return Status::success();
 }
 
-void UnitPool::forget(std::uint64_t unit) {
-  if (places_[unit].extra) extra_bytes_ -= room(unit);
-  places_[unit] = Place();
+void UnitPool::forget(std::uint64_t group) {
+  if (places_[group].extra) extra_bytes_ -= room(group);
+  if (places_[group].present) --present_;
+  places_[group] = Place();
 }
 
 }  // namespace trireme::strategies

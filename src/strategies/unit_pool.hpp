@@ -1,8 +1,9 @@
-// Whole units in flight on a rank that owns shards of them (zero3): memory, gathers, prefetch.
+// Whole groups of units in flight on a rank that keeps shards of them (zero3, hybrid_shard):
+// memory, gathers, prefetch.
 //
-// All ranks gather and release the same units in the same order, and every decision here depends on
-// that order alone, never on which operation is done already; so the operations on the channel come
-// in one order on all ranks.
+// All ranks gather and release the same groups in the same order, and every decision here depends
+// on that order alone, never on which operation is done already; so the operations on the channel
+// come in one order on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +20,30 @@ namespace trireme::strategies {
 
 class UnitPool {
  public:
-  UnitPool(const sharding::Registry& registry, const sharding::Layout& layout,
-           const sharding::MemoryPlan& plan, Link& link, const std::shared_ptr<Storage>& storage,
-           char* memory);
+  UnitPool(const sharding::Layout& layout, const sharding::MemoryPlan& plan, Link& link,
+           const std::shared_ptr<Storage>& storage, char* memory);
 
-  // Makes the unit whole and keeps it until release(); it must not be in use.
-  Status gather(std::uint64_t unit);
+  // Makes the group whole and keeps it until release(); it must not be in use.
+  Status gather(std::uint64_t group);
   // The same as a step of the caller's pass: begins to gather what followed it the last time, too.
-  Status gather_and_follow(std::uint64_t unit);
-  void release(std::uint64_t unit);
-  // Begins to gather a unit, if there is room.
-  Status prefetch(std::uint64_t unit);
-  // Where a unit in use lies.
-  char* data(std::uint64_t unit) const { return places_[unit].data; }
+  Status gather_and_follow(std::uint64_t group);
+  // A group of several units stays until another one is gathered or released: its other units are
+  // often asked for next.
+  void release(std::uint64_t group);
+  // Begins to gather a group, if there is room.
+  Status prefetch(std::uint64_t group);
+  // Where a group in use lies.
+  char* data(std::uint64_t group) const { return places_[group].data; }
   // Before shards change: no copy may be read later, and no peer may still read a shard of this
   // rank. Ends the pass.
-  Status drop_prefetched();
-  // Room for the largest unit; nothing may be gathered.
+  Status drop_unused();
+  // Room for the largest group; nothing may be gathered.
   char* scratch() const { return memory_; }
-  // Bytes beyond the pool, of units that the caller keeps gathered at the same time.
+  // Bytes beyond the pool, of groups that the caller keeps gathered at the same time.
   std::uint64_t extra_bytes() const { return extra_bytes_; }
+  std::uint64_t gathers() const { return gathers_; }
+  std::uint64_t prefetched() const { return prefetched_; }
+  std::uint64_t peak() const { return peak_; }
 
  private:
   struct Place {
@@ -49,24 +54,29 @@ class UnitPool {
     std::shared_ptr<Request> request;  // a prefetch that was not waited for
   };
 
-  std::uint64_t room(std::uint64_t unit) const { return sharding::piece(layout_.unit_bytes[unit]); }
+  Communicator& ranks() const { return link_.shard ? *link_.shard : *link_.communicator; }
+  std::uint64_t room(std::uint64_t group) const {
+    return sharding::piece(layout_.groups[group].bytes);
+  }
   bool find_hole(std::uint64_t bytes, char** out) const;
-  Status take_place(std::uint64_t unit);
-  Operation operation(std::uint64_t unit);
-  Status begin(std::uint64_t unit);
+  Status take_place(std::uint64_t group);
+  void mark_present(std::uint64_t group);
+  Operation operation(std::uint64_t group);
+  Status begin(std::uint64_t group);
   Status follow();
-  Status settle(std::uint64_t unit);
-  void forget(std::uint64_t unit);
+  Status settle(std::uint64_t group);
+  void forget(std::uint64_t group);
 
-  const sharding::Registry& registry_;
   const sharding::Layout& layout_;
   const sharding::MemoryPlan& plan_;
   Link& link_;
   const std::shared_ptr<Storage> storage_;
   char* const memory_;
   std::vector<Place> places_;
+  std::uint64_t kept_ = sharding::kNone;  // released, but not forgotten
   std::uint64_t extra_bytes_ = 0;
-  // What was gathered after a unit and the one before it. Two units of memory tell forward from
+  std::uint64_t gathers_ = 0, prefetched_ = 0, present_ = 0, peak_ = 0;
+  // What was gathered after a group and the one before it. Two groups of memory tell forward from
   // backward.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> next_;
   std::uint64_t previous_ = sharding::kNone, current_ = sharding::kNone;

@@ -1,4 +1,5 @@
-/* Models: what a rank may do when, what it is told otherwise, and what ranks must agree about. */
+/* Models: what a rank may do when, what it is told otherwise, and what ranks
+ * must agree about. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <setjmp.h>
@@ -41,6 +42,7 @@ static trireme_model *new_model(trireme_communicator *communicator, trireme_stra
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = strategy;
     options.leaves = leaves;
+    options.minimum_unit_bytes = 1;
     trireme_model *model = NULL;
     if (trireme_model_create(communicator, &options, &model) != TRIREME_OK) abort();
     return model;
@@ -91,9 +93,11 @@ static void ranks_that_register_differently_hear_the_first_difference_and_go_on(
     const char *const words[] = {
         "strategy is zero1 on rank 0 and zero2 on rank 2",
         "leaves is 0 on rank 0 and 4 on rank 2",
-        "parameter 1 is \"w2\" f32 [128] on rank 0 and \"w3\" f32 [128] on rank 2",
+        "parameter 1 is \"w2\" f32 [128] on rank 0 and \"w3\" f32 [128] on rank "
+        "2",
         "parameter 1 is \"w2\" f32 [128] on rank 0 and \"w2\" f32 [64] on rank 2",
-        "parameter 1 is \"w2\" f32 [128] on rank 0 and \"w2\" f64 [128] on rank 2",
+        "parameter 1 is \"w2\" f32 [128] on rank 0 and \"w2\" f64 [128] on rank "
+        "2",
         "parameter 2 is \"more\" f32 [1] on rank 0 and missing on rank 2",
     };
     for (int who = 0; who < 6; ++who) {
@@ -153,7 +157,7 @@ static void call_in_wrong_order(trireme_communicator *communicator, int rank, vo
     *a++ = ask(trireme_model_end_backward(model));
     *a++ = ask(trireme_model_begin_backward(model, 0)); /* good */
     *a++ = ask(trireme_model_begin_backward(model, 0));
-    *a++ = ask(trireme_model_discard_gradients(model));
+    *a++ = ask(trireme_model_check_replicas(model));
     *a++ = ask(trireme_model_end_backward(model));
     *a++ = ask(trireme_model_gradient_ready(model, 1, g, 2, TRIREME_DTYPE_F32)); /* good */
     *a++ = ask(trireme_model_gradient_ready(model, 1, g, 2, TRIREME_DTYPE_F32));
@@ -185,7 +189,7 @@ static void calls_in_the_wrong_order_are_refused_and_forgotten(void **state) {
         "no backward pass is under way",
         NULL,
         "a backward pass is under way",
-        "a backward pass is under way",
+        "a step is under way",
         "gradients of 2 parameters are missing, the first is parameter 0 (\"a\")",
         NULL,
         "parameter 1 (\"b\") was handed in before",
@@ -210,7 +214,7 @@ static void calls_in_the_wrong_order_are_refused_and_forgotten(void **state) {
 
 /* ---- arguments ---- */
 
-enum { MOST_ANSWERS = 40 };
+enum { MOST_ANSWERS = 60 };
 
 struct arguments {
     int count;
@@ -244,6 +248,21 @@ static void give_bad_arguments(trireme_communicator *communicator, int rank, voi
     options.leaves = 65537;
     want(all, trireme_model_create(communicator, &options, &model), bad, "options.leaves 65537");
     options.leaves = 2;
+    options.unused = 3;
+    want(all, trireme_model_create(communicator, &options, &model), bad, "options.unused 3");
+    options.unused = 0;
+    options.flags = 2;
+    want(all, trireme_model_create(communicator, &options, &model), bad, "options.flags 2");
+    options.flags = 0;
+    options.shard_ranks = 1;
+    want(all, trireme_model_create(communicator, &options, &model), bad,
+         "options.shard_ranks 1 is for");
+    options.strategy = TRIREME_STRATEGY_HYBRID_SHARD;
+    options.shard_ranks = 2;
+    want(all, trireme_model_create(communicator, &options, &model), bad,
+         "options.shard_ranks 2 does not divide a world of 1");
+    options.strategy = TRIREME_STRATEGY_ZERO3;
+    options.shard_ranks = 0;
     options.struct_size = 8;
     want(all, trireme_model_create(communicator, &options, &model), bad,
          "options.struct_size is 8");
@@ -274,6 +293,11 @@ static void give_bad_arguments(trireme_communicator *communicator, int rank, voi
     info.struct_size = 3;
     want(all, trireme_model_get_info(model, &info), bad, "out_info.struct_size is 3");
     want(all, trireme_model_get_memory(model, NULL), bad, "out_memory is NULL");
+    want(all, trireme_model_get_statistics(model, NULL), bad, "out_statistics is NULL");
+    trireme_model_statistics statistics = TRIREME_MODEL_STATISTICS_INIT;
+    statistics.struct_size = 55;
+    want(all, trireme_model_get_statistics(model, &statistics), bad,
+         "out_statistics.struct_size is 55");
     want(all, trireme_model_get_unit_info(model, 2, &unit), bad, "unit 2 of a model with 2");
     want(all, trireme_model_gather_unit(model, 9), bad, "unit 9 of a model with 2");
     want(all, trireme_model_release_unit(model, 2), bad, "unit 2 of a model with 2");
@@ -288,7 +312,9 @@ static void give_bad_arguments(trireme_communicator *communicator, int rank, voi
     want(all, trireme_model_set_parameters(model, values, 5, TRIREME_DTYPE_F32, 1), bad, "root 1");
     want(all, trireme_model_leaf(model, 2, &leaf), bad, "micro_batch 2 of 2");
     want(all, trireme_model_leaf(model, 0, NULL), bad, "out_leaf is NULL");
-    want(all, trireme_model_begin_backward(model, 2), bad, "flags 2");
+    want(all, trireme_model_begin_backward(model, 4), bad, "flags 4");
+    want(all, trireme_model_begin_backward(model, TRIREME_BACKWARD_ABSENT),
+         TRIREME_ERROR_UNSUPPORTED, "without TRIREME_MODEL_UNEVEN");
     want(all, trireme_model_begin_backward(model, TRIREME_BACKWARD_NO_SYNC),
          TRIREME_ERROR_UNSUPPORTED, "NO_SYNC");
     if (trireme_model_begin_backward(model, 0) != TRIREME_OK) abort();
@@ -334,7 +360,7 @@ static void names_of_strategies_go_both_ways(void **state) {
     assert_int_equal(trireme_strategy_parse("zero1", NULL), TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(strategy, 77);
     assert_string_equal(trireme_strategy_name(0), "unknown");
-    assert_string_equal(trireme_strategy_name(5), "unknown");
+    assert_string_equal(trireme_strategy_name(6), "unknown");
 }
 
 /* ---- units in flight ---- */
@@ -418,7 +444,8 @@ struct discard {
     float values[MOST_RANKS][4];
 };
 
-/* Gradients that are thrown away, at different places of the step, then good ones. */
+/* Gradients that are thrown away, at different places of the step, then good
+ * ones. */
 static void discard_and_step(trireme_communicator *communicator, int rank, void *context) {
     struct discard *const d = context;
     trireme_model *const model = new_model(communicator, d->strategy, d->leaves);
@@ -428,6 +455,18 @@ static void discard_and_step(trireme_communicator *communicator, int rank, void 
     if (status != TRIREME_OK) abort();
     trireme_optimizer *const optimizer = sgd(model);
     const float wrong[4] = {1e30f, 1e30f, 1e30f, 1e30f}, good[4] = {-2, -4, -6, -8};
+    /* Ranks that got differently far in the same pass. */
+    uint32_t first = 0;
+    if (d->leaves > 0) status = trireme_model_leaf(model, 0, &first);
+    if (status == TRIREME_OK && first != UINT32_MAX) {
+        status = trireme_model_begin_backward(model, 0);
+        for (uint64_t i = 2; i-- > (uint64_t)rank && status == TRIREME_OK;) {
+            status =
+                trireme_model_gradient_ready(model, i, wrong, i == 0 ? 3 : 1, TRIREME_DTYPE_F32);
+        }
+        if (rank == 0 && status == TRIREME_OK) status = trireme_model_end_backward(model);
+    }
+    if (status == TRIREME_OK) status = trireme_model_discard_gradients(model);
     for (int round = 0; round < 3 && status == TRIREME_OK; ++round) {
         if (round == 2) status = trireme_model_discard_gradients(model); /* of nothing */
         const float *const g = round == 2 ? good : wrong;
@@ -480,7 +519,8 @@ static void leave_in_the_middle(trireme_communicator *communicator, int rank, vo
     trireme_status status = add(model, "a", 1000, TRIREME_DTYPE_F32);
     if (status == TRIREME_OK) status = trireme_model_seal(model);
     static const float gradient[1000];
-    /* Rank 0 never takes part, so the reductions of the others are under way for ever. */
+    /* Rank 0 never takes part, so the reductions of the others are under way for
+   * ever. */
     if (rank > 0 && status == TRIREME_OK) {
         status = trireme_model_accumulate_flat(model, gradient, 1000, TRIREME_DTYPE_F32, 0);
     }

@@ -1,7 +1,8 @@
 /*
- * Whole trainings: every strategy, world size, way of handing in gradients and kind of accumulation
- * must give exactly the parameters that plain loops over one vector give, and hold and send exactly
- * the bytes of the table in model_shard.h.
+ * Whole trainings: every strategy, world size, way of handing in gradients and
+ * kind of accumulation must give exactly the parameters that plain loops over
+ * one vector give, and hold and send exactly the bytes of the table in
+ * model_shard.h.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -32,7 +33,8 @@ struct parameter {
     int count;
 };
 
-/* Tied, frozen, empty, scalar, a unit of frozen ones, a unit of nothing, and odd lengths. */
+/* Tied, frozen, empty, scalar, a unit of frozen ones, a unit of nothing, and
+ * odd lengths. */
 static const struct parameter kParameters[] = {
     {"embedding", NULL, NULL, 2, {7, 5}, false, 0, 0, 35},
     {"w1", "layer", NULL, 2, {3, 4}, false, 1, 35, 12},
@@ -78,7 +80,32 @@ struct setup {
     uint64_t prefetch_bytes;
     trireme_optimizer_kind rule;
     double max_norm;
+    double max_value;
+    uint64_t minimum_unit_bytes; /* 0: a group for each unit */
+    uint64_t persistent_unit_bytes;
+    uint64_t first_bucket_bytes;
+    uint32_t shard_ranks;
+    int32_t unused; /* what happens where unused_in() says so */
+    bool uneven;    /* some ranks are absent here and there, the odd ones in the last
+                  step */
+    bool hook;
+    uint64_t check_every;
 };
+
+/* Whether a parameter gets no gradient from a leaf; the last one gets none at
+ * all in step 1. */
+static bool unused_in(const struct setup *setup, int step, int parameter, int leaf) {
+    if (setup->unused == TRIREME_UNUSED_ERROR) return false;
+    return (parameter * 5 + leaf * 3 + step) % 4 == 0 || (step == 1 && parameter == 10);
+}
+
+/* Whether a rank has data for its pass. */
+static bool joins(const struct setup *setup, int step, int rank) {
+    return setup->uneven && step == 2 && rank % 2 == 1;
+}
+static bool absent_in(const struct setup *setup, int step, int pass, int rank) {
+    return setup->uneven && (joins(setup, step, rank) || (rank + pass * 2 + step) % 3 == 1);
+}
 
 struct outcome {
     trireme_status status; /* the first failure */
@@ -104,6 +131,8 @@ static void note(struct outcome *outcome, trireme_status status, int line) {
 }
 #define OK(outcome, call) note(outcome, call, __LINE__)
 
+static int32_t TRIREME_CALL bucket_hook(const trireme_bucket *bucket, void *user_data);
+
 static void make_model(struct outcome *o, trireme_communicator *communicator,
                        const struct setup *setup, trireme_dtype dtype, trireme_model **out) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
@@ -112,6 +141,14 @@ static void make_model(struct outcome *o, trireme_communicator *communicator,
     options.gradients = setup->gradients;
     options.bucket_bytes = setup->bucket_bytes;
     options.prefetch_bytes = setup->prefetch_bytes;
+    options.minimum_unit_bytes = setup->minimum_unit_bytes > 0 ? setup->minimum_unit_bytes : 1;
+    options.persistent_unit_bytes = setup->persistent_unit_bytes;
+    options.first_bucket_bytes = setup->first_bucket_bytes;
+    options.shard_ranks = setup->shard_ranks;
+    options.unused = setup->unused;
+    options.flags = setup->uneven ? TRIREME_MODEL_UNEVEN : 0;
+    options.bucket_hook = setup->hook ? bucket_hook : NULL;
+    options.hook_data = (void *)setup;
     OK(o, trireme_model_create(communicator, &options, out));
     for (int i = 0; i < PARAMETERS; ++i) {
         trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
@@ -134,6 +171,8 @@ static void make_optimizer(struct outcome *o, const struct setup *setup, trireme
     options.kind = setup->rule;
     options.learning_rate = setup->rule == TRIREME_OPTIMIZER_SGD ? 0.05 : 0.01;
     options.max_norm = setup->max_norm;
+    options.max_value = setup->max_value;
+    options.check_every = setup->check_every;
     if (setup->rule == TRIREME_OPTIMIZER_SGD) {
         options.momentum = 0.9;
         options.weight_decay = 0.01;
@@ -148,11 +187,17 @@ static void make_optimizer(struct outcome *o, const struct setup *setup, trireme
 
 static void describe(const struct setup *s) {
     print_error(
-        "world size %d, %s, leaves %d, passes %d, gradients %d, way %d, bucket_bytes %llu, "
-        "prefetch_bytes %llu, %s, max_norm %g\n",
+        "world size %d, %s, leaves %d, passes %d, gradients %d, way %d, "
+        "bucket_bytes %llu, "
+        "prefetch_bytes %llu, %s, max_norm %g, max_value %g, "
+        "minimum_unit_bytes %llu, "
+        "persistent_unit_bytes %llu, shard_ranks %u, unused %d, uneven "
+        "%d, hook %d\n",
         s->world_size, trireme_strategy_name(s->strategy), s->leaves, s->passes, (int)s->gradients,
         (int)s->way, (unsigned long long)s->bucket_bytes, (unsigned long long)s->prefetch_bytes,
-        trireme_optimizer_kind_name(s->rule), s->max_norm);
+        trireme_optimizer_kind_name(s->rule), s->max_norm, s->max_value,
+        (unsigned long long)s->minimum_unit_bytes, (unsigned long long)s->persistent_unit_bytes,
+        s->shard_ranks, (int)s->unused, s->uneven, s->hook);
 }
 
 static void explain(const struct setup *setup, const struct outcome *outcome, int rank) {
@@ -171,8 +216,8 @@ static uint64_t bytes_sent(struct outcome *o, const trireme_communicator *commun
 
 static uint64_t round_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-static int owned(int elements, int world_size, int rank) {
-    return elements / world_size + (rank < elements % world_size ? 1 : 0);
+static int part(int elements, int parts, int which) {
+    return elements / parts + (which < elements % parts ? 1 : 0);
 }
 
 static int unit_elements(int unit) {
@@ -185,47 +230,98 @@ static int unit_elements(int unit) {
     return elements;
 }
 
-/* Trainable elements of a unit that one rank owns. */
-static int unit_trainable(int unit, int world_size, int rank) {
-    int begin = 0, owner_first = 0, count = 0;
-    while (begin < ELEMENTS && kParameters[parameter_of(begin)].unit < unit) ++begin;
-    for (int r = 0; r < rank; ++r) owner_first += owned(unit_elements(unit), world_size, r);
-    for (int i = 0; i < owned(unit_elements(unit), world_size, rank); ++i) {
-        if (!is_frozen(begin + owner_first + i)) ++count;
+/* Units that are gathered together: from `first` to before `end`. Whole ones
+ * stay on every rank. */
+struct group {
+    int first_unit, end_unit;
+    int first, count; /* in the flat vector */
+    bool whole;
+};
+
+static int make_groups(const struct setup *s, uint64_t size, struct group *groups) {
+    int count = 0, at = 0;
+    for (int unit = 0; unit < UNITS; ++unit) {
+        const int elements = unit_elements(unit);
+        const bool whole = s->strategy <= TRIREME_STRATEGY_ZERO2 ||
+                           (uint64_t)elements * size < s->persistent_unit_bytes;
+        struct group *const last = count > 0 ? &groups[count - 1] : NULL;
+        if (last == NULL || (uint64_t)last->count * size >= s->minimum_unit_bytes ||
+            s->minimum_unit_bytes == 0 || last->whole != whole) {
+            groups[count++] = (struct group){unit, unit + 1, at, elements, whole};
+        } else {
+            last->end_unit = unit + 1;
+            last->count += elements;
+        }
+        at += elements;
     }
     return count;
+}
+
+/* Elements of a group that a rank keeps, and updates. */
+static void shares(const struct setup *s, const struct group *group, int rank, int *held_first,
+                   int *held, int *owned_first, int *owned) {
+    const int parts = group->whole                                   ? 1
+                      : s->strategy == TRIREME_STRATEGY_HYBRID_SHARD ? (int)s->shard_ranks
+                                                                     : s->world_size;
+    *held_first = group->first;
+    for (int i = 0; i < rank % parts; ++i) *held_first += part(group->count, parts, i);
+    *held = part(group->count, parts, rank % parts);
+    *owned_first = *held_first;
+    for (int i = 0; i < rank / parts; ++i) *owned_first += part(*held, s->world_size / parts, i);
+    *owned = part(*held, s->world_size / parts, rank / parts);
 }
 
 static void check_bytes(const struct setup *s, const struct outcome *o, int rank, uint64_t size) {
     const int n = s->world_size;
     const bool whole_gradients = s->strategy <= TRIREME_STRATEGY_ZERO1;
-    uint64_t shard = 0, trainable = 0, own_trainable = 0, trained_units_given = 0;
-    for (int unit = 0; unit < UNITS; ++unit) {
-        shard += (uint64_t)owned(unit_elements(unit), n, rank);
-        own_trainable += (uint64_t)unit_trainable(unit, n, rank);
-        uint64_t in_unit = 0;
-        for (int r = 0; r < n; ++r) in_unit += (uint64_t)unit_trainable(unit, n, r);
-        trainable += in_unit;
-        if (in_unit > 0)
-            trained_units_given += (uint64_t)(owned(unit_elements(unit), n, rank) * (n - 1));
+    const bool whole_state = s->strategy == TRIREME_STRATEGY_DATA_PARALLEL;
+    struct group groups[UNITS];
+    const int group_count = make_groups(s, size, groups);
+    uint64_t kept = 0, trainable = 0, own_trainable = 0, given = 0, gathered = 0, last = 0;
+    uint64_t pool = 0, largest = 0;
+    for (int i = 0; i < group_count; ++i) {
+        const struct group *const group = &groups[i];
+        int held_first, held, owned_first, owned;
+        shares(s, group, rank, &held_first, &held, &owned_first, &owned);
+        kept += (uint64_t)held;
+        uint64_t in_group = 0;
+        for (int e = group->first; e < group->first + group->count; ++e) {
+            if (!is_frozen(e)) ++in_group;
+        }
+        trainable += in_group;
+        for (int e = owned_first; e < owned_first + owned; ++e) {
+            if (!is_frozen(e)) ++own_trainable;
+        }
+        /* Who holds the same elements gets those of this rank. */
+        const int parts =
+            group->count > 0 && !group->whole ? (s->shard_ranks > 0 ? (int)s->shard_ranks : n) : 1;
+        if (in_group > 0 && !whole_state) given += (uint64_t)(owned * (n / parts - 1));
+        if (group->whole || n == 1 || s->shard_ranks == 1) continue;
+        gathered += 2 * (uint64_t)(held * (parts - 1));
+        last = group->end_unit - group->first_unit > 1 ? (uint64_t)(held * (parts - 1)) : 0;
+        pool += round_up((uint64_t)group->count * size);
+        if (round_up((uint64_t)group->count * size) > largest) {
+            largest = round_up((uint64_t)group->count * size);
+        }
     }
+    gathered -= last; /* where forward turns round, a group of several units stays */
     const uint64_t states = s->rule == TRIREME_OPTIMIZER_ADAMW ? 2 : 1;
-    const bool zero3 = s->strategy == TRIREME_STRATEGY_ZERO3;
-    const uint64_t parameters = size * (zero3 ? shard : ELEMENTS);
     const uint64_t gradients = size * (whole_gradients ? trainable : own_trainable);
-    const uint64_t state =
-        size * states * (s->strategy == TRIREME_STRATEGY_DATA_PARALLEL ? trainable : own_trainable);
-    assert_int_equal(o->memory.planned_parameters, parameters);
+    const uint64_t state = size * states * (whole_state ? trainable : own_trainable);
+    assert_int_equal(o->memory.planned_parameters, size * kept);
     assert_int_equal(o->memory.planned_gradients, gradients);
     assert_int_equal(o->memory.planned_optimizer_state, state);
-    assert_int_equal(o->memory.allocated_parameters, parameters);
+    assert_int_equal(o->memory.allocated_parameters, size * kept);
     assert_int_equal(o->memory.allocated_gradients, gradients);
     assert_int_equal(o->memory.allocated_optimizer_state, state);
     assert_int_equal(o->memory.allocated_working, o->memory.planned_working);
 
-    /* Working memory, where a bucket is a unit and gradients come in the order of buckets. */
-    if (s->bucket_bytes == 1 && s->way == HOOKS) {
-        uint64_t working = round_up(1024 + 32 * (uint64_t)n) + round_up(TIED * size);
+    /* Working memory, where a bucket is a unit and gradients come in the order of
+   * buckets. */
+    if (s->bucket_bytes == 1 && s->way == HOOKS && s->minimum_unit_bytes == 0) {
+        uint64_t working = 1024 + 32 * (uint64_t)n;
+        if (s->unused == TRIREME_UNUSED_SKIP) working += 8 * ((PARAMETERS + 3) / 4);
+        working = round_up(working) + (s->uneven ? 64 : 0) + round_up(TIED * size);
         if (s->leaves > 0) {
             uint64_t levels =
                 whole_gradients ? 1 : 0; /* zero2 and zero3 keep the last with the gradients */
@@ -236,34 +332,29 @@ static void check_bytes(const struct setup *s, const struct outcome *o, int rank
             working += round_up(trainable * size);
         else if (!whole_gradients)
             working += 2 * round_up(35 * size);
-        if (zero3) {
-            uint64_t all = 0, ahead = s->prefetch_bytes > 0 ? s->prefetch_bytes / 64 * 64
-                                                            : round_up(35 * size);
-            for (int unit = 0; unit < UNITS; ++unit)
-                all += round_up((uint64_t)unit_elements(unit) * size);
-            all -= round_up(35 * size);
-            working += round_up(35 * size) + (all < ahead ? all : ahead);
+        if (largest > 0) {
+            const uint64_t ahead = s->prefetch_bytes > 0 ? s->prefetch_bytes / 64 * 64 : largest;
+            working += largest + (pool - largest < ahead ? pool - largest : ahead);
         }
         assert_int_equal(o->memory.planned_working, working);
     }
 
     /* Gradients to their owners; then what the strategy gives out. */
-    uint64_t sent = trainable - own_trainable;
-    if (s->strategy == TRIREME_STRATEGY_DATA_PARALLEL)
-        sent += own_trainable * (uint64_t)(n - 1);
-    else if (!zero3)
-        sent += trained_units_given;
-    else
-        sent += 2 * shard * (uint64_t)(n - 1);
+    uint64_t sent = trainable - own_trainable + given + gathered;
+    if (whole_state) sent += own_trainable * (uint64_t)(n - 1);
     assert_int_equal(o->memory.planned_step_bytes, sent * size);
-    /* With these nothing else travels: the backend has moved what the model says it gave. */
-    /* Over a transport, algorithms also pass on what others gave. */
-    if (s->max_norm == 0 && s->rule != TRIREME_OPTIMIZER_USER && !ranks_use_transport()) {
+    /* With these nothing else travels: the backend has moved what the model says
+   * it gave. */
+    /* Over a transport, algorithms also pass on what others gave; a hybrid
+     shard's groups count for themselves. */
+    const bool agrees = s->max_norm > 0 || s->rule == TRIREME_OPTIMIZER_USER || s->uneven ||
+                        s->hook || s->unused == TRIREME_UNUSED_SKIP || s->check_every > 0;
+    if (!agrees && !ranks_use_transport() && s->shard_ranks == 0) {
         assert_int_equal(o->memory.sent_step_bytes, o->sent);
     }
     const int rounds = s->leaves > 0 ? (s->leaves + n - 1) / n : s->passes;
     const bool has_leaf = s->leaves == 0 || rank < s->leaves;
-    if (s->way == HOOKS && rounds == 1 && has_leaf && s->prefetch_bytes != 1000000) {
+    if (s->way == HOOKS && rounds == 1 && has_leaf && s->prefetch_bytes != 1000000 && !s->uneven) {
         assert_int_equal(o->memory.sent_step_bytes, sent * size);
     }
 }
@@ -288,6 +379,34 @@ static void check_bytes(const struct setup *s, const struct outcome *o, int rank
 static int32_t TRIREME_CALL user_rule(const trireme_update *update, void *user_data) {
     (void)user_data;
     return update->dtype == TRIREME_DTYPE_F32 ? user_rule_f32(update) : user_rule_f64(update);
+}
+
+/* Before the reduction times 1.5, after it 0.25 more; and what it is shown must
+ * make sense. */
+static int32_t TRIREME_CALL bucket_hook(const trireme_bucket *bucket, void *user_data) {
+    const struct setup *const setup = user_data;
+    uint64_t position = 0;
+    for (uint64_t i = 0; i < bucket->part_count; ++i) {
+        const trireme_bucket_part *const shown = &bucket->parts[i];
+        if (shown->position != position || shown->count == 0) return 1;
+        if (shown->parameter >= PARAMETERS || kParameters[shown->parameter].frozen) return 2;
+        if (shown->first + shown->count > (uint64_t)kParameters[shown->parameter].count) return 3;
+        position += shown->count;
+    }
+    if (position != bucket->elements || bucket->struct_size != sizeof *bucket) return 4;
+    if (bucket->phase == TRIREME_HOOK_AFTER && bucket->pass != 0) return 5;
+    if (bucket->pass >= (uint32_t)(setup->leaves > 0 ? setup->leaves : setup->passes)) return 6;
+    for (uint64_t i = 0; i < bucket->elements; ++i) {
+        const bool before = bucket->phase == TRIREME_HOOK_BEFORE;
+        if (bucket->dtype == TRIREME_DTYPE_F32) {
+            float *const g = (float *)bucket->data + i;
+            *g = before ? *g * 1.5f : *g + 0.25f;
+        } else {
+            double *const g = (double *)bucket->data + i;
+            *g = before ? *g * 1.5 : *g + 0.25;
+        }
+    }
+    return 0;
 }
 
 static void check_both(const struct setup *setup) {
@@ -422,6 +541,105 @@ static void prefetch_changes_no_bit(void **state) {
     }
 }
 
+static void groups_of_units_change_no_bit(void **state) {
+    (void)state;
+    FOR_EACH_SPREAD(world, strategy) {
+        struct setup setup = base(world, strategy);
+        setup.leaves = 4;
+        setup.way = HOOKS;
+        const uint64_t sizes[] = {100, 200, 100000};
+        for (int i = 0; i < 3; ++i) {
+            setup.minimum_unit_bytes = sizes[i];
+            setup.bucket_bytes = i == 0 ? 1 : 0;
+            setup.first_bucket_bytes = i == 1 ? 1 : 0;
+            check_both(&setup);
+        }
+        setup.way = FLAT;
+        check_f32(&setup);
+    }
+}
+
+static void units_that_persist_change_no_bit(void **state) {
+    (void)state;
+    FOR_EACH_SPREAD(world, strategy) {
+        struct setup setup = base(world, strategy);
+        setup.leaves = 5;
+        setup.way = world % 2 == 0 ? HOOKS : FLAT;
+        const uint64_t sizes[] = {50, 100, 100000};
+        for (int i = 0; i < 3; ++i) {
+            setup.persistent_unit_bytes = sizes[i];
+            setup.minimum_unit_bytes = i == 1 ? 200 : 0;
+            check_both(&setup);
+        }
+    }
+}
+
+static const int kHybrids[][2] = {{1, 1}, {2, 1}, {2, 2}, {3, 1}, {3, 3}, {4, 2},
+                                  {5, 5}, {6, 2}, {6, 3}, {8, 2}, {8, 4}};
+enum { HYBRIDS = sizeof kHybrids / sizeof kHybrids[0] };
+
+static void hybrid_shards_train_as_one_process(void **state) {
+    (void)state;
+    if (ranks_use_transport()) skip(); /* groups of such ranks are not there yet */
+    for (int i = 0; i < HYBRIDS; ++i) {
+        struct setup setup = base(kHybrids[i][0], TRIREME_STRATEGY_HYBRID_SHARD);
+        setup.shard_ranks = (uint32_t)kHybrids[i][1];
+        setup.way = HOOKS;
+        setup.check_every = 1;
+        for (int leaves = 0; leaves <= 7; leaves += 7) {
+            setup.leaves = leaves;
+            setup.bucket_bytes = 1;
+            setup.rule = TRIREME_OPTIMIZER_ADAMW;
+            check_both(&setup);
+            setup.minimum_unit_bytes = 100;
+            setup.persistent_unit_bytes = 50;
+            setup.max_norm = 1.5;
+            check_both(&setup);
+            setup.minimum_unit_bytes = setup.persistent_unit_bytes = 0;
+            setup.max_norm = 0;
+        }
+    }
+}
+
+/* Everything that can be on or off, in pairs and all together, with every
+ * strategy. */
+static void features_work_with_each_other_and_every_strategy(void **state) {
+    (void)state;
+    for (int world = 1; world <= 4; ++world) {
+        for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
+            if (strategy == TRIREME_STRATEGY_HYBRID_SHARD && ranks_use_transport()) continue;
+            for (int features = 1; features < 64; ++features) {
+                struct setup setup = base(world, strategy);
+                if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
+                    setup.shard_ranks = world % 2 == 0 ? 2 : 1;
+                }
+                setup.leaves = features % 2 == 1 ? 5 : 0;
+                setup.passes = features % 3 == 0 ? 2 : 1;
+                setup.way = features % 5 == 0 ? SHUFFLED : HOOKS;
+                setup.rule = features % 7 == 0  ? TRIREME_OPTIMIZER_USER
+                             : features % 7 < 4 ? TRIREME_OPTIMIZER_ADAMW
+                                                : TRIREME_OPTIMIZER_SGD;
+                setup.unused = (features & 1) == 0 ? TRIREME_UNUSED_ERROR
+                               : features % 3 == 0 ? TRIREME_UNUSED_ZERO
+                                                   : TRIREME_UNUSED_SKIP;
+                setup.uneven = (features & 2) != 0;
+                setup.hook = (features & 4) != 0;
+                setup.max_value = (features & 8) != 0 ? 1.25 : 0;
+                setup.max_norm = (features & 16) != 0 ? 2 : 0;
+                setup.minimum_unit_bytes = (features & 32) != 0 ? 100 : 0;
+                setup.persistent_unit_bytes = features % 4 == 3 ? 60 : 0;
+                setup.bucket_bytes = 100;
+                setup.check_every = (uint64_t)(features % 3);
+                if (features % 2 == 1) {
+                    check_f32(&setup);
+                } else {
+                    check_f64(&setup);
+                }
+            }
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reproducible_training_is_one_process_flat),
@@ -434,6 +652,10 @@ int main(void) {
         cmocka_unit_test(clipping_sees_the_norm_of_all_ranks),
         cmocka_unit_test(a_rule_of_the_caller_gets_every_element_once),
         cmocka_unit_test(prefetch_changes_no_bit),
+        cmocka_unit_test(groups_of_units_change_no_bit),
+        cmocka_unit_test(units_that_persist_change_no_bit),
+        cmocka_unit_test(hybrid_shards_train_as_one_process),
+        cmocka_unit_test(features_work_with_each_other_and_every_strategy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,6 +134,17 @@ void intersections_are_clamped_at_both_ends(void**) {
 
 // ---- the layout ----
 
+Spread spread_of(trireme_strategy strategy, std::uint32_t rank, std::uint32_t world,
+                 std::uint64_t bucket_bytes) {
+  Spread spread;
+  spread.strategy = strategy;
+  spread.rank = rank;
+  spread.world_size = spread.shard_ranks = world;
+  spread.bucket_bytes = spread.first_bucket_bytes = bucket_bytes;
+  spread.minimum_unit_bytes = 1;
+  return spread;
+}
+
 void buckets_hold_every_trainable_element_of_its_owner_once(void**) {
   for (std::uint32_t world = 1; world <= 6; ++world) {
     for (const std::uint64_t bucket_bytes : {1, 60, 1 << 20}) {
@@ -145,8 +156,9 @@ void buckets_hold_every_trainable_element_of_its_owner_once(void**) {
       add(&registry, "e", nullptr, 3, TRIREME_DTYPE_F32, true);
       add(&registry, "f", nullptr, 0);
       add(&registry, "g", nullptr, 13);
+      std::uint64_t kept = 0;
       for (std::uint32_t rank = 0; rank < world; ++rank) {
-        const Layout layout(registry, {TRIREME_STRATEGY_ZERO3, rank, world, 0, bucket_bytes, 0});
+        const Layout layout(registry, spread_of(TRIREME_STRATEGY_ZERO3, rank, world, bucket_bytes));
         std::vector<std::vector<int>> seen;
         for (const Parameter& parameter : registry.parameters()) {
           seen.emplace_back(parameter.elements, 0);
@@ -175,12 +187,13 @@ void buckets_hold_every_trainable_element_of_its_owner_once(void**) {
         }
         assert_int_equal(own, layout.shard_gradient_bytes);
         assert_int_equal(layout.whole_gradient_bytes, (7 + 1 + 13) * 4 + 5 * 8);
-        assert_int_equal(layout.whole_parameter_bytes, (12 + 3 + 13) * 4 + 5 * 8);
+        kept += layout.parameter_bytes;
         for (std::size_t i = 0; i < seen.size(); ++i) {
           const int times = registry.parameters()[i].frozen ? 0 : 1;
           for (const int count : seen[i]) assert_int_equal(count, times);
         }
       }
+      assert_int_equal(kept, (12 + 3 + 13) * 4 + 5 * 8);
     }
   }
 }
@@ -190,11 +203,11 @@ void buckets_go_backward_are_full_before_they_close_and_have_one_dtype(void**) {
   for (const char* name : {"a", "b", "c", "d", "e"}) {
     add(&registry, name, nullptr, 10, *name == 'c' ? TRIREME_DTYPE_F64 : TRIREME_DTYPE_F32);
   }
-  const Layout layout(registry, {TRIREME_STRATEGY_ZERO2, 0, 2, 0, 41, 0});
+  const Layout layout(registry, spread_of(TRIREME_STRATEGY_ZERO2, 0, 2, 41));
   assert_int_equal(layout.buckets.size(), 3);
-  assert_true((layout.buckets[0].units == std::vector<std::uint64_t>{4, 3}));
-  assert_true((layout.buckets[1].units == std::vector<std::uint64_t>{2}));
-  assert_true((layout.buckets[2].units == std::vector<std::uint64_t>{1, 0}));
+  assert_true((layout.buckets[0].groups == std::vector<std::uint64_t>{4, 3}));
+  assert_true((layout.buckets[1].groups == std::vector<std::uint64_t>{2}));
+  assert_true((layout.buckets[2].groups == std::vector<std::uint64_t>{1, 0}));
 }
 
 void doubles_stay_aligned_whatever_lies_around_them(void**) {
@@ -205,15 +218,76 @@ void doubles_stay_aligned_whatever_lies_around_them(void**) {
       add(&registry, "b", nullptr, 5, TRIREME_DTYPE_F64);
       add(&registry, "c", nullptr, 1);
       add(&registry, "d", nullptr, 7, TRIREME_DTYPE_F64);
-      const Layout layout(registry, {TRIREME_STRATEGY_ZERO1, rank, world, 0, 1, 0});
+      const Layout layout(registry, spread_of(TRIREME_STRATEGY_ZERO1, rank, world, 1));
       for (const Bucket& bucket : layout.buckets) {
         const std::uint64_t size = bucket.dtype == TRIREME_DTYPE_F64 ? 8 : 4;
         assert_int_equal(bucket.whole_offset % size, 0);
         assert_int_equal(bucket.shard_offset % size, 0);
       }
       for (const std::size_t unit : {1, 3}) {
-        assert_int_equal(layout.units[unit].whole_offset % 8, 0);
-        assert_int_equal(layout.units[unit].shard_offset % 8, 0);
+        assert_int_equal(layout.groups[layout.group_of[unit]].offset % 8, 0);
+      }
+    }
+  }
+}
+
+void small_neighbours_of_one_type_are_gathered_together(void**) {
+  Registry registry;
+  for (const char* name : {"a", "b", "c", "d", "e", "f", "g"}) {
+    const bool wide = *name == 'c';
+    add(&registry, name, nullptr, *name == 'f' ? 100 : 10,
+        wide ? TRIREME_DTYPE_F64 : TRIREME_DTYPE_F32);
+  }
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    Spread spread = spread_of(TRIREME_STRATEGY_ZERO3, rank, 3, 1000);
+    spread.minimum_unit_bytes = 80;
+    const Layout layout(registry, spread);
+    // a and b are full at 80 bytes; c is of another type; d and e are full; f; g is what is left.
+    assert_true((layout.group_of == std::vector<std::uint64_t>{0, 0, 1, 2, 2, 3, 4}));
+    assert_true((layout.unit_first == std::vector<std::uint64_t>{0, 10, 0, 0, 10, 0, 0}));
+    assert_int_equal(layout.groups[0].elements, 20);
+    assert_int_equal(layout.groups[2].flat_first, 30);
+    assert_int_equal(layout.largest_group_bytes, 400);
+    spread.persistent_unit_bytes = 41;  // all but c and f
+    const Layout persistent(registry, spread);
+    assert_true((persistent.group_of == std::vector<std::uint64_t>{0, 0, 1, 2, 2, 3, 4}));
+    for (const std::size_t group : {0, 2, 4}) {
+      assert_true(persistent.groups[group].whole() && persistent.groups[group].stays_whole);
+      assert_int_equal(persistent.groups[group].held.count, persistent.groups[group].elements);
+    }
+    assert_true(!persistent.groups[1].whole() && !persistent.groups[3].whole());
+    std::uint64_t bytes = 0;
+    for (const Group& group : persistent.groups) {
+      bytes += (group.whole() ? group.elements : shard_range(group.elements, 3, rank).count) *
+               (group.dtype == TRIREME_DTYPE_F64 ? 8 : 4);
+    }
+    assert_int_equal(persistent.parameter_bytes, bytes);
+  }
+}
+
+// By counting: each element is held by every replica once, and owned by one rank of all.
+void hybrid_shards_hold_each_element_once_a_replica_and_own_it_once(void**) {
+  for (std::uint32_t world = 1; world <= 12; ++world) {
+    for (std::uint32_t shard_ranks = 1; shard_ranks <= world; ++shard_ranks) {
+      if (world % shard_ranks != 0) continue;
+      for (const std::uint64_t elements : {0, 1, 5, 12, 29}) {
+        Registry registry;
+        add(&registry, "a", nullptr, elements);
+        std::vector<std::uint32_t> held(elements, 0), owned(elements, 0);
+        for (std::uint32_t rank = 0; rank < world; ++rank) {
+          Spread spread = spread_of(TRIREME_STRATEGY_HYBRID_SHARD, rank, world, 1);
+          spread.shard_ranks = shard_ranks;
+          const Layout layout(registry, spread);
+          const Group& group = layout.groups[0];
+          for (std::uint64_t i = 0; i < group.held.count; ++i) ++held[group.held.first + i];
+          for (std::uint64_t i = 0; i < group.owned.count; ++i) ++owned[group.owned.first + i];
+          assert_true(group.owned.first >= group.held.first);
+          assert_true(group.owned.end() <= group.held.end());
+          assert_int_equal(group.held_counts[rank % shard_ranks], group.held.count);
+          assert_int_equal(group.owned_counts[rank / shard_ranks], group.owned.count);
+        }
+        for (const std::uint32_t count : held) assert_int_equal(count, world / shard_ranks);
+        for (const std::uint32_t count : owned) assert_int_equal(count, 1);
       }
     }
   }
@@ -323,6 +397,8 @@ int main() {
       cmocka_unit_test(buckets_hold_every_trainable_element_of_its_owner_once),
       cmocka_unit_test(buckets_go_backward_are_full_before_they_close_and_have_one_dtype),
       cmocka_unit_test(doubles_stay_aligned_whatever_lies_around_them),
+      cmocka_unit_test(small_neighbours_of_one_type_are_gathered_together),
+      cmocka_unit_test(hybrid_shards_hold_each_element_once_a_replica_and_own_it_once),
       cmocka_unit_test(refused_parameters_leave_the_registry_alone),
       cmocka_unit_test(an_alias_of_an_alias_is_one_of_the_first),
       cmocka_unit_test(names_in_messages_stay_on_one_line),

@@ -1,0 +1,100 @@
+#include "strategies/replicas.hpp"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "kernels/hash.hpp"
+#include "platform/names.hpp"
+
+namespace trireme::strategies {
+
+using sharding::Group;
+using sharding::Parameter;
+using sharding::Range;
+
+namespace {
+
+// Of the elements of each parameter that this rank holds; 0 for aliases.
+std::vector<std::uint64_t> hashes(const sharding::Registry& registry,
+                                  const sharding::Layout& layout, const char* parameters) {
+  std::vector<std::uint64_t> out(registry.parameters().size(), 0);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const Parameter& parameter = registry.parameters()[i];
+    if (parameter.target != i) continue;
+    const Group& group = layout.group_of_parameter(parameter);
+    const Range part =
+        intersect(group.held, {layout.first_in_group(parameter), parameter.elements});
+    const std::uint64_t size = dtype_size(group.dtype);
+    out[i] = kernels::hash(parameters + group.offset + (part.first - group.held.first) * size,
+                           part.count * size, i);
+  }
+  return out;
+}
+
+// The ranks of `holders` whose hash is not the one that most have; of two as frequent ones, not the
+// lowest rank's.
+std::vector<std::int32_t> different(const std::vector<std::int32_t>& holders,
+                                    const std::vector<std::uint64_t>& values) {
+  std::map<std::uint64_t, std::size_t> counts;
+  for (const std::uint64_t value : values) ++counts[value];
+  std::uint64_t usual = values[0];
+  for (const std::uint64_t value : values) {
+    if (counts[value] > counts[usual]) usual = value;
+  }
+  std::vector<std::int32_t> out;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != usual) out.push_back(holders[i]);
+  }
+  return out;
+}
+
+}  // namespace
+
+Status compare_replicas(const Link& link, const sharding::Registry& registry,
+                        const sharding::Layout& layout, const char* parameters) {
+  const std::vector<std::uint64_t> own = hashes(registry, layout, parameters);
+  const std::uint64_t count = own.size();
+  const std::uint32_t ranks = link.world_size();
+  std::shared_ptr<Memory> memory;
+  TRIREME_RETURN_IF_ERROR(link.communicator->allocate(count * ranks * sizeof own[0], &memory));
+  auto* const all = static_cast<std::uint64_t*>(memory->data());
+  std::copy(own.begin(), own.end(), all + count * link.rank());
+  Operation operation;
+  operation.channel = link.gathers;
+  operation.kind = OperationKind::all_gather;
+  operation.dtype = TRIREME_DTYPE_U64;
+  operation.send = all + count * link.rank();
+  operation.receive = all;
+  operation.count = count;
+  operation.owner = memory;
+  TRIREME_RETURN_IF_ERROR(link.run(std::move(operation)));
+
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const Parameter& parameter = registry.parameters()[i];
+    if (parameter.target != i) continue;
+    const std::uint32_t parts = layout.group_of_parameter(parameter).shard_ranks;
+    for (std::uint32_t part = 0; part < parts; ++part) {
+      std::vector<std::int32_t> holders;
+      std::vector<std::uint64_t> values;
+      for (std::uint32_t rank = part; rank < ranks; rank += parts) {
+        holders.push_back(static_cast<std::int32_t>(rank));
+        values.push_back(all[rank * count + i]);
+      }
+      std::vector<std::int32_t> blamed = different(holders, values);
+      if (blamed.empty()) continue;
+      const std::string who = list_ranks(blamed);
+      FailureDetails details;
+      details.communicator = link.communicator->name();
+      details.blamed = std::move(blamed);
+      return Status::failure(TRIREME_ERROR_MISMATCH,
+                             "parameter " + std::to_string(i) + " (" +
+                                 sharding::quoted(parameter.name) + ") has other bits on " + who +
+                                 " than on the others of " + list_ranks(holders))
+          .with_details(std::move(details));
+    }
+  }
+  return Status::success();
+}
+
+}  // namespace trireme::strategies
