@@ -9,7 +9,7 @@ import sys
 import headers
 
 BINDINGS = {
-    "python": "bindings/python/trireme/_native.py",
+    "python": "bindings/python/trireme/_native*.py",
     "dotnet": "bindings/dotnet/src/NativeMethods.cs",
     "rust": "bindings/rust/trireme-sys/src/functions.rs",
 }
@@ -43,8 +43,9 @@ def main():
         "the headers": set(headers.functions()),
         "trireme.map": mapped(headers.ROOT / "src/api/trireme.map"),
     }
-    for language, path in BINDINGS.items():
-        bound = set(re.findall(r"\btrireme_\w+", (headers.ROOT / path).read_text()))
+    for language, pattern in BINDINGS.items():
+        text = "\n".join(path.read_text() for path in headers.ROOT.glob(pattern))
+        bound = set(re.findall(r"\btrireme_\w+", text))
         names[f"bindings/{language}"] = bound & names["the headers"]
     problems = compare(names)
     print("\n".join(problems) or f"symbols: {len(names['the headers'])}, the same in {', '.join(names)}")

@@ -48,6 +48,11 @@ namespace Trireme
 
         public ulong BucketBytes { get; set; }
 
+        /// <summary>
+        /// HybridShard: so many neighbouring ranks keep one copy of the parameters between them.
+        /// </summary>
+        public uint ShardRanks { get; set; }
+
         /// <summary>Longest any call may wait; zero is the communicator's.</summary>
         public TimeSpan Timeout { get; set; }
     }
@@ -114,6 +119,7 @@ namespace Trireme
                     Leaves = options.Leaves,
                     Gradients = options.Gradients,
                     BucketBytes = options.BucketBytes,
+                    ShardRanks = options.ShardRanks,
                     Timeout = options.Timeout,
                 });
             try

@@ -171,6 +171,11 @@ namespace Trireme
 
         /// <summary>Parameters too (fully sharded).</summary>
         Zero3 = 4,
+
+        /// <summary>
+        /// Parameters within groups of ShardRanks, gradients and state over all ranks.
+        /// </summary>
+        HybridShard = 5,
     }
 
     /// <summary>How the gradients of ranks, or of leaves, become one.</summary>
@@ -178,6 +183,44 @@ namespace Trireme
     {
         Average = 0,
         Sum = 1,
+    }
+
+    /// <summary>What becomes of parameters whose gradient is not handed in.</summary>
+    public enum Unused
+    {
+        /// <summary>The end of the backward pass fails and names them.</summary>
+        Error = 0,
+
+        /// <summary>The gradient counts as zero.</summary>
+        Zero = 1,
+
+        /// <summary>
+        /// As Zero, but a parameter that no rank had a gradient for is not updated in that step.
+        /// </summary>
+        Skip = 2,
+    }
+
+    [Flags]
+    public enum ModelFlags
+    {
+        None = 0,
+
+        /// <summary>
+        /// Ranks may be absent from a pass, and join the others when they run out of data.
+        /// </summary>
+        Uneven = 1,
+    }
+
+    /// <summary>When a bucket hook is called.</summary>
+    public enum HookPhase
+    {
+        /// <summary>This rank's contribution is complete and no peer sees it yet.</summary>
+        Before = 1,
+
+        /// <summary>
+        /// The part of the reduced gradients that this rank updates, before it is clipped.
+        /// </summary>
+        After = 2,
     }
 
     [Flags]
@@ -196,6 +239,11 @@ namespace Trireme
 
         /// <summary>Keep the gradients here and add the next pass to them.</summary>
         NoSync = 1,
+
+        /// <summary>
+        /// This rank of an uneven model has no data for the pass and hands in nothing.
+        /// </summary>
+        Absent = 2,
     }
 
     /// <summary>An update rule.</summary>

@@ -114,6 +114,9 @@ namespace Trireme
             SetHandle(value);
         }
 
+        /// <summary>The model's hook, if it has one; alive in every call that takes this.</summary>
+        internal HookRunner Hook { get; set; }
+
         protected override bool ReleaseHandle()
         {
             NativeMethods.trireme_model_destroy(handle);

@@ -20,6 +20,36 @@ namespace Trireme
 
         /// <summary>Longest any call may wait; zero is the communicator's.</summary>
         public TimeSpan Timeout { get; set; }
+
+        /// <summary>
+        /// Neighbouring units are gathered together until they have this much; 0 is 1 MiB, 1 joins
+        /// none.
+        /// </summary>
+        public ulong MinimumUnitBytes { get; set; }
+
+        /// <summary>
+        /// Zero3, HybridShard: units below this stay whole on every rank and need no gather.
+        /// </summary>
+        public ulong PersistentUnitBytes { get; set; }
+
+        /// <summary>
+        /// As BucketBytes, for the bucket that backward fills first; 0 is 1 MiB, or BucketBytes if
+        /// that is less.
+        /// </summary>
+        public ulong FirstBucketBytes { get; set; }
+
+        /// <summary>
+        /// HybridShard: so many neighbouring ranks keep one copy of the parameters between them.
+        /// </summary>
+        public uint ShardRanks { get; set; }
+
+        /// <summary>What becomes of parameters whose gradient is not handed in.</summary>
+        public Unused Unused { get; set; }
+
+        public ModelFlags Flags { get; set; }
+
+        /// <summary>The caller's own work on each bucket; all ranks have one or none has.</summary>
+        public BucketHook BucketHook { get; set; }
     }
 
     /// <summary>Describes one parameter of a model.</summary>
@@ -80,10 +110,25 @@ namespace Trireme
                 BucketBytes = options.BucketBytes,
                 PrefetchBytes = options.PrefetchBytes,
                 TimeoutNs = Nanoseconds.From(options.Timeout, nameof(options.Timeout)),
+                MinimumUnitBytes = options.MinimumUnitBytes,
+                PersistentUnitBytes = options.PersistentUnitBytes,
+                FirstBucketBytes = options.FirstBucketBytes,
+                ShardRanks = options.ShardRanks,
+                Unused = (int)options.Unused,
+                Flags = (uint)options.Flags,
             };
+            HookRunner hook = null;
+            if (options.BucketHook != null)
+            {
+                hook = new HookRunner(options.BucketHook);
+                native.BucketHook = HookRunner.Pointer;
+                native.HookData = hook.UserData;
+            }
+
             TriremeException.Check(
                 NativeMethods.trireme_model_create(communicator.Handle, ref native, out handle));
             handle.Parent = communicator;
+            handle.Hook = hook;
         }
 
         /// <summary>What the sealed model looks like.</summary>
@@ -107,6 +152,19 @@ namespace Trireme
                 TriremeException.Check(
                     NativeMethods.trireme_model_get_memory(handle, ref native));
                 return new ModelMemory(native);
+            }
+        }
+
+        /// <summary>What the model's calls have done on this rank since it was sealed.</summary>
+        public unsafe ModelStatistics Statistics
+        {
+            get
+            {
+                var native =
+                    new NativeModelStatistics { StructSize = (uint)sizeof(NativeModelStatistics) };
+                TriremeException.Check(
+                    NativeMethods.trireme_model_get_statistics(handle, ref native));
+                return new ModelStatistics(native);
             }
         }
 
@@ -204,6 +262,16 @@ namespace Trireme
             }
         }
 
+        /// <summary>
+        /// Compares the parameters of which several ranks hold copies, bit by bit. A
+        /// MismatchException on all ranks names the first that differs, and the ranks;
+        /// SetParameters() makes the copies the same again. Collective.
+        /// </summary>
+        public void CheckReplicas()
+        {
+            TriremeException.Check(NativeMethods.trireme_model_check_replicas(handle));
+        }
+
         /// <summary>Makes a unit's parameters whole on this rank. Collective for zero3.</summary>
         public void GatherUnit(ulong unit)
         {
@@ -264,6 +332,15 @@ namespace Trireme
             TriremeException.Check(NativeMethods.trireme_model_end_backward(handle));
         }
 
+        /// <summary>
+        /// A whole backward pass of an uneven model for which this rank has no data.
+        /// </summary>
+        public void AbsentBackward(BackwardFlags flags = BackwardFlags.None)
+        {
+            BeginBackward(flags | BackwardFlags.Absent);
+            EndBackward();
+        }
+
         /// <summary>A whole backward pass in one call: the gradients of all parameters.</summary>
         public unsafe void AccumulateFlat<T>(
             ReadOnlySpan<T> gradients, BackwardFlags flags = BackwardFlags.None) where T : struct
@@ -280,6 +357,10 @@ namespace Trireme
         public void DiscardGradients()
         {
             TriremeException.Check(NativeMethods.trireme_model_discard_gradients(handle));
+            if (handle.Hook != null)
+            {
+                handle.Hook.Thrown = null;
+            }
         }
 
         /// <summary>Gives the model back; waits for no peer.</summary>
@@ -287,112 +368,5 @@ namespace Trireme
         {
             handle.Dispose();
         }
-    }
-
-    /// <summary>What a sealed model looks like.</summary>
-    public struct ModelInfo
-    {
-        internal ModelInfo(NativeModelInfo native)
-        {
-            Strategy = (Strategy)native.Strategy;
-            Rank = native.Rank;
-            WorldSize = native.WorldSize;
-            Leaves = native.Leaves;
-            MicroBatches = native.MicroBatches;
-            Parameters = native.Parameters;
-            Units = native.Units;
-            Elements = native.Elements;
-            Buckets = native.Buckets;
-        }
-
-        public Strategy Strategy { get; }
-
-        public int Rank { get; }
-
-        public int WorldSize { get; }
-
-        /// <summary>0 if the model is not reproducible.</summary>
-        public uint Leaves { get; }
-
-        /// <summary>Most leaves a rank has in a step; 0 if not reproducible.</summary>
-        public uint MicroBatches { get; }
-
-        /// <summary>Parameters added, aliases included.</summary>
-        public ulong Parameters { get; }
-
-        public ulong Units { get; }
-
-        /// <summary>Elements of the flat vectors; aliases are left out.</summary>
-        public ulong Elements { get; }
-
-        /// <summary>Buckets in which gradients are reduced.</summary>
-        public ulong Buckets { get; }
-    }
-
-    /// <summary>What one unit looks like on this rank.</summary>
-    public struct UnitInfo
-    {
-        internal UnitInfo(NativeUnitInfo native)
-        {
-            Type = (ElementType)native.Dtype;
-            Elements = native.Elements;
-            ShardFirst = native.ShardFirst;
-            ShardCount = native.ShardCount;
-            FlatFirst = native.FlatFirst;
-        }
-
-        public ElementType Type { get; }
-
-        /// <summary>Elements of the whole unit.</summary>
-        public ulong Elements { get; }
-
-        /// <summary>First element this rank owns.</summary>
-        public ulong ShardFirst { get; }
-
-        /// <summary>Elements this rank owns.</summary>
-        public ulong ShardCount { get; }
-
-        /// <summary>Where the unit begins in the flat vectors.</summary>
-        public ulong FlatFirst { get; }
-    }
-
-    /// <summary>Bytes of this rank by kind: as the plan says, and as really allocated.</summary>
-    public struct ModelMemory
-    {
-        internal ModelMemory(NativeModelMemory native)
-        {
-            PlannedParameters = native.PlannedParameters;
-            PlannedGradients = native.PlannedGradients;
-            PlannedOptimizerState = native.PlannedOptimizerState;
-            PlannedWorking = native.PlannedWorking;
-            AllocatedParameters = native.AllocatedParameters;
-            AllocatedGradients = native.AllocatedGradients;
-            AllocatedOptimizerState = native.AllocatedOptimizerState;
-            AllocatedWorking = native.AllocatedWorking;
-            PlannedStepBytes = native.PlannedStepBytes;
-            SentStepBytes = native.SentStepBytes;
-        }
-
-        public ulong PlannedParameters { get; }
-
-        public ulong PlannedGradients { get; }
-
-        public ulong PlannedOptimizerState { get; }
-
-        public ulong PlannedWorking { get; }
-
-        public ulong AllocatedParameters { get; }
-
-        public ulong AllocatedGradients { get; }
-
-        public ulong AllocatedOptimizerState { get; }
-
-        public ulong AllocatedWorking { get; }
-
-        /// <summary>Bytes given to peers in a step of one micro-batch.</summary>
-        public ulong PlannedStepBytes { get; }
-
-        /// <summary>Bytes given in the last step.</summary>
-        public ulong SentStepBytes { get; }
     }
 }

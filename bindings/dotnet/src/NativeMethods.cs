@@ -76,6 +76,9 @@ namespace Trireme
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate void TransportReleasedCallback(IntPtr userData);
 
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        internal delegate int BucketCallback(IntPtr bucket, IntPtr userData);
+
         // status.h
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern IntPtr trireme_status_name(Status status);
@@ -579,6 +582,13 @@ namespace Trireme
             ModelHandle model, ref NativeModelMemory outMemory);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_model_get_statistics(
+            ModelHandle model, ref NativeModelStatistics outStatistics);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_model_check_replicas(ModelHandle model);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_model_set_parameters(
             ModelHandle model, void* values, ulong count, ElementType dtype, int root);
 
@@ -634,6 +644,10 @@ namespace Trireme
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_step(OptimizerHandle optimizer);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_optimizer_join(
+            OptimizerHandle optimizer, out ulong outSteps);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_set_learning_rate(

@@ -140,6 +140,38 @@ namespace Trireme
         public ulong BucketBytes;
         public ulong PrefetchBytes;
         public ulong TimeoutNs;
+        public ulong MinimumUnitBytes;
+        public ulong PersistentUnitBytes;
+        public ulong FirstBucketBytes;
+        public uint ShardRanks;
+        public int Unused;
+        public uint Flags;
+        public uint Reserved;
+        public IntPtr BucketHook;
+        public IntPtr HookData;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeBucketPart
+    {
+        public ulong Parameter;
+        public ulong First;
+        public ulong Count;
+        public ulong Position;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeBucket
+    {
+        public uint StructSize;
+        public int Phase;
+        public ulong Bucket;
+        public ulong Elements;
+        public IntPtr Data;
+        public IntPtr Parts;
+        public ulong PartCount;
+        public int Dtype;
+        public uint Pass;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -168,6 +200,7 @@ namespace Trireme
         public ulong Units;
         public ulong Elements;
         public ulong Buckets;
+        public ulong Groups;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -179,6 +212,7 @@ namespace Trireme
         public ulong ShardFirst;
         public ulong ShardCount;
         public ulong FlatFirst;
+        public ulong Group;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -196,6 +230,19 @@ namespace Trireme
         public ulong AllocatedWorking;
         public ulong PlannedStepBytes;
         public ulong SentStepBytes;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeModelStatistics
+    {
+        public uint StructSize;
+        public uint Reserved;
+        public ulong Steps;
+        public ulong Gathers;
+        public ulong Prefetched;
+        public ulong Reductions;
+        public ulong PeakGroups;
+        public ulong ExposedNs;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -238,5 +285,7 @@ namespace Trireme
         public double MaxNorm;
         public IntPtr Update;
         public IntPtr UserData;
+        public double MaxValue;
+        public ulong CheckEvery;
     }
 }

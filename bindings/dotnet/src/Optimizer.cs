@@ -42,6 +42,16 @@ namespace Trireme
         /// </summary>
         public double MaxNorm { get; set; }
 
+        /// <summary>
+        /// Each reduced gradient is clipped to [-MaxValue, MaxValue] before that; 0 is no clipping.
+        /// </summary>
+        public double MaxValue { get; set; }
+
+        /// <summary>
+        /// After every so many steps, Model.CheckReplicas() is part of the step; 0 is never.
+        /// </summary>
+        public ulong CheckEvery { get; set; }
+
         /// <summary>The caller's own rule; only and always with OptimizerKind.User.</summary>
         public UpdateRule Rule { get; set; }
     }
@@ -141,6 +151,7 @@ namespace Trireme
 
         private readonly OptimizerHandle handle;
         private readonly RuleRunner runner;
+        private readonly HookRunner hook;
 
         /// <summary>Gives a sealed model its rule. Collective.</summary>
         public unsafe Optimizer(Model model, OptimizerOptions options)
@@ -168,6 +179,8 @@ namespace Trireme
                 Epsilon = options.Epsilon,
                 WeightDecay = options.WeightDecay,
                 MaxNorm = options.MaxNorm,
+                MaxValue = options.MaxValue,
+                CheckEvery = options.CheckEvery,
             };
             // Weak: rules run inside Step(), where this object lives, and a rule that refers to
             // its own optimizer must not keep both for ever.
@@ -194,6 +207,7 @@ namespace Trireme
             }
 
             handle.Parent = model;
+            hook = model.Handle.Hook;
             handle.Own(userData);
         }
 
@@ -240,8 +254,8 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Ends a step: reduces, clips, updates. Collective. What the caller's own rule threw on
-        /// this rank is thrown again here; the other ranks get a CallbackException.
+        /// Ends a step: reduces, clips, updates. Collective. What the caller's own rule or hook
+        /// threw on this rank is thrown again here; the other ranks get a CallbackException.
         /// </summary>
         public void Step()
         {
@@ -250,7 +264,35 @@ namespace Trireme
                 runner.Thrown = null;
             }
 
-            Status status = NativeMethods.trireme_optimizer_step(handle);
+            Finish(NativeMethods.trireme_optimizer_step(handle));
+        }
+
+        /// <summary>
+        /// Follows the steps of ranks that still have data, until all ranks have come here: for a
+        /// rank of an uneven model that has run out of data. All then hold the same parameters.
+        /// Collective; throws as <see cref="Step"/>.
+        /// </summary>
+        /// <returns>How many steps were followed.</returns>
+        public ulong Join()
+        {
+            if (runner != null)
+            {
+                runner.Thrown = null;
+            }
+
+            ulong steps;
+            Finish(NativeMethods.trireme_optimizer_join(handle, out steps));
+            return steps;
+        }
+
+        /// <summary>Gives the state back; waits for no peer.</summary>
+        public void Dispose()
+        {
+            handle.Dispose();
+        }
+
+        private void Finish(Status status)
+        {
             if (status == Status.Ok)
             {
                 GC.KeepAlive(this);
@@ -258,18 +300,20 @@ namespace Trireme
             }
 
             TriremeException failure = TriremeException.FromLastError(status);
-            if (status == Status.Callback && runner != null && runner.Thrown != null)
+            if (status == Status.Callback)
             {
-                runner.Thrown.Throw();
+                if (runner != null && runner.Thrown != null)
+                {
+                    runner.Thrown.Throw();
+                }
+
+                if (hook != null)
+                {
+                    hook.ThrowAgain();
+                }
             }
 
             throw failure;
-        }
-
-        /// <summary>Gives the state back; waits for no peer.</summary>
-        public void Dispose()
-        {
-            handle.Dispose();
         }
 
         private static unsafe int RunRule(IntPtr update, IntPtr userData)

@@ -213,6 +213,7 @@ namespace Trireme.Tests
             var options = new DistributedOptions
             {
                 Strategy = strategy,
+                ShardRanks = ModelTests.ShardRanks(strategy, c.WorldSize),
                 Leaves = Leaves,
                 Optimizer = new OptimizerOptions
                 {

@@ -16,6 +16,9 @@ namespace Trireme.Tests
         {
             Pair("TRIREME_OPTIMIZER_NESTEROV", typeof(OptimizerFlags)),
             Pair("TRIREME_PARAMETER_", typeof(ParameterFlags)),
+            Pair("TRIREME_UNUSED_", typeof(Unused)),
+            Pair("TRIREME_MODEL_", typeof(ModelFlags)),
+            Pair("TRIREME_HOOK_", typeof(HookPhase)),
             Pair("TRIREME_GRADIENTS_", typeof(Gradients)),
             Pair("TRIREME_OPERATION_", typeof(Operation)),
             Pair("TRIREME_OPTIMIZER_", typeof(OptimizerKind)),

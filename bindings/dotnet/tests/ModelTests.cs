@@ -12,6 +12,7 @@ namespace Trireme.Tests
         public static readonly Strategy[] Strategies =
         {
             Strategy.DataParallel, Strategy.Zero1, Strategy.Zero2, Strategy.Zero3,
+            Strategy.HybridShard,
         };
 
         [Test]
@@ -32,10 +33,12 @@ namespace Trireme.Tests
                         Check.Equal(2ul, info.Units);
                         Check.Equal((ulong)Elements, info.Elements);
                         Check.That(info.Buckets > 0, "buckets");
+                        Check.Equal(2ul, info.Groups);
                         UnitInfo unit = model.GetUnit(1);
                         Check.Equal(ElementType.F32, unit.Type);
                         Check.Equal(5ul, unit.Elements);
                         Check.Equal(15ul, unit.FlatFirst);
+                        Check.Equal(1ul, unit.Group);
                         ulong[] counts = { 2, 2, 1 };
                         if (strategy == Strategy.Zero3)
                         {
@@ -308,8 +311,20 @@ namespace Trireme.Tests
         /// <summary>Two units: weight [4,3] with bias [3], and a vector [5].</summary>
         public static Model Sealed(Communicator communicator, Strategy strategy, uint leaves = 0)
         {
-            var model = new Model(
+            return Sealed(
                 communicator, new ModelOptions { Strategy = strategy, Leaves = leaves });
+        }
+
+        /// <summary>The same; units are not joined, unless the options say how.</summary>
+        public static Model Sealed(Communicator communicator, ModelOptions options)
+        {
+            if (options.ShardRanks == 0)
+            {
+                options.ShardRanks = ShardRanks(options.Strategy, communicator.WorldSize);
+            }
+
+            options.MinimumUnitBytes = Math.Max(options.MinimumUnitBytes, 1);
+            var model = new Model(communicator, options);
             model.AddParameter(
                 new ParameterOptions("weight", ElementType.F32, 4, 3) { Unit = "layer" });
             model.AddParameter(
@@ -317,6 +332,12 @@ namespace Trireme.Tests
             Add(model, "head", ElementType.F32, 5);
             model.Seal();
             return model;
+        }
+
+        /// <summary>Pairs where ranks can be paired, else all of them.</summary>
+        public static uint ShardRanks(Strategy strategy, int world)
+        {
+            return strategy != Strategy.HybridShard ? 0 : world % 2 == 0 ? 2 : (uint)world;
         }
 
         public static float[] Values(int rank)

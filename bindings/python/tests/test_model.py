@@ -7,7 +7,7 @@ import unittest
 
 from support import WORLD_SIZES, TestCase, needs_numpy, numpy, run_ranks, trireme
 
-STRATEGIES = ("data_parallel", "zero1", "zero2", "zero3")
+STRATEGIES = ("data_parallel", "zero1", "zero2", "zero3", "hybrid_shard")
 SHAPES = {
     "layer1.weight": (3, 5),
     "layer1.bias": (5,),
@@ -18,7 +18,9 @@ ELEMENTS = sum(math.prod(shape) for shape in SHAPES.values())
 
 
 def build(group, strategy, **options):
-    """Two layers, a unit each."""
+    """Two layers, a unit each. Hybrid shards are pairs where ranks can be paired, else all."""
+    if strategy == "hybrid_shard":
+        options.setdefault("shard_ranks", 2 if group.world_size % 2 == 0 else group.world_size)
     model = trireme.Model(group, strategy, **options)
     for name, shape in SHAPES.items():
         model.add_parameter(name, shape, unit=name.split(".")[0])
@@ -156,7 +158,7 @@ class ModelTest(TestCase):
 
     def test_info_says_what_the_model_looks_like(self):
         def body(group):
-            model = build(group, "fsdp", leaves=5)
+            model = build(group, "fsdp", leaves=5, minimum_unit_bytes=1)
             return model.info(), model.unit_info("layer2"), model.unit_info(0)
 
         for rank, (info, second, first) in enumerate(self.ranks(3, body)):
@@ -165,6 +167,7 @@ class ModelTest(TestCase):
             self.assertEqual((info.leaves, info.micro_batches), (5, 2))
             self.assertEqual((info.parameters, info.units, info.elements), (4, 2, ELEMENTS))
             self.assertGreaterEqual(info.buckets, 1)
+            self.assertEqual((info.groups, first.group, second.group), (2, 0, 1))
             self.assertEqual((second.dtype, second.elements, second.flat_first), ("f32", 12, 20))
             self.assertEqual((second.shard_first, second.shard_count), (4 * rank, 4))
             counts = (7, 7, 6)  # 20 elements over 3 ranks
@@ -189,7 +192,8 @@ class ModelTest(TestCase):
             for memory, after in self.ranks(2, body):
                 part = 4 * ELEMENTS // 2
                 whole = 4 * ELEMENTS
-                self.assertEqual(memory.planned_parameters, part if strategy == "zero3" else whole)
+                sharded = strategy in ("zero3", "hybrid_shard")
+                self.assertEqual(memory.planned_parameters, part if sharded else whole)
                 self.assertEqual(
                     memory.planned_optimizer_state,
                     2 * (whole if strategy == "data_parallel" else part),

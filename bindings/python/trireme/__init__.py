@@ -25,6 +25,7 @@ from ._errors import (
     TriremeError,
     UnsupportedError,
 )
+from ._hook import Bucket, BucketPart
 from ._library import (
     algorithm_name,
     build_info,
@@ -44,7 +45,7 @@ from ._library import (
 )
 from ._lists import group
 from ._mesh import Mesh
-from ._model import Model, ModelInfo, ModelMemory, UnitInfo
+from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, UnitInfo
 from ._optimizer import Optimizer, Update
 from ._request import MessageInfo, Request, wait_all, wait_any
 from ._transport import Transport
@@ -52,6 +53,8 @@ from ._transport import Transport
 __all__ = [
     "AbortedError",
     "AuthenticationError",
+    "Bucket",
+    "BucketPart",
     "Buffer",
     "CallbackError",
     "CancelledError",
@@ -68,6 +71,7 @@ __all__ = [
     "Model",
     "ModelInfo",
     "ModelMemory",
+    "ModelStatistics",
     "Optimizer",
     "OutOfMemoryError",
     "PeerLostError",

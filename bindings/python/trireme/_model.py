@@ -5,10 +5,11 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import weakref
 from ctypes import byref, c_int32, c_uint32, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence, Union
 
-from . import _native
+from . import _hook, _native, _request
 from ._buffer import Owner, view_of
 from ._errors import InvalidArgumentError, InvalidHandleError, check
 from ._native import library
@@ -16,6 +17,7 @@ from ._values import (
     DTYPES,
     GRADIENTS,
     LETTERS,
+    UNUSED,
     Name,
     dtype_name,
     encoded,
@@ -48,6 +50,7 @@ class ModelInfo(NamedTuple):
     units: int  #: Units.
     elements: int  #: Elements of the flat vectors.
     buckets: int  #: Buckets in which gradients are reduced.
+    groups: int  #: Groups in which units are gathered, persistent ones included.
 
 
 class UnitInfo(NamedTuple):
@@ -58,6 +61,7 @@ class UnitInfo(NamedTuple):
     shard_first: int  #: First element this rank owns.
     shard_count: int  #: Elements this rank owns.
     flat_first: int  #: Where the unit begins in the flat vectors.
+    group: int  #: Number of the group it is gathered with.
 
 
 class ModelMemory(NamedTuple):
@@ -75,6 +79,17 @@ class ModelMemory(NamedTuple):
     sent_step_bytes: int
 
 
+class ModelStatistics(NamedTuple):
+    """What the model's calls have done on this rank since it was sealed."""
+
+    steps: int  #: Optimizer steps, those that join() followed included.
+    gathers: int  #: Groups that were gathered from their owners.
+    prefetched: int  #: Those of them that began before they were asked for.
+    reductions: int  #: Buckets that were reduced, once for each pass.
+    peak_groups: int  #: Most groups that were whole in flight at one time.
+    exposed_ns: int  #: Time in which calls waited: communication that compute did not hide.
+
+
 def parse_strategy(name: Name) -> int:
     """The number of a strategy; knows the usual synonyms such as "fsdp" and "ddp"."""
     if not isinstance(name, str):
@@ -82,6 +97,13 @@ def parse_strategy(name: Name) -> int:
     number = c_int32()
     check(library.trireme_strategy_parse(encoded(name), byref(number)))
     return number.value
+
+
+def _flags(no_sync: bool, absent: bool) -> int:
+    """Of a backward pass."""
+    return (_native.TRIREME_BACKWARD_NO_SYNC if no_sync else 0) | (
+        _native.TRIREME_BACKWARD_ABSENT if absent else 0
+    )
 
 
 class Model:
@@ -111,8 +133,23 @@ class Model:
         bucket_bytes: int = 0,
         prefetch_bytes: int = 0,
         timeout: float | None = None,
+        minimum_unit_bytes: int = 0,
+        persistent_unit_bytes: int = 0,
+        first_bucket_bytes: int = 0,
+        shard_ranks: int = 0,
+        unused: Name = "error",
+        uneven: bool = False,
+        bucket_hook: _hook.Hook | None = None,
     ) -> None:
-        """`leaves` above 0 makes training reproducible: the same bits for any number of ranks."""
+        """`leaves` above 0 makes training reproducible: the same bits for any number of ranks.
+
+        `shard_ranks` neighbouring ranks keep one copy of the parameters between them
+        ("hybrid_shard"). `unused` is what becomes of a parameter whose gradient is not handed in:
+        "error", "zero" or "skip". `uneven` lets ranks be absent, and end by Optimizer.join().
+        `bucket_hook` is called with a Bucket for each bucket, before and after its reduction; what
+        it raises comes out of Optimizer.step(), which has then failed on all ranks. It must not
+        use the model.
+        """
         options = _native.trireme_model_options(
             struct_size=ctypes.sizeof(_native.trireme_model_options),
             strategy=parse_strategy(strategy),
@@ -121,12 +158,25 @@ class Model:
             bucket_bytes=in_range(bucket_bytes, 64, "bucket_bytes"),
             prefetch_bytes=in_range(prefetch_bytes, 64, "prefetch_bytes"),
             timeout_ns=nanoseconds(timeout),
+            minimum_unit_bytes=in_range(minimum_unit_bytes, 64, "minimum_unit_bytes"),
+            persistent_unit_bytes=in_range(persistent_unit_bytes, 64, "persistent_unit_bytes"),
+            first_bucket_bytes=in_range(first_bucket_bytes, 64, "first_bucket_bytes"),
+            shard_ranks=in_range(shard_ranks, 32, "shard_ranks"),
+            unused=number_of(unused, UNUSED, "unused"),
+            flags=_native.TRIREME_MODEL_UNEVEN if uneven else 0,
         )
+        self._hook: _hook.BucketHook | None = None
+        if bucket_hook is not None:
+            self._hook = _hook.BucketHook(bucket_hook)
+            options.bucket_hook = _hook.callback
+            options.hook_data = self._hook.number
         handle = c_void_p()
         check(library.trireme_model_create(communicator._handle, byref(options), byref(handle)))
         self._token = handle.value
         # Views of the parameters hold it too, so that closing leaves none of them dangling.
         self._owner: Owner | None = Owner(library.trireme_model_destroy, self._token)
+        if self._hook is not None:
+            self._hook.owner = weakref.ref(self._owner)
         self._communicator = communicator  # collected, it would leave the group
         self._parameters: dict[str, int] = {}
         self._units: dict[str, int] = {}
@@ -241,6 +291,14 @@ class Model:
         check(library.trireme_model_get_memory(self._handle, byref(found)))
         return ModelMemory(*(getattr(found, field) for field in ModelMemory._fields))
 
+    def statistics(self) -> ModelStatistics:
+        """What the model's calls have done on this rank since it was sealed."""
+        found = _native.trireme_model_statistics(
+            struct_size=ctypes.sizeof(_native.trireme_model_statistics)
+        )
+        check(library.trireme_model_get_statistics(self._handle, byref(found)))
+        return ModelStatistics(*(getattr(found, field) for field in ModelStatistics._fields))
+
     def leaf(self, micro_batch: int) -> int | None:
         """The leaf that this rank computes as its micro-batch; None if it has none there."""
         number = c_uint32()
@@ -279,6 +337,14 @@ class Model:
         check(library.trireme_model_get_parameters(self._handle, address, count, code))
         return out
 
+    def check_replicas(self) -> None:
+        """Compares the parameters of which several ranks hold copies, bit by bit. Collective.
+
+        A MismatchError on all ranks names the first parameter that differs, and the ranks;
+        set_parameters() makes the copies the same again.
+        """
+        check(library.trireme_model_check_replicas(self._handle))
+
     def gather_unit(self, unit: Which) -> None:
         """Makes a unit's parameters whole on this rank. Collective for zero3."""
         check(library.trireme_model_gather_unit(self._handle, self._unit(unit)))
@@ -312,13 +378,13 @@ class Model:
 
     # ---- gradients -------------------------------------------------------------------------
 
-    def begin_backward(self, *, no_sync: bool = False) -> None:
+    def begin_backward(self, *, no_sync: bool = False, absent: bool = False) -> None:
         """Begins the backward pass of one micro-batch.
 
-        `no_sync` keeps the gradients on this rank, for the next pass to add to.
+        `no_sync` keeps the gradients on this rank, for the next pass to add to. `absent`: this rank
+        of an uneven model has no data for it and hands in nothing.
         """
-        flags = _native.TRIREME_BACKWARD_NO_SYNC if no_sync else 0
-        check(library.trireme_model_begin_backward(self._handle, flags))
+        check(library.trireme_model_begin_backward(self._handle, _flags(no_sync, absent)))
 
     def gradient_ready(self, which: Which, gradient: Any) -> None:
         """Hands in the gradient of one parameter; it is copied."""
@@ -330,25 +396,46 @@ class Model:
         check(library.trireme_model_end_backward(self._handle))
 
     @contextlib.contextmanager
-    def backward(self, *, no_sync: bool = False) -> Iterator[Model]:
+    def backward(self, *, no_sync: bool = False, absent: bool = False) -> Iterator[Model]:
         """A `with` block around the backward pass of one micro-batch.
 
         An exception inside leaves the pass open, as gradients are missing.
         """
-        self.begin_backward(no_sync=no_sync)
+        self.begin_backward(no_sync=no_sync, absent=absent)
         yield self
         self.end_backward()
 
-    def accumulate_flat(self, gradients: Any, *, no_sync: bool = False) -> None:
-        """Hands in the gradients of all parameters as one vector: a whole backward pass."""
-        _view, address, count, code = readable(gradients, None, "gradients")
-        flags = _native.TRIREME_BACKWARD_NO_SYNC if no_sync else 0
+    def accumulate_flat(
+        self, gradients: Any = None, *, no_sync: bool = False, absent: bool = False
+    ) -> None:
+        """Hands in the gradients of all parameters as one vector: a whole backward pass.
+
+        An `absent` pass takes None.
+        """
+        if gradients is None and absent:
+            address = None
+            count, code = self._flat()
+        else:
+            _view, address, count, code = readable(gradients, None, "gradients")
+        flags = _flags(no_sync, absent)
         check(library.trireme_model_accumulate_flat(self._handle, address, count, code, flags))
 
     def discard_gradients(self) -> None:
         """Forgets the gradients of this step, so that it begins anew. Collective."""
         check(library.trireme_model_discard_gradients(self._handle))
+        if self._hook is not None:
+            self._hook.error = None
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
         return f"<trireme.Model of {len(self._parameters)} parameters{state}>"
+
+
+# A hook runs inside the library, inside these.
+for _calls in (
+    Model.gradient_ready,
+    Model.end_backward,
+    Model.accumulate_flat,
+    Model.discard_gradients,
+):
+    _request.called_back.add(_calls.__code__)

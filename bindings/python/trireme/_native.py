@@ -1,4 +1,5 @@
-"""The C ABI as Python sees it: constants, structs and prototypes. The only file that knows them.
+"""The C ABI as Python sees it: constants, structs and prototypes. Only this file and
+_native_training.py, which it includes, know them.
 
 Everything here mirrors include/trireme/*.h; tests compare it with the released layout and with
 the list of exported symbols.
@@ -22,6 +23,9 @@ from ctypes import (
     c_void_p,
 )
 from typing import Any
+
+from ._native_training import *
+from ._native_training import TRAINING
 
 # ---- status.h ------------------------------------------------------------------------------
 
@@ -281,137 +285,6 @@ class trireme_message_info(Structure):
 trireme_completion_callback = CFUNCTYPE(None, c_int32, c_void_p)
 
 
-# ---- model_shard.h -------------------------------------------------------------------------
-
-TRIREME_STRATEGY_DATA_PARALLEL = 1
-TRIREME_STRATEGY_ZERO1 = 2
-TRIREME_STRATEGY_ZERO2 = 3
-TRIREME_STRATEGY_ZERO3 = 4
-
-TRIREME_GRADIENTS_AVERAGE = 0
-TRIREME_GRADIENTS_SUM = 1
-
-TRIREME_PARAMETER_FROZEN = 1
-
-TRIREME_BACKWARD_NO_SYNC = 1
-
-
-class trireme_model_options(Structure):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("strategy", c_int32),
-        ("gradients", c_int32),
-        ("leaves", c_uint32),
-        ("bucket_bytes", c_uint64),
-        ("prefetch_bytes", c_uint64),
-        ("timeout_ns", c_uint64),
-    ]
-
-
-class trireme_parameter_options(Structure):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("flags", c_uint32),
-        ("dtype", c_int32),
-        ("dimensions", c_uint32),
-        ("shape", POINTER(c_uint64)),
-        ("name", c_char_p),
-        ("unit", c_char_p),
-        ("tied_to", c_char_p),
-    ]
-
-
-class trireme_model_info(Structure):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("strategy", c_int32),
-        ("rank", c_int32),
-        ("world_size", c_int32),
-        ("leaves", c_uint32),
-        ("micro_batches", c_uint32),
-        ("parameters", c_uint64),
-        ("units", c_uint64),
-        ("elements", c_uint64),
-        ("buckets", c_uint64),
-    ]
-
-
-class trireme_unit_info(Structure):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("dtype", c_int32),
-        ("elements", c_uint64),
-        ("shard_first", c_uint64),
-        ("shard_count", c_uint64),
-        ("flat_first", c_uint64),
-    ]
-
-
-class trireme_model_memory(Structure):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("reserved", c_uint32),
-        ("planned_parameters", c_uint64),
-        ("planned_gradients", c_uint64),
-        ("planned_optimizer_state", c_uint64),
-        ("planned_working", c_uint64),
-        ("allocated_parameters", c_uint64),
-        ("allocated_gradients", c_uint64),
-        ("allocated_optimizer_state", c_uint64),
-        ("allocated_working", c_uint64),
-        ("planned_step_bytes", c_uint64),
-        ("sent_step_bytes", c_uint64),
-    ]
-
-
-# ---- optimizer_shard.h ---------------------------------------------------------------------
-
-TRIREME_OPTIMIZER_SGD = 1
-TRIREME_OPTIMIZER_ADAM = 2
-TRIREME_OPTIMIZER_ADAMW = 3
-TRIREME_OPTIMIZER_USER = 4
-
-TRIREME_OPTIMIZER_NESTEROV = 1
-
-TRIREME_MAX_STATES = 8
-
-
-class trireme_update(Structure):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("dtype", c_int32),
-        ("parameter", c_uint64),
-        ("first", c_uint64),
-        ("count", c_uint64),
-        ("step", c_uint64),
-        ("learning_rate", c_double),
-        ("parameters", c_void_p),
-        ("gradients", c_void_p),
-        ("states", c_void_p * TRIREME_MAX_STATES),
-    ]
-
-
-trireme_update_callback = CFUNCTYPE(c_int32, POINTER(trireme_update), c_void_p)
-
-
-class trireme_optimizer_options(Structure):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("kind", c_int32),
-        ("flags", c_uint32),
-        ("state_count", c_uint32),
-        ("learning_rate", c_double),
-        ("momentum", c_double),
-        ("beta1", c_double),
-        ("beta2", c_double),
-        ("epsilon", c_double),
-        ("weight_decay", c_double),
-        ("max_norm", c_double),
-        ("update", trireme_update_callback),
-        ("user_data", c_void_p),
-    ]
-
-
 # ---- prototypes ----------------------------------------------------------------------------
 
 _status = c_int32
@@ -646,43 +519,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_buffer_destroy": (None, [_handle]),
     "trireme_buffer_data": (_status, [_handle, POINTER(c_void_p)]),
     "trireme_buffer_size": (_status, [_handle, POINTER(c_uint64)]),
-    "trireme_strategy_name": (c_char_p, [c_int32]),
-    "trireme_strategy_parse": (_status, [c_char_p, POINTER(c_int32)]),
-    "trireme_model_create": (_status, [_handle, POINTER(trireme_model_options), _out_handle]),
-    "trireme_model_destroy": (None, [_handle]),
-    "trireme_model_add_parameter": (
-        _status,
-        [_handle, POINTER(trireme_parameter_options), POINTER(c_uint64)],
-    ),
-    "trireme_model_seal": (_status, [_handle]),
-    "trireme_model_get_info": (_status, [_handle, POINTER(trireme_model_info)]),
-    "trireme_model_get_unit_info": (_status, [_handle, c_uint64, POINTER(trireme_unit_info)]),
-    "trireme_model_get_memory": (_status, [_handle, POINTER(trireme_model_memory)]),
-    "trireme_model_set_parameters": (_status, [_handle, _memory, c_uint64, c_int32, c_int32]),
-    "trireme_model_get_parameters": (_status, [_handle, _memory, c_uint64, c_int32]),
-    "trireme_model_gather_unit": (_status, [_handle, c_uint64]),
-    "trireme_model_release_unit": (_status, [_handle, c_uint64]),
-    "trireme_model_parameter_data": (
-        _status,
-        [_handle, c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
-    ),
-    "trireme_model_leaf": (_status, [_handle, c_uint32, POINTER(c_uint32)]),
-    "trireme_model_begin_backward": (_status, [_handle, c_uint32]),
-    "trireme_model_gradient_ready": (_status, [_handle, c_uint64, _memory, c_uint64, c_int32]),
-    "trireme_model_end_backward": (_status, [_handle]),
-    "trireme_model_accumulate_flat": (_status, [_handle, _memory, c_uint64, c_int32, c_uint32]),
-    "trireme_model_discard_gradients": (_status, [_handle]),
-    "trireme_optimizer_kind_name": (c_char_p, [c_int32]),
-    "trireme_optimizer_create": (
-        _status,
-        [_handle, POINTER(trireme_optimizer_options), _out_handle],
-    ),
-    "trireme_optimizer_destroy": (None, [_handle]),
-    "trireme_optimizer_step": (_status, [_handle]),
-    "trireme_optimizer_set_learning_rate": (_status, [_handle, c_double]),
-    "trireme_optimizer_learning_rate": (_status, [_handle, POINTER(c_double)]),
-    "trireme_optimizer_step_count": (_status, [_handle, POINTER(c_uint64)]),
-    "trireme_optimizer_gradient_norm": (_status, [_handle, POINTER(c_double)]),
+    **TRAINING,
 }
 
 

@@ -17,6 +17,7 @@ from ._native import library
 from ._values import LETTERS, OPTIMIZERS, Name, dtype_name, in_range, number_of, size_of
 
 _step = library.trireme_optimizer_step
+_join = library.trireme_optimizer_join
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,11 +128,14 @@ class Optimizer:
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
         states: int = 0,
+        max_value: float = 0.0,
+        check_every: int = 0,
     ) -> None:
         """Collective: all ranks name the same options.
 
-        `max_norm` above 0 clips the global norm of the gradients. `states` is the number of state
-        vectors that a function of one's own gets.
+        `max_norm` above 0 clips the global norm of the gradients, `max_value` above 0 each of them
+        before that. `states` is the number of state vectors that a function of one's own gets.
+        After every `check_every` steps Model.check_replicas() is part of the step.
         """
         options = _native.trireme_optimizer_options(
             struct_size=ctypes.sizeof(_native.trireme_optimizer_options),
@@ -144,6 +148,8 @@ class Optimizer:
             epsilon=_or_default(epsilon, "epsilon"),
             weight_decay=weight_decay,
             max_norm=max_norm,
+            max_value=max_value,
+            check_every=in_range(check_every, 64, "check_every"),
         )
         number = 0
         self._rule: _UserRule | None = None
@@ -197,13 +203,31 @@ class Optimizer:
     def step(self) -> None:
         """Ends a step: waits for the reductions, clips and updates the parameters. Collective."""
         code = _step(self._handle)
-        if not code:
-            return
+        if code:
+            raise self._cause(code)
+
+    def join(self) -> int:
+        """Follows the steps of ranks that still have data, and answers how many there were.
+
+        For a rank of an uneven model that has run out of it. Collective: ends when all ranks have
+        come here; all then hold the same parameters.
+        """
+        steps = c_uint64()
+        code = _join(self._handle, byref(steps))
+        if code:
+            raise self._cause(code)
+        return steps.value
+
+    def _cause(self, code: int) -> BaseException:
+        """Why a step failed; if it was the caller's own function, what that raised."""
         failure = last_failure(code)
         if self._rule is not None and self._rule.error is not None:
             error, self._rule.error = self._rule.error, None
-            raise error
-        raise failure
+            return error
+        hook = self._model._hook
+        if hook is not None and code == _native.TRIREME_ERROR_CALLBACK:
+            return hook.take_error() or failure
+        return failure
 
     @property
     def learning_rate(self) -> float:
@@ -234,5 +258,6 @@ class Optimizer:
         return f"<trireme.Optimizer{', closed' if self.closed else ''}>"
 
 
-# A rule runs inside the library, inside step().
+# A rule runs inside the library, inside these.
 _request.called_back.add(Optimizer.step.__code__)
+_request.called_back.add(Optimizer.join.__code__)

@@ -85,6 +85,15 @@ GRADIENTS = {
     "average": _native.TRIREME_GRADIENTS_AVERAGE,
     "sum": _native.TRIREME_GRADIENTS_SUM,
 }
+UNUSED = {
+    "error": _native.TRIREME_UNUSED_ERROR,
+    "zero": _native.TRIREME_UNUSED_ZERO,
+    "skip": _native.TRIREME_UNUSED_SKIP,
+}
+PHASES = {
+    _native.TRIREME_HOOK_BEFORE: "before",
+    _native.TRIREME_HOOK_AFTER: "after",
+}
 OPTIMIZERS = {
     "sgd": _native.TRIREME_OPTIMIZER_SGD,
     "adam": _native.TRIREME_OPTIMIZER_ADAM,

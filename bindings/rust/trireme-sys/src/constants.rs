@@ -110,9 +110,17 @@ constants! {
     TRIREME_STRATEGY_ZERO1: trireme_strategy = 2;
     TRIREME_STRATEGY_ZERO2: trireme_strategy = 3;
     TRIREME_STRATEGY_ZERO3: trireme_strategy = 4;
+    TRIREME_STRATEGY_HYBRID_SHARD: trireme_strategy = 5;
     TRIREME_GRADIENTS_AVERAGE: i32 = 0;
     TRIREME_GRADIENTS_SUM: i32 = 1;
+    TRIREME_UNUSED_ERROR: i32 = 0;
+    TRIREME_UNUSED_ZERO: i32 = 1;
+    TRIREME_UNUSED_SKIP: i32 = 2;
+    TRIREME_MODEL_UNEVEN: u32 = 1;
+    TRIREME_HOOK_BEFORE: i32 = 1;
+    TRIREME_HOOK_AFTER: i32 = 2;
     TRIREME_PARAMETER_FROZEN: u32 = 1;
+    TRIREME_BACKWARD_ABSENT: u32 = 2;
     TRIREME_BACKWARD_NO_SYNC: u32 = 1;
     // optimizer_shard.h
     TRIREME_OPTIMIZER_SGD: trireme_optimizer_kind = 1;

@@ -683,6 +683,11 @@ extern "C" {
         model: *const trireme_model,
         out_memory: *mut trireme_model_memory,
     ) -> trireme_status;
+    pub fn trireme_model_get_statistics(
+        model: *const trireme_model,
+        out_statistics: *mut trireme_model_statistics,
+    ) -> trireme_status;
+    pub fn trireme_model_check_replicas(model: *mut trireme_model) -> trireme_status;
     pub fn trireme_model_set_parameters(
         model: *mut trireme_model,
         values: *const c_void,
@@ -735,6 +740,10 @@ extern "C" {
     ) -> trireme_status;
     pub fn trireme_optimizer_destroy(optimizer: *mut trireme_optimizer);
     pub fn trireme_optimizer_step(optimizer: *mut trireme_optimizer) -> trireme_status;
+    pub fn trireme_optimizer_join(
+        optimizer: *mut trireme_optimizer,
+        out_steps: *mut u64,
+    ) -> trireme_status;
     pub fn trireme_optimizer_set_learning_rate(
         optimizer: *mut trireme_optimizer,
         learning_rate: f64,

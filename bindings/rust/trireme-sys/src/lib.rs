@@ -85,6 +85,9 @@ pub type trireme_transport_receive = Option<
 >;
 /// Says that the library will not call the transport again; see `transport.h`.
 pub type trireme_transport_released = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+/// A caller's own work on each bucket; see `model_shard.h`.
+pub type trireme_bucket_callback =
+    Option<unsafe extern "C" fn(bucket: *const trireme_bucket, user_data: *mut c_void) -> i32>;
 /// A caller's own update rule; see `optimizer_shard.h`.
 pub type trireme_update_callback =
     Option<unsafe extern "C" fn(update: *const trireme_update, user_data: *mut c_void) -> i32>;
@@ -285,6 +288,38 @@ structs! {
         /// 0.
         reserved: u32,
     }
+    /// A stretch of one parameter inside a bucket.
+    trireme_bucket_part {
+        /// Number of the parameter.
+        parameter: u64,
+        /// Which of its elements comes first.
+        first: u64,
+        /// Elements; 1 or more.
+        count: u64,
+        /// Where it begins in `data`, in elements.
+        position: u64,
+    }
+    /// One bucket of gradients, for a bucket hook.
+    trireme_bucket {
+        /// sizeof this struct as the library knows it.
+        struct_size: u32,
+        /// TRIREME_HOOK_BEFORE or TRIREME_HOOK_AFTER.
+        phase: i32,
+        /// Number of the bucket, from 0 in the order of reduction.
+        bucket: u64,
+        /// Elements at `data`.
+        elements: u64,
+        /// May be changed, until the hook returns.
+        data: *mut c_void,
+        /// `part_count` stretches, in the order of `data`.
+        parts: *const trireme_bucket_part,
+        /// Number of parts.
+        part_count: u64,
+        /// Type of the elements.
+        dtype: trireme_dtype,
+        /// BEFORE: which pass of the step, from 0. AFTER: 0.
+        pass: u32,
+    }
     /// Start from TRIREME_MODEL_OPTIONS_INIT. In every field 0 means the default.
     trireme_model_options {
         /// sizeof this struct as the caller knows it.
@@ -303,6 +338,27 @@ structs! {
         prefetch_bytes: u64,
         /// Longest any call may wait. Default: the communicator's.
         timeout_ns: u64,
+        /// Neighbouring units are gathered together until they have this much. Default: 1 MiB; 1
+        /// joins none.
+        minimum_unit_bytes: u64,
+        /// zero3, hybrid_shard: units below this stay whole on every rank and need no gather.
+        /// Default: none.
+        persistent_unit_bytes: u64,
+        /// As bucket_bytes, for the bucket that backward fills first. Default: 1 MiB, or
+        /// bucket_bytes if that is less.
+        first_bucket_bytes: u64,
+        /// hybrid_shard: must divide the world size. 0 for the other strategies.
+        shard_ranks: u32,
+        /// `TRIREME_UNUSED_*`.
+        unused: i32,
+        /// TRIREME_MODEL_UNEVEN or 0.
+        flags: u32,
+        /// 0.
+        reserved: u32,
+        /// Called for each bucket. NULL: none. All ranks have one or none has.
+        bucket_hook: trireme_bucket_callback,
+        /// Handed to bucket_hook.
+        hook_data: *mut c_void,
     }
     /// Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT.
     trireme_parameter_options {
@@ -347,6 +403,8 @@ structs! {
         elements: u64,
         /// Buckets in which gradients are reduced.
         buckets: u64,
+        /// Groups in which units are gathered, persistent ones included.
+        groups: u64,
     }
     /// What one unit looks like on this rank. Set struct_size before the call.
     trireme_unit_info {
@@ -356,12 +414,14 @@ structs! {
         dtype: trireme_dtype,
         /// Elements of the whole unit.
         elements: u64,
-        /// First element this rank owns.
+        /// First element of the unit that this rank owns.
         shard_first: u64,
-        /// Elements this rank owns.
+        /// Elements of the unit that this rank owns; the group's shard may lie in other units.
         shard_count: u64,
         /// Where the unit begins in the flat vectors.
         flat_first: u64,
+        /// Number of the group it is gathered with, from 0.
+        group: u64,
     }
     /// Bytes of this rank by kind: as the plan says, and as really allocated. Set struct_size
     /// before the call.
@@ -390,6 +450,27 @@ structs! {
         planned_step_bytes: u64,
         /// Bytes it gave in the last step, counted where they are sent.
         sent_step_bytes: u64,
+    }
+    /// What the model's calls have done on this rank since it was sealed. Set struct_size before
+    /// the call.
+    trireme_model_statistics {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// 0.
+        reserved: u32,
+        /// Optimizer steps, those that join() shadowed included.
+        steps: u64,
+        /// Groups that were gathered from their owners.
+        gathers: u64,
+        /// Those of them that began before they were asked for.
+        prefetched: u64,
+        /// Buckets that were reduced, once for each pass.
+        reductions: u64,
+        /// Most groups that were whole in flight at one time.
+        peak_groups: u64,
+        /// Time in which calls of this model waited for operations: communication that compute did
+        /// not hide.
+        exposed_ns: u64,
     }
     /// One piece of the model for a caller's own update rule: the trainable part of one parameter
     /// that this rank owns.
@@ -443,6 +524,12 @@ structs! {
         update: trireme_update_callback,
         /// Handed to `update`.
         user_data: *mut c_void,
+        /// Each reduced gradient is clipped to [-max_value, max_value], before max_norm sees it; 0
+        /// is no clipping.
+        max_value: f64,
+        /// After every so many steps, trireme_model_check_replicas() is part of the step; 0 is
+        /// never.
+        check_every: u64,
     }
 }
 
@@ -476,5 +563,6 @@ inits! {
     trireme_model_info
     trireme_unit_info
     trireme_model_memory
+    trireme_model_statistics
     trireme_optimizer_options
 }

@@ -61,6 +61,7 @@ mod error;
 pub mod failpoint;
 mod group;
 mod handle;
+mod hook;
 mod lists;
 mod log;
 mod mesh;
@@ -78,11 +79,13 @@ pub use communicator::{Communicator, CommunicatorOptions, Device, Statistics, Wi
 pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
 pub use error::{Error, Result, Status};
 pub use group::Group;
+pub use hook::{Bucket, BucketPart, Phase};
 pub use log::{clear_log, set_log, LogLevel};
 pub use mesh::{Mesh, MeshOptions, MeshOrder};
 pub use messages::{MessageInfo, Source, Tag};
 pub use model::{
-    Gradients, Model, ModelInfo, ModelMemory, ModelOptions, Parameter, Strategy, UnitInfo,
+    Gradients, Model, ModelInfo, ModelMemory, ModelOptions, ModelStatistics, Parameter, Strategy,
+    UnitInfo, Unused,
 };
 pub use operation::{Algorithm, OperationOptions, Priority};
 pub use optimizer::{Kind, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};

@@ -12,6 +12,7 @@ use crate::communicator::Communicator;
 use crate::element::{Dtype, Real};
 use crate::error::{c_text, check, static_text, Error, Result, Status};
 use crate::handle::{option_ns, Handle};
+use crate::hook::{self, Bucket, Hook};
 
 /// How a model is spread. `"zero3".parse()` also understands ddp, no_shard, shard_grad_op, fsdp and
 /// full_shard.
@@ -26,12 +27,19 @@ pub enum Strategy {
     Zero2,
     /// Parameters too.
     Zero3,
+    /// Parameters within groups of `shard_ranks`, gradients and state over all ranks.
+    HybridShard,
 }
 
 impl Strategy {
     /// All of them.
-    pub const ALL: [Strategy; 4] =
-        [Strategy::DataParallel, Strategy::Zero1, Strategy::Zero2, Strategy::Zero3];
+    pub const ALL: [Strategy; 5] = [
+        Strategy::DataParallel,
+        Strategy::Zero1,
+        Strategy::Zero2,
+        Strategy::Zero3,
+        Strategy::HybridShard,
+    ];
 
     fn code(self) -> sys::trireme_strategy {
         match self {
@@ -39,6 +47,7 @@ impl Strategy {
             Strategy::Zero1 => sys::TRIREME_STRATEGY_ZERO1,
             Strategy::Zero2 => sys::TRIREME_STRATEGY_ZERO2,
             Strategy::Zero3 => sys::TRIREME_STRATEGY_ZERO3,
+            Strategy::HybridShard => sys::TRIREME_STRATEGY_HYBRID_SHARD,
         }
     }
 
@@ -83,6 +92,18 @@ pub enum Gradients {
     Sum,
 }
 
+/// What becomes of parameters whose gradient is not handed in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unused {
+    /// The end of the backward pass fails and names them.
+    #[default]
+    Error,
+    /// The gradient counts as zero.
+    Zero,
+    /// As `Zero`, but a parameter that no rank had a gradient for is not updated in that step.
+    Skip,
+}
+
 /// How to spread a model. Start from [`ModelOptions::new`]; 0 means the default.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelOptions {
@@ -96,6 +117,20 @@ pub struct ModelOptions {
     pub prefetch_bytes: u64,
     /// Longest any call may wait; else the communicator's.
     pub timeout: Option<Duration>,
+    /// Neighbouring units are gathered together until they have this much. Default: 1 MiB; 1 joins
+    /// none.
+    pub minimum_unit_bytes: u64,
+    /// Zero3, HybridShard: units below this stay whole on every rank and need no gather.
+    pub persistent_unit_bytes: u64,
+    /// As `bucket_bytes`, for the bucket that backward fills first. Default: 1 MiB, or
+    /// `bucket_bytes` if that is less.
+    pub first_bucket_bytes: u64,
+    /// HybridShard: so many neighbouring ranks keep one copy of the parameters between them.
+    pub shard_ranks: u32,
+    /// What becomes of parameters whose gradient is not handed in.
+    pub unused: Unused,
+    /// Ranks may be absent from a pass, and join the others when they run out of data.
+    pub uneven: bool,
 }
 
 impl ModelOptions {
@@ -108,6 +143,12 @@ impl ModelOptions {
             bucket_bytes: 0,
             prefetch_bytes: 0,
             timeout: None,
+            minimum_unit_bytes: 0,
+            persistent_unit_bytes: 0,
+            first_bucket_bytes: 0,
+            shard_ranks: 0,
+            unused: Unused::Error,
+            uneven: false,
         }
     }
 }
@@ -153,6 +194,8 @@ pub struct ModelInfo {
     pub elements: usize,
     /// Buckets in which gradients are reduced.
     pub buckets: usize,
+    /// Groups in which units are gathered, persistent ones included.
+    pub groups: usize,
 }
 
 /// What one unit looks like on this rank.
@@ -166,6 +209,8 @@ pub struct UnitInfo {
     pub shard_count: usize,
     /// Where the unit begins in the flat vectors.
     pub flat_first: usize,
+    /// Number of the group it is gathered with, from 0.
+    pub group: usize,
 }
 
 /// Bytes of this rank by kind: as the plan says, and as really allocated.
@@ -187,6 +232,23 @@ pub struct ModelMemory {
     pub sent_step_bytes: u64,
 }
 
+/// What the model's calls have done on this rank since it was sealed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModelStatistics {
+    /// Optimizer steps, those that `join` followed included.
+    pub steps: u64,
+    /// Groups that were gathered from their owners.
+    pub gathers: u64,
+    /// Those of them that began before they were asked for.
+    pub prefetched: u64,
+    /// Buckets that were reduced, once for each pass.
+    pub reductions: u64,
+    /// Most groups that were whole in flight at one time.
+    pub peak_groups: u64,
+    /// Time in which calls waited: communication that compute did not hide.
+    pub exposed: Duration,
+}
+
 /// A model, as one rank sees it: parameters are added, the model is sealed, then trained in steps
 /// with an [`Optimizer`](crate::Optimizer). All ranks make the same calls in the same order.
 ///
@@ -197,6 +259,7 @@ pub struct Model {
     /// model_shard.h: "one call at a time per model", its optimizer included. This is also what
     /// makes both of them Sync.
     one_call: Arc<Mutex<()>>,
+    hook: Option<Arc<Hook>>,
     /// By number of the parameter.
     dtypes: Vec<Dtype>,
 }
@@ -205,6 +268,31 @@ impl Model {
     /// Begins the description of a model. The communicator stays free for other work and may be
     /// dropped, which ends the training.
     pub fn new(communicator: &Communicator, options: &ModelOptions) -> Result<Self> {
+        Self::create(communicator, options, Arc::default(), None)
+    }
+
+    /// As [`new`](Self::new), with the caller's own work on each bucket; all ranks have a hook.
+    ///
+    /// The closure is called for each bucket before it is reduced, by the call that hands in the
+    /// last gradient of it or ends the pass, and after it by [`Optimizer::step`](crate::Optimizer).
+    /// When it answers a text or panics, the step fails on all ranks with `Callback`, and on this
+    /// one the message ends with that text. Calls of this model inside it are refused.
+    pub fn with_hook(
+        communicator: &Communicator,
+        options: &ModelOptions,
+        hook: impl FnMut(&mut Bucket<'_>) -> std::result::Result<(), String> + Send + 'static,
+    ) -> Result<Self> {
+        let one_call = Arc::<Mutex<()>>::default();
+        let hook = Arc::new(Hook::new(&one_call, hook));
+        Self::create(communicator, options, one_call, Some(hook))
+    }
+
+    fn create(
+        communicator: &Communicator,
+        options: &ModelOptions,
+        one_call: Arc<Mutex<()>>,
+        hook: Option<Arc<Hook>>,
+    ) -> Result<Self> {
         let mut raw = sys::trireme_model_options::init();
         raw.strategy = options.strategy.code();
         raw.gradients = match options.gradients {
@@ -215,11 +303,26 @@ impl Model {
         raw.bucket_bytes = options.bucket_bytes;
         raw.prefetch_bytes = options.prefetch_bytes;
         raw.timeout_ns = option_ns(options.timeout);
-        // SAFETY: model_shard.h: "Keeps no pointer into `options`".
+        raw.minimum_unit_bytes = options.minimum_unit_bytes;
+        raw.persistent_unit_bytes = options.persistent_unit_bytes;
+        raw.first_bucket_bytes = options.first_bucket_bytes;
+        raw.shard_ranks = options.shard_ranks;
+        raw.unused = match options.unused {
+            Unused::Error => sys::TRIREME_UNUSED_ERROR,
+            Unused::Zero => sys::TRIREME_UNUSED_ZERO,
+            Unused::Skip => sys::TRIREME_UNUSED_SKIP,
+        };
+        raw.flags = if options.uneven { sys::TRIREME_MODEL_UNEVEN } else { 0 };
+        if let Some(hook) = &hook {
+            raw.bucket_hook = Some(hook::call);
+            raw.hook_data = hook.user_data();
+        }
+        // SAFETY: model_shard.h: "Keeps no pointer into `options`"; the hook is called inside calls
+        // of the model and its optimizer only, which both hold it.
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_model_create(communicator.handle.get(), &raw, out) })
         })?;
-        Ok(Self { handle, one_call: Arc::default(), dtypes: Vec::new() })
+        Ok(Self { handle, one_call, hook, dtypes: Vec::new() })
     }
 
     /// Adds a parameter and gives its number, from 0 in the order added.
@@ -265,6 +368,7 @@ impl Model {
             units: raw.units as usize,
             elements: raw.elements as usize,
             buckets: raw.buckets as usize,
+            groups: raw.groups as usize,
         })
     }
 
@@ -280,6 +384,7 @@ impl Model {
             shard_first: raw.shard_first as usize,
             shard_count: raw.shard_count as usize,
             flat_first: raw.flat_first as usize,
+            group: raw.group as usize,
         })
     }
 
@@ -300,6 +405,29 @@ impl Model {
             planned_step_bytes: raw.planned_step_bytes,
             sent_step_bytes: raw.sent_step_bytes,
         })
+    }
+
+    /// What the model's calls have done on this rank since it was sealed.
+    pub fn statistics(&self) -> Result<ModelStatistics> {
+        let mut raw = sys::trireme_model_statistics::init();
+        // SAFETY: as info().
+        self.call(|model| unsafe { sys::trireme_model_get_statistics(model, &mut raw) })?;
+        Ok(ModelStatistics {
+            steps: raw.steps,
+            gathers: raw.gathers,
+            prefetched: raw.prefetched,
+            reductions: raw.reductions,
+            peak_groups: raw.peak_groups,
+            exposed: Duration::from_nanos(raw.exposed_ns),
+        })
+    }
+
+    /// Compares the parameters of which several ranks hold copies, bit by bit. A `Mismatch` on all
+    /// ranks names the first that differs, and the ranks;
+    /// [`set_parameters`](Self::set_parameters) makes the copies the same again. Collective.
+    pub fn check_replicas(&self) -> Result<()> {
+        // SAFETY: a live model, one call at a time.
+        self.call(|model| unsafe { sys::trireme_model_check_replicas(model) })
     }
 
     /// Gives every rank the parameters of rank `root`, such as the initial values; the others may
@@ -383,6 +511,23 @@ impl Model {
         })
     }
 
+    /// A whole backward pass of an uneven model for which this rank has no data.
+    pub fn absent_backward(&self) -> Result<()> {
+        // SAFETY: as begin_backward().
+        self.call(|model| unsafe {
+            sys::trireme_model_begin_backward(model, sys::TRIREME_BACKWARD_ABSENT)
+        })?;
+        self.end_backward()
+    }
+
+    /// As [`absent_backward`](Self::absent_backward), for a pass that is not the last of its step.
+    pub fn absent_backward_no_sync(&self) -> Result<()> {
+        let flags = sys::TRIREME_BACKWARD_ABSENT | sys::TRIREME_BACKWARD_NO_SYNC;
+        // SAFETY: as begin_backward().
+        self.call(|model| unsafe { sys::trireme_model_begin_backward(model, flags) })?;
+        self.end_backward()
+    }
+
     /// Hands in the gradient of one parameter; it is copied.
     pub fn gradient_ready<T: Real>(&self, parameter: usize, gradient: &[T]) -> Result<()> {
         let (data, count) = (gradient.as_ptr().cast(), gradient.len() as u64);
@@ -413,7 +558,13 @@ impl Model {
     /// Forgets the gradients of this step, so that the step begins anew. Collective.
     pub fn discard_gradients(&self) -> Result<()> {
         // SAFETY: a live model, one call at a time.
-        self.call(|model| unsafe { sys::trireme_model_discard_gradients(model) })
+        self.call(|model| unsafe { sys::trireme_model_discard_gradients(model) })?;
+        if let Some(hook) = &self.hook {
+            let _one_call = self.lock();
+            // SAFETY: locked.
+            drop(unsafe { hook.take_failure() });
+        }
+        Ok(())
     }
 
     fn accumulate<T: Real>(&self, gradients: &[T], flags: u32) -> Result<()> {
@@ -451,11 +602,16 @@ impl Model {
         &self.one_call
     }
 
+    pub(crate) fn hook(&self) -> Option<&Arc<Hook>> {
+        self.hook.as_ref()
+    }
+
     pub(crate) fn raw(&self) -> *mut sys::trireme_model {
         self.handle.get()
     }
 
     fn call(&self, call: impl FnOnce(*mut sys::trireme_model) -> i32) -> Result<()> {
+        hook::refuse_inside(&self.one_call)?;
         let _one_call = self.lock();
         check(call(self.handle.get()))
     }

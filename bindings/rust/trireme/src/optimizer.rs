@@ -11,6 +11,7 @@ use trireme_sys as sys;
 use crate::element::Real;
 use crate::error::{check, panic_text, static_text, Error, Result, Status};
 use crate::handle::Handle;
+use crate::hook::{self, Hook};
 use crate::model::Model;
 
 /// Most state vectors that a caller's own rule can ask for.
@@ -60,6 +61,10 @@ pub struct OptimizerOptions {
     pub weight_decay: f64,
     /// The global L2 norm of all gradients is clipped to this; 0 is no clipping.
     pub max_norm: f64,
+    /// Each reduced gradient is clipped to `-max_value..=max_value` before that; 0 is no clipping.
+    pub max_value: f64,
+    /// After every so many steps [`Model::check_replicas`] is part of the step; 0 is never.
+    pub check_every: u64,
 }
 
 /// One piece of the model for a caller's own rule: the trainable part of one parameter that this
@@ -153,6 +158,8 @@ pub struct Optimizer {
     /// The model's: "one call at a time per model and its optimizer together".
     one_call: Arc<Mutex<()>>,
     rule: Option<OwnedRule>,
+    /// The model's, which this keeps alive within the library.
+    hook: Option<Arc<Hook>>,
 }
 
 impl Optimizer {
@@ -192,20 +199,50 @@ impl Optimizer {
     /// `model` is the one this optimizer was made for; it is asked for because its parameters
     /// change.
     pub fn step(&mut self, model: &mut Model) -> Result<()> {
+        // SAFETY: a live optimizer, one call at a time; no slice of the parameters lives beside
+        // `&mut Model`.
+        self.run(model, "step", |optimizer| unsafe { sys::trireme_optimizer_step(optimizer) })
+    }
+
+    /// Follows the steps of ranks that still have data, until all ranks have come here, and answers
+    /// how many there were: for a rank of an uneven model that has run out of data. All then hold
+    /// the same parameters. Collective.
+    pub fn join(&mut self, model: &mut Model) -> Result<u64> {
+        let mut steps = 0;
+        // SAFETY: as step(), and a place for the number.
+        self.run(model, "join", |optimizer| unsafe {
+            sys::trireme_optimizer_join(optimizer, &mut steps)
+        })?;
+        Ok(steps)
+    }
+
+    /// A call that makes steps; what the caller's own closures said against it is its reason.
+    fn run(
+        &mut self,
+        model: &mut Model,
+        name: &str,
+        call: impl FnOnce(*mut sys::trireme_optimizer) -> i32,
+    ) -> Result<()> {
         if !Arc::ptr_eq(&self.one_call, model.one_call()) {
-            return Err(Error::invalid("step: the optimizer was made for another model"));
+            return Err(Error::invalid(format!(
+                "{name}: the optimizer was made for another model"
+            )));
         }
-        let outcome = {
-            let _one_call = model.lock();
-            // SAFETY: a live optimizer, one call at a time; no slice of the parameters lives
-            // beside `&mut Model`.
-            check(unsafe { sys::trireme_optimizer_step(self.handle.get()) })
-        };
-        // SAFETY: the callback runs inside the step only, which is over.
-        let failure = self.rule.as_mut().and_then(|rule| unsafe { rule.0.as_mut() }.failure.take());
-        outcome.map_err(|error| match failure {
-            Some(text) if error.status() == Status::Callback => error.because(&text),
-            _ => error,
+        hook::refuse_inside(&self.one_call)?;
+        let _one_call = model.lock();
+        let outcome = check(call(self.handle.get()));
+        // SAFETY: the callback runs inside such a call only, which is over.
+        let rule = self.rule.as_mut().and_then(|rule| unsafe { rule.0.as_mut() }.failure.take());
+        outcome.map_err(|error| {
+            if error.status() != Status::Callback {
+                return error;
+            }
+            // SAFETY: locked.
+            let hook = self.hook.as_ref().and_then(|hook| unsafe { hook.take_failure() });
+            match rule.or(hook) {
+                Some(text) => error.because(&text),
+                None => error,
+            }
         })
     }
 
@@ -251,16 +288,19 @@ impl Optimizer {
         rule: Option<OwnedRule>,
     ) -> Result<Self> {
         let one_call = model.one_call().clone();
+        hook::refuse_inside(&one_call)?;
+        let hook = model.hook().cloned();
         let _one_call = model.lock();
         // SAFETY: optimizer_shard.h: "Keeps `update` and `user_data` until the optimizer is
         // destroyed", and `rule` lives as long.
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_optimizer_create(model.raw(), raw, out) })
         })?;
-        Ok(Self { handle, one_call, rule })
+        Ok(Self { handle, one_call, rule, hook })
     }
 
     fn call(&self, call: impl FnOnce(*mut sys::trireme_optimizer) -> i32) -> Result<()> {
+        hook::refuse_inside(&self.one_call)?;
         let _one_call = self.one_call.lock().unwrap_or_else(PoisonError::into_inner);
         check(call(self.handle.get()))
     }
@@ -294,6 +334,8 @@ fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_options {
     raw.epsilon = options.epsilon;
     raw.weight_decay = options.weight_decay;
     raw.max_norm = options.max_norm;
+    raw.max_value = options.max_value;
+    raw.check_every = options.check_every;
     raw
 }
 

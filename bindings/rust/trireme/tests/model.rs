@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{fails, ranks};
+use support::{fails, options, ranks};
 use trireme::{
     Communicator, Dtype, Gradients, Kind, Model, ModelOptions, Optimizer, OptimizerOptions,
     Parameter, Reduction, Status, Strategy,
@@ -34,8 +34,12 @@ const PARTS: [(usize, usize); 4] = [(0, 6), (6, 2), (8, 5), (13, 1)];
 const UNIT: [usize; 4] = [0, 0, 1, 2];
 
 fn sealed(communicator: &Communicator, strategy: Strategy) -> Model {
-    let options =
-        ModelOptions { gradients: Gradients::Sum, bucket_bytes: 16, ..ModelOptions::new(strategy) };
+    let options = ModelOptions {
+        gradients: Gradients::Sum,
+        bucket_bytes: 16,
+        minimum_unit_bytes: 1,
+        ..options(communicator, strategy)
+    };
     let mut model = describe(communicator, &options);
     model.seal().unwrap();
     model.set_parameters(Some(&initial()), 0).unwrap();
@@ -161,7 +165,7 @@ fn leaves_are_dealt_out_and_give_the_same_bits_on_any_number_of_ranks() {
     };
     let train = |world: i32, strategy| {
         ranks(world, |communicator| {
-            let options = ModelOptions { leaves: 5, ..ModelOptions::new(strategy) };
+            let options = ModelOptions { leaves: 5, ..options(communicator, strategy) };
             let mut model = describe(communicator, &options);
             model.seal().unwrap();
             model.set_parameters(Some(&initial()), 0).unwrap();
@@ -206,14 +210,26 @@ fn a_model_tells_what_it_looks_like_and_what_it_takes() {
         assert_eq!((info.parameters, info.units, info.elements), (4, 3, ELEMENTS));
         assert_eq!((info.leaves, info.micro_batches), (0, 0));
         assert!(info.buckets >= 1);
+        assert_eq!(info.groups, 3);
         let (size, owner) = (world as usize, rank as usize);
         for (unit, (flat_first, elements)) in [(0, 8), (8, 5), (13, 1)].into_iter().enumerate() {
             let info = model.unit_info(unit).unwrap();
             assert_eq!((info.elements, info.flat_first), (elements, flat_first));
-            // "rank r owns n/N of its n elements, the first n%N ranks one more"
-            let count = elements / size + usize::from(owner < elements % size);
-            let first = owner * (elements / size) + owner.min(elements % size);
-            assert_eq!((info.shard_first, info.shard_count), (first, count));
+            // "rank r owns n/N of its n elements, the first n%N ranks one more"; of hybrid shards
+            // it is part r / S of N/S of part r mod S of S.
+            let cut = |(first, count): (usize, usize), parts: usize, part: usize| {
+                let before = part * (count / parts) + part.min(count % parts);
+                (first + before, count / parts + usize::from(part < count % parts))
+            };
+            let keep = match strategy {
+                Strategy::HybridShard => options(communicator, strategy).shard_ranks as usize,
+                _ => size,
+            };
+            let held = cut((0, elements), keep, owner % keep);
+            let owned = cut(held, size / keep, owner / keep);
+            assert_eq!(info.shard_count, owned.1);
+            assert!(info.shard_first == owned.0 || owned.1 == 0); // nothing begins nowhere
+            assert_eq!(info.group, unit);
         }
         fails(model.unit_info(3), Status::InvalidArgument);
 
@@ -231,7 +247,7 @@ fn a_model_tells_what_it_looks_like_and_what_it_takes() {
 fn tied_parameters_share_and_frozen_ones_stay() {
     everywhere(|communicator, strategy| {
         let world = communicator.world_size() as f32;
-        let options = ModelOptions { gradients: Gradients::Sum, ..ModelOptions::new(strategy) };
+        let options = ModelOptions { gradients: Gradients::Sum, ..options(communicator, strategy) };
         let mut model = Model::new(communicator, &options).unwrap();
         let shape = &[3];
         let tied = Parameter { tied_to: Some("in"), ..Parameter::new("out", Dtype::F64, shape) };
@@ -265,7 +281,7 @@ fn tied_parameters_share_and_frozen_ones_stay() {
 #[test]
 fn parameters_without_elements_are_parameters() {
     everywhere(|communicator, strategy| {
-        let mut model = Model::new(communicator, &ModelOptions::new(strategy)).unwrap();
+        let mut model = Model::new(communicator, &options(communicator, strategy)).unwrap();
         model.add_parameter(&Parameter::new("none", Dtype::F32, &[4, 0])).unwrap();
         model.add_parameter(&Parameter::new("one", Dtype::F32, &[1])).unwrap();
         model.seal().unwrap();
@@ -352,7 +368,8 @@ fn calls_at_the_wrong_moment_are_refused() {
         model.begin_backward().unwrap();
         fails(model.begin_backward(), Status::InvalidState);
         fails(optimizer.step(&mut model), Status::InvalidState);
-        fails(model.discard_gradients(), Status::InvalidState);
+        model.discard_gradients().unwrap(); // ends the pass, too
+        fails(model.end_backward(), Status::InvalidState);
         communicator.barrier().unwrap();
     });
 }

@@ -4,14 +4,14 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
-use support::{fails, ranks};
+use support::{fails, options, ranks};
 use trireme::{
     Communicator, Dtype, Gradients, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter,
     Reduction, Status, Strategy, Update, MAX_STATES,
 };
 
 fn model(communicator: &Communicator, strategy: Strategy) -> Model {
-    let options = ModelOptions { gradients: Gradients::Sum, ..ModelOptions::new(strategy) };
+    let options = ModelOptions { gradients: Gradients::Sum, ..options(communicator, strategy) };
     let mut model = Model::new(communicator, &options).unwrap();
     let unit = Some("unit");
     let weight = Parameter { unit, ..Parameter::new("weight", Dtype::F64, &[7]) };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use trireme::{Communicator, CommunicatorOptions, Error, Status};
+use trireme::{Communicator, CommunicatorOptions, Error, ModelOptions, Status, Strategy};
 
 /// Longer than any test runs, also on a busy machine under a sanitizer.
 pub const LONG: Duration = Duration::from_secs(120);
@@ -42,6 +42,17 @@ pub fn ranks<R: Send>(world_size: i32, rank: impl Fn(&Communicator) -> R + Sync)
         let done: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
         done.into_iter().map(|rank| rank.expect("a rank panicked").1).collect()
     })
+}
+
+/// Default options of a strategy. Hybrid shards are pairs where ranks can be paired, else all ranks.
+pub fn options(communicator: &Communicator, strategy: Strategy) -> ModelOptions {
+    let world = communicator.world_size() as u32;
+    let shard_ranks = match strategy {
+        Strategy::HybridShard if world % 2 == 0 => 2,
+        Strategy::HybridShard => world,
+        _ => 0,
+    };
+    ModelOptions { shard_ranks, ..ModelOptions::new(strategy) }
 }
 
 /// The failure of a call that must fail this way.

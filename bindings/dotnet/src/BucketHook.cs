@@ -1,0 +1,201 @@
+using System;
+using System.Collections.Concurrent;
+using System.Runtime.ExceptionServices;
+using System.Runtime.InteropServices;
+using System.Threading;
+
+namespace Trireme
+{
+    /// <summary>
+    /// A caller's own work on each bucket of gradients, before and after it is reduced. It must not
+    /// use the model. What it throws comes out of Optimizer.Step(), which fails on all ranks.
+    /// </summary>
+    public delegate void BucketHook(Bucket bucket);
+
+    /// <summary>A stretch of one parameter inside a bucket.</summary>
+    public struct BucketPart
+    {
+        internal BucketPart(NativeBucketPart native)
+        {
+            Parameter = native.Parameter;
+            First = native.First;
+            Count = checked((int)native.Count);
+            Position = checked((int)native.Position);
+        }
+
+        /// <summary>Number of the parameter.</summary>
+        public ulong Parameter { get; }
+
+        /// <summary>Which of its elements comes first.</summary>
+        public ulong First { get; }
+
+        /// <summary>Elements; 1 or more.</summary>
+        public int Count { get; }
+
+        /// <summary>Where it begins in the bucket's data, in elements.</summary>
+        public int Position { get; }
+    }
+
+    /// <summary>One bucket of gradients, for a hook; good during its call.</summary>
+    public unsafe ref struct Bucket
+    {
+        private readonly NativeBucket* native;
+
+        internal Bucket(NativeBucket* native)
+        {
+            this.native = native;
+        }
+
+        public HookPhase Phase
+        {
+            get { return (HookPhase)native->Phase; }
+        }
+
+        /// <summary>Number of the bucket, from 0 in the order of reduction.</summary>
+        public ulong Number
+        {
+            get { return native->Bucket; }
+        }
+
+        /// <summary>Before: which pass of the step, from 0. After: 0.</summary>
+        public uint Pass
+        {
+            get { return native->Pass; }
+        }
+
+        /// <summary>Type of the gradients.</summary>
+        public ElementType Type
+        {
+            get { return (ElementType)native->Dtype; }
+        }
+
+        /// <summary>Elements of the data; 1 or more.</summary>
+        public int Count
+        {
+            get { return checked((int)native->Elements); }
+        }
+
+        public int PartCount
+        {
+            get { return checked((int)native->PartCount); }
+        }
+
+        /// <summary>One of PartCount stretches, in the order of the data.</summary>
+        public BucketPart Part(int index)
+        {
+            if (index < 0 || index >= PartCount)
+            {
+                throw new ArgumentOutOfRangeException(
+                    nameof(index), index, "The bucket has " + PartCount + " parts.");
+            }
+
+            return new BucketPart(((NativeBucketPart*)native->Parts)[index]);
+        }
+
+        /// <summary>The gradients, which may be changed.</summary>
+        public Span<T> Data<T>() where T : struct
+        {
+            if (Elements.Of<T>(ElementType.Automatic).Type != Type)
+            {
+                throw new ArgumentException(
+                    "The elements are " + Type + ", not " + typeof(T) + ".");
+            }
+
+            return new Span<T>((void*)native->Data, Count);
+        }
+    }
+
+    /// <summary>
+    /// Runs the hook of one model. The handle of the model refers to it, and the optimizer's to
+    /// that of the model, so it lives in every call that may run it. The library may keep what it
+    /// was given longer, so that is a number and no pointer.
+    /// </summary>
+    internal sealed class HookRunner
+    {
+        /// <summary>What the native side calls.</summary>
+        internal static readonly IntPtr Pointer;
+
+        // In a field for as long as the process lives: native code calls it in every step.
+        private static readonly NativeMethods.BucketCallback Callback = Run;
+        private static readonly ConcurrentDictionary<long, WeakReference<HookRunner>> Runners =
+            new ConcurrentDictionary<long, WeakReference<HookRunner>>();
+
+        private static long lastNumber;
+
+        private readonly BucketHook hook;
+        private readonly long number;
+
+        static HookRunner()
+        {
+            Pointer = Marshal.GetFunctionPointerForDelegate(Callback);
+        }
+
+        internal HookRunner(BucketHook hook)
+        {
+            this.hook = hook;
+            number = Interlocked.Increment(ref lastNumber);
+            Runners[number] = new WeakReference<HookRunner>(this);
+        }
+
+        ~HookRunner()
+        {
+            WeakReference<HookRunner> removed;
+            Runners.TryRemove(number, out removed);
+        }
+
+        internal IntPtr UserData
+        {
+            get { return new IntPtr(number); }
+        }
+
+        /// <summary>What the hook threw first since the step began.</summary>
+        internal ExceptionDispatchInfo Thrown { get; set; }
+
+        /// <summary>Throws what the hook threw, once, if it threw.</summary>
+        internal void ThrowAgain()
+        {
+            ExceptionDispatchInfo thrown = Thrown;
+            Thrown = null;
+            if (thrown != null)
+            {
+                thrown.Throw();
+            }
+        }
+
+        private static unsafe int Run(IntPtr bucket, IntPtr userData)
+        {
+            // Called from native code: no exception may leave.
+            try
+            {
+                WeakReference<HookRunner> reference;
+                HookRunner runner;
+                return Runners.TryGetValue(userData.ToInt64(), out reference) &&
+                       reference.TryGetTarget(out runner)
+                    ? runner.Run((NativeBucket*)bucket)
+                    : 1;
+            }
+            catch (Exception)
+            {
+                return 1;
+            }
+        }
+
+        private unsafe int Run(NativeBucket* bucket)
+        {
+            try
+            {
+                hook(new Bucket(bucket));
+                return 0;
+            }
+            catch (Exception exception)
+            {
+                if (Thrown == null)
+                {
+                    Thrown = ExceptionDispatchInfo.Capture(exception);
+                }
+
+                return 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+using System;
+
+namespace Trireme
+{
+    /// <summary>What a sealed model looks like.</summary>
+    public struct ModelInfo
+    {
+        internal ModelInfo(NativeModelInfo native)
+        {
+            Strategy = (Strategy)native.Strategy;
+            Rank = native.Rank;
+            WorldSize = native.WorldSize;
+            Leaves = native.Leaves;
+            MicroBatches = native.MicroBatches;
+            Parameters = native.Parameters;
+            Units = native.Units;
+            Elements = native.Elements;
+            Buckets = native.Buckets;
+            Groups = native.Groups;
+        }
+
+        public Strategy Strategy { get; }
+
+        public int Rank { get; }
+
+        public int WorldSize { get; }
+
+        /// <summary>0 if the model is not reproducible.</summary>
+        public uint Leaves { get; }
+
+        /// <summary>Most leaves a rank has in a step; 0 if not reproducible.</summary>
+        public uint MicroBatches { get; }
+
+        /// <summary>Parameters added, aliases included.</summary>
+        public ulong Parameters { get; }
+
+        public ulong Units { get; }
+
+        /// <summary>Elements of the flat vectors; aliases are left out.</summary>
+        public ulong Elements { get; }
+
+        /// <summary>Buckets in which gradients are reduced.</summary>
+        public ulong Buckets { get; }
+
+        /// <summary>Groups in which units are gathered, persistent ones included.</summary>
+        public ulong Groups { get; }
+    }
+
+    /// <summary>What one unit looks like on this rank.</summary>
+    public struct UnitInfo
+    {
+        internal UnitInfo(NativeUnitInfo native)
+        {
+            Type = (ElementType)native.Dtype;
+            Elements = native.Elements;
+            ShardFirst = native.ShardFirst;
+            ShardCount = native.ShardCount;
+            FlatFirst = native.FlatFirst;
+            Group = native.Group;
+        }
+
+        public ElementType Type { get; }
+
+        /// <summary>Elements of the whole unit.</summary>
+        public ulong Elements { get; }
+
+        /// <summary>First element this rank owns.</summary>
+        public ulong ShardFirst { get; }
+
+        /// <summary>Elements this rank owns.</summary>
+        public ulong ShardCount { get; }
+
+        /// <summary>Where the unit begins in the flat vectors.</summary>
+        public ulong FlatFirst { get; }
+
+        /// <summary>Number of the group it is gathered with.</summary>
+        public ulong Group { get; }
+    }
+
+    /// <summary>Bytes of this rank by kind: as the plan says, and as really allocated.</summary>
+    public struct ModelMemory
+    {
+        internal ModelMemory(NativeModelMemory native)
+        {
+            PlannedParameters = native.PlannedParameters;
+            PlannedGradients = native.PlannedGradients;
+            PlannedOptimizerState = native.PlannedOptimizerState;
+            PlannedWorking = native.PlannedWorking;
+            AllocatedParameters = native.AllocatedParameters;
+            AllocatedGradients = native.AllocatedGradients;
+            AllocatedOptimizerState = native.AllocatedOptimizerState;
+            AllocatedWorking = native.AllocatedWorking;
+            PlannedStepBytes = native.PlannedStepBytes;
+            SentStepBytes = native.SentStepBytes;
+        }
+
+        public ulong PlannedParameters { get; }
+
+        public ulong PlannedGradients { get; }
+
+        public ulong PlannedOptimizerState { get; }
+
+        public ulong PlannedWorking { get; }
+
+        public ulong AllocatedParameters { get; }
+
+        public ulong AllocatedGradients { get; }
+
+        public ulong AllocatedOptimizerState { get; }
+
+        public ulong AllocatedWorking { get; }
+
+        /// <summary>Bytes given to peers in a step of one micro-batch.</summary>
+        public ulong PlannedStepBytes { get; }
+
+        /// <summary>Bytes given in the last step.</summary>
+        public ulong SentStepBytes { get; }
+    }
+
+    /// <summary>
+    /// What the model's calls have done on this rank since it was sealed.
+    /// </summary>
+    public struct ModelStatistics
+    {
+        internal ModelStatistics(NativeModelStatistics native)
+        {
+            Steps = native.Steps;
+            Gathers = native.Gathers;
+            Prefetched = native.Prefetched;
+            Reductions = native.Reductions;
+            PeakGroups = native.PeakGroups;
+            const ulong NanosecondsInTick = 100;
+            Exposed = TimeSpan.FromTicks((long)(native.ExposedNs / NanosecondsInTick));
+        }
+
+        /// <summary>Optimizer steps, those that Join() followed included.</summary>
+        public ulong Steps { get; }
+
+        /// <summary>Groups that were gathered from their owners.</summary>
+        public ulong Gathers { get; }
+
+        /// <summary>Those of them that began before they were asked for.</summary>
+        public ulong Prefetched { get; }
+
+        /// <summary>Buckets that were reduced, once for each pass.</summary>
+        public ulong Reductions { get; }
+
+        /// <summary>Most groups that were whole in flight at one time.</summary>
+        public ulong PeakGroups { get; }
+
+        /// <summary>
+        /// Time in which calls waited: communication that compute did not hide.
+        /// </summary>
+        public TimeSpan Exposed { get; }
+    }
+}

@@ -1,0 +1,93 @@
+"""A caller's own work on each bucket of gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import weakref
+from typing import Any, Callable, NamedTuple
+
+from . import _native
+from ._buffer import Owner, view_of
+from ._values import LETTERS, PHASES, dtype_name, size_of
+
+
+class BucketPart(NamedTuple):
+    """A stretch of one parameter inside a bucket."""
+
+    parameter: int  #: Number of the parameter.
+    first: int  #: Which of its elements comes first.
+    count: int  #: Elements; 1 or more.
+    position: int  #: Where it begins in `data`, in elements.
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """One bucket of gradients, for a hook.
+
+    "before": this rank's contribution is complete and no peer sees it yet. "after": the part of
+    the reduced gradients that this rank updates, before it is clipped. `data` may be changed until
+    the hook returns; numpy.asarray() of it makes no copy.
+    """
+
+    phase: str  #: "before" or "after".
+    number: int  #: Number of the bucket, from 0 in the order of reduction.
+    data: memoryview[float]  #: The gradients.
+    parts: tuple[BucketPart, ...]  #: What lies where in `data`, in its order.
+    dtype: str  #: Type of the elements, "f32" or "f64".
+    backward_pass: int  #: "before": which pass of the step, from 0. "after": 0.
+
+
+Hook = Callable[[Bucket], object]
+
+
+class BucketHook:
+    """A caller's function and what it raised first since the step began."""
+
+    def __init__(self, function: Hook) -> None:
+        self.function = function
+        self.owner: Callable[[], Owner | None] = lambda: None
+        self.error: BaseException | None = None
+        self.number = next(_numbers)
+        _hooks[self.number] = self
+
+    def run(self, raw: Any) -> None:
+        size, letter = size_of(raw.dtype), LETTERS[raw.dtype]
+        parts = (raw.parts[i] for i in range(raw.part_count))
+        self.function(
+            Bucket(
+                PHASES[raw.phase],
+                raw.bucket,
+                view_of(raw.data, raw.elements, size, letter, self.owner()),
+                tuple(BucketPart(p.parameter, p.first, p.count, p.position) for p in parts),
+                dtype_name(raw.dtype),
+                getattr(raw, "pass"),
+            )
+        )
+
+    def take_error(self) -> BaseException | None:
+        """What the function raised, once."""
+        error, self.error = self.error, None
+        return error
+
+
+_numbers = itertools.count(1)
+# The model holds the hook, and its optimizer the model. The library itself may keep them longer,
+# but calls the hook from their methods only.
+_hooks: weakref.WeakValueDictionary[int, BucketHook] = weakref.WeakValueDictionary()
+
+
+def _run(raw: Any, number: int) -> int:
+    hook = _hooks.get(number)
+    if hook is None:
+        return 1
+    try:
+        hook.run(raw.contents)
+    except BaseException as error:  # nothing may go through the library; the step raises it
+        if hook.error is None:
+            hook.error = error
+        return 1
+    return 0
+
+
+callback = _native.trireme_bucket_callback(_run)
