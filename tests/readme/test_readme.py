@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles and runs the programs that README.md shows; each must print the sum of four ranks.
+"""Compiles and runs the programs that README.md and docs show; each must print the sum of four
+ranks.
 
 Needs TRIREME_LIBRARY, the path of libtrireme.so.1. Last line: "N passed, N failed, N skipped".
 """
@@ -15,19 +16,26 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = pathlib.Path(os.environ["TRIREME_LIBRARY"])
 WANT = [f"rank {rank}: 6" for rank in range(4)]
-ENVIRONMENT = dict(os.environ, LD_LIBRARY_PATH=str(LIBRARY.parent), TRIREME_LIB_DIR=str(LIBRARY.parent))
+ENVIRONMENT = dict(
+    os.environ, LD_LIBRARY_PATH=str(LIBRARY.parent), TRIREME_LIB_DIR=str(LIBRARY.parent)
+)
 
 
-def blocks():
-    """{language: its program} of the README's first block in each language."""
+def blocks(page):
+    """{language: its program} of a page's first block in each language."""
     found = {}
-    for language, text in re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.S | re.M):
+    for language, text in re.findall(
+        r"^```(\w+)\n(.*?)^```", (ROOT / page).read_text(), flags=re.S | re.M
+    ):
         found.setdefault(language, text)
     return found
 
 
 def run(*command, **more):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600, env=ENVIRONMENT, **more)
+    arguments = [str(part) for part in command]
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, timeout=600, env=ENVIRONMENT, **more
+    )
     if done.returncode != 0:
         raise RuntimeError(f"{command[0]} ended with {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout
@@ -35,7 +43,8 @@ def run(*command, **more):
 
 def run_c(text, folder):
     (folder / "readme.c").write_text(text)
-    run("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{ROOT}/include", folder / "readme.c", LIBRARY, "-o", folder / "readme")
+    options = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{ROOT}/include"]
+    run("cc", *options, folder / "readme.c", LIBRARY, "-o", folder / "readme")
     return run(folder / "readme")
 
 
@@ -71,22 +80,26 @@ LANGUAGES = {
 }
 
 
+PAGES = {"README.md": LANGUAGES, "docs/collectives.md": ["python", "csharp", "rust"]}
+
+
 def main():
     passed = failed = skipped = 0
-    programs = blocks()
-    for language, (runner, tool) in LANGUAGES.items():
+    for page, language in ((page, language) for page in PAGES for language in PAGES[page]):
+        runner, tool = LANGUAGES[language]
         if shutil.which(tool) is None:
-            print(f"skipped: README's {language} program: {tool} is not installed")
+            print(f"skipped: {page}'s {language} program: {tool} is not installed")
             skipped += 1
             continue
         with tempfile.TemporaryDirectory() as folder:
             try:
-                lines = sorted(runner(programs[language], pathlib.Path(folder)).splitlines())
+                program = blocks(page)[language]
+                lines = sorted(runner(program, pathlib.Path(folder)).splitlines())
                 if lines != WANT:
                     raise RuntimeError(f"printed {lines}")
                 passed += 1
             except (RuntimeError, KeyError, subprocess.TimeoutExpired) as problem:
-                print(f"FAILED: README's {language} program: {problem}")
+                print(f"FAILED: {page}'s {language} program: {problem}")
                 failed += 1
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0

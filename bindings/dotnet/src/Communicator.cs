@@ -63,23 +63,30 @@ namespace Trireme
         /// or <see cref="WaitReady"/> does.
         /// </summary>
         /// <param name="rendezvous">
-        /// "local://NAME" for threads of this process, "host://NAME" for processes of this host.
+        /// "local://NAME" for threads of this process, "host://NAME" for processes of this host,
+        /// "host-transport://NAME" for ranks whose bytes <paramref name="transport"/> carries.
         /// </param>
         /// <param name="timeout">Longest any blocking call may wait; zero is 300 seconds.</param>
         /// <param name="stallWarning">
         /// A wait for a peer that lasts this long is told to the log, and again whenever it has
         /// doubled; zero is 10 seconds, <see cref="TimeSpan.MaxValue"/> is never.
         /// </param>
+        /// <param name="transport">
+        /// Of "host-transport://NAME" only; the library keeps it until
+        /// <see cref="Transport.Released"/>.
+        /// </param>
         public static Communicator Create(
             int rank, int worldSize, string rendezvous, TimeSpan timeout = default(TimeSpan),
-            string name = null, string backend = null, TimeSpan stallWarning = default(TimeSpan))
+            string name = null, string backend = null, TimeSpan stallWarning = default(TimeSpan),
+            Transport transport = null)
         {
             if (rendezvous == null)
             {
                 throw new ArgumentNullException(nameof(rendezvous));
             }
 
-            return Join(rank, worldSize, rendezvous, timeout, name, backend, stallWarning);
+            return Join(
+                rank, worldSize, rendezvous, timeout, name, backend, stallWarning, transport);
         }
 
         /// <summary>
@@ -90,7 +97,7 @@ namespace Trireme
             TimeSpan timeout = default(TimeSpan), string name = null, string backend = null,
             TimeSpan stallWarning = default(TimeSpan))
         {
-            return Join(0, 0, "env://", timeout, name, backend, stallWarning);
+            return Join(0, 0, "env://", timeout, name, backend, stallWarning, null);
         }
 
         /// <summary>Waits until every rank has joined.</summary>
@@ -136,7 +143,7 @@ namespace Trireme
 
         private static unsafe Communicator Join(
             int rank, int worldSize, string rendezvous, TimeSpan timeout, string name,
-            string backend, TimeSpan stallWarning)
+            string backend, TimeSpan stallWarning, Transport transport)
         {
             using (var rendezvousText = new Utf8(rendezvous, nameof(rendezvous)))
             using (var nameText = new Utf8(name, nameof(name)))
@@ -153,9 +160,32 @@ namespace Trireme
                     TimeoutNs = Nanoseconds.From(timeout, nameof(timeout)),
                     StallWarningNs = Nanoseconds.From(stallWarning, nameof(stallWarning)),
                 };
+                NativeTransport native = default(NativeTransport);
+                Transport.Kept kept = null;
+                if (transport != null)
+                {
+                    native = Transport.Keep(transport, out kept);
+                    options.Transport = (IntPtr)(&native);
+                }
+
                 CommunicatorHandle joined;
-                TriremeException.Check(
-                    NativeMethods.trireme_communicator_create(ref options, out joined));
+                Status status = NativeMethods.trireme_communicator_create(ref options, out joined);
+                if (status != Status.Ok)
+                {
+                    TriremeException refusal = TriremeException.FromLastError(status);
+                    if (transport != null)
+                    {
+                        Transport.Forget(native);
+                    }
+
+                    throw refusal;
+                }
+
+                if (kept != null)
+                {
+                    kept.Communicator = new WeakReference<CommunicatorHandle>(joined);
+                }
+
                 return new Communicator(joined);
             }
         }

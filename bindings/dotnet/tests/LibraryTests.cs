@@ -170,6 +170,10 @@ namespace Trireme.Tests
                 {
                     Console.WriteLine("version " + Library.Version);
                 }
+                else if (what == "transport")
+                {
+                    TransportTests.StayOpen();
+                }
                 else
                 {
                     using (Communicator joined = Communicator.FromEnvironment())
@@ -216,6 +220,7 @@ namespace Trireme.Tests
             {
                 string output = child.StandardOutput.ReadToEnd();
                 child.WaitForExit();
+                Check.Equal(0, child.ExitCode, "exit code after: " + output);
                 return output;
             }
         }

@@ -27,7 +27,8 @@ pub enum Device {
 /// How to join. Start from [`CommunicatorOptions::new`] or [`CommunicatorOptions::from_environment`].
 #[derive(Clone, Debug, Default)]
 pub struct CommunicatorOptions {
-    /// "local://NAME" (threads of this process), "host://NAME" (processes of this host) or "env://".
+    /// "local://NAME" (threads of this process), "host://NAME" (processes of this host), "env://",
+    /// or "host-transport://NAME" for [`Communicator::over`].
     pub rendezvous: String,
     /// 0 to world size - 1; env:// reads it from the environment.
     pub rank: i32,
@@ -90,6 +91,14 @@ pub struct Communicator {
 impl Communicator {
     /// Claims this rank's place in a group. Does not wait for the peers.
     pub fn new(options: &CommunicatorOptions) -> Result<Self> {
+        Self::of_handle(Self::create(options, ptr::null())?)
+    }
+
+    /// The handle of a new communicator; `transport` may be null and is copied.
+    pub(crate) fn create(
+        options: &CommunicatorOptions,
+        transport: *const sys::trireme_transport,
+    ) -> Result<Handle<sys::trireme_communicator>> {
         let rendezvous = c_text(&options.rendezvous, "rendezvous")?;
         let backend = optional_text(&options.backend, "backend")?;
         let name = optional_text(&options.name, "name")?;
@@ -99,16 +108,15 @@ impl Communicator {
         raw.rendezvous = rendezvous.as_ptr();
         raw.backend = backend.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         raw.name = name.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        raw.transport = transport;
         raw.timeout_ns = option_ns(options.timeout);
         raw.stall_warning_ns = option_ns(options.stall_warning);
         raw.device = match options.device {
             Device::Host => sys::trireme_device { kind: sys::TRIREME_DEVICE_HOST, index: 0 },
             Device::Cuda(index) => sys::trireme_device { kind: sys::TRIREME_DEVICE_CUDA, index },
         };
-        // SAFETY: communicator.h: "Keeps no pointer into `options`"; both pointers are valid.
-        let handle =
-            Handle::create(|out| check(unsafe { sys::trireme_communicator_create(&raw, out) }))?;
-        Self::of_handle(handle)
+        // SAFETY: communicator.h: "Keeps no pointer into `options`"; all pointers are valid.
+        Handle::create(|out| check(unsafe { sys::trireme_communicator_create(&raw, out) }))
     }
 
     /// The communicator of a handle that the library has just made.

@@ -73,6 +73,7 @@ mod request;
 mod rooted;
 mod subgroup;
 mod to_buffer;
+mod transport;
 
 pub use buffer::Buffer;
 pub use communicator::{Communicator, CommunicatorOptions, Device, Statistics, Within};
@@ -91,6 +92,7 @@ pub use operation::{Algorithm, OperationOptions, Priority};
 pub use optimizer::{Kind, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};
 pub use request::{wait_all, wait_any, Pending, Request, Storage};
 pub use subgroup::GroupOptions;
+pub use transport::Transport;
 
 /// The library's version: major * 1000000 + minor * 1000 + patch.
 pub fn version() -> u32 {

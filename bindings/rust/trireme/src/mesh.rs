@@ -77,9 +77,7 @@ impl Mesh {
         let axis = c_text(axis, "axis")?;
         let mut size = 0;
         // SAFETY: a live mesh and a place for the number.
-        check(unsafe {
-            sys::trireme_mesh_axis_size(self.handle.get(), axis.as_ptr(), &mut size)
-        })?;
+        check(unsafe { sys::trireme_mesh_axis_size(self.handle.get(), axis.as_ptr(), &mut size) })?;
         Ok(size)
     }
 

@@ -83,7 +83,11 @@ impl Communicator {
         let mut flags = flags;
         // SAFETY: a live communicator and a place for the flags.
         check(unsafe {
-            sys::trireme_communicator_agree(self.handle.get(), &mut flags, option_ns(self.call.timeout))
+            sys::trireme_communicator_agree(
+                self.handle.get(),
+                &mut flags,
+                option_ns(self.call.timeout),
+            )
         })?;
         Ok(flags)
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use support::{fails, join, rendezvous, LONG};
 use trireme::{
-    capability, failpoint, Algorithm, Buffer, CapabilityQuery, Communicator, CommunicatorOptions, Device,
-    Dtype, Kind, Model, Operation, Optimizer, Reduction, Request, Status, Strategy,
+    capability, failpoint, Algorithm, Buffer, CapabilityQuery, Communicator, CommunicatorOptions,
+    Device, Dtype, Kind, Model, Operation, Optimizer, Reduction, Request, Status, Strategy,
 };
 use trireme_sys as sys;
 
