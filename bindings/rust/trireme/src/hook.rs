@@ -107,7 +107,7 @@ thread_local! {
     static RUNNING: Cell<*const Mutex<()>> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Refuses a call inside a hook of the model that has this one_call, where it would wait for itself.
+/// Refuses a call inside a hook of the model of this one_call, where it would wait for itself.
 pub(crate) fn refuse_inside(one_call: &Mutex<()>) -> Result<()> {
     if RUNNING.with(|running| std::ptr::eq(running.get(), one_call)) {
         let text = "a bucket hook must not call the library on its own model".to_owned();

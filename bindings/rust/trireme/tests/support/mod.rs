@@ -44,7 +44,7 @@ pub fn ranks<R: Send>(world_size: i32, rank: impl Fn(&Communicator) -> R + Sync)
     })
 }
 
-/// Default options of a strategy. Hybrid shards are pairs where ranks can be paired, else all ranks.
+/// Default options of a strategy. Hybrid shards are pairs where ranks can be paired, else all.
 pub fn options(communicator: &Communicator, strategy: Strategy) -> ModelOptions {
     let world = communicator.world_size() as u32;
     let shard_ranks = match strategy {
