@@ -50,16 +50,10 @@ PRIORITIES = {
     "normal": _native.TRIREME_PRIORITY_NORMAL,
     "high": _native.TRIREME_PRIORITY_HIGH,
 }
-ALGORITHMS = {
-    "automatic": _native.TRIREME_ALGORITHM_AUTOMATIC,
-    "direct": _native.TRIREME_ALGORITHM_DIRECT,
-    "ring": _native.TRIREME_ALGORITHM_RING,
-    "halving_doubling": _native.TRIREME_ALGORITHM_HALVING_DOUBLING,
-    "binomial": _native.TRIREME_ALGORITHM_BINOMIAL,
-    "double_tree": _native.TRIREME_ALGORITHM_DOUBLE_TREE,
-    "bruck": _native.TRIREME_ALGORITHM_BRUCK,
-    "pairwise": _native.TRIREME_ALGORITHM_PAIRWISE,
-    "native": _native.TRIREME_ALGORITHM_NATIVE,
+#: By the library's own names.
+ALGORITHMS: dict[str, int] = {
+    _native.library.trireme_algorithm_name(number).decode(): number
+    for number in range(_native.TRIREME_ALGORITHM_NATIVE + 1)
 }
 OPERATIONS = {
     "all_reduce": _native.TRIREME_OPERATION_ALL_REDUCE,
