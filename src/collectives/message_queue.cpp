@@ -180,6 +180,26 @@ Status MessageQueue::late(const Batch& batch, OperationKind kind, std::uint64_t 
   });
 }
 
+template <class Done, class Late, class Slow>
+void MessageQueue::drive_until(std::unique_lock<std::mutex>& lock, Backend& backend,
+                               Deadline deadline, Done done, Late late, Slow slow) {
+  Stall stall(records_.stall_ns);
+  while (!done()) {
+    const std::uint32_t seen = backend.activity();
+    drive(backend);
+    if (done()) break;
+    const std::uint64_t now = now_ns();
+    if (now >= deadline.moment_ns()) {
+      late();
+      continue;
+    }
+    lock.unlock();
+    if (stall.due(now)) slow(stall.waited_ns());
+    backend.wait_activity(seen, stall.before(deadline));
+    lock.lock();
+  }
+}
+
 Status MessageQueue::exchange(Backend& backend, const std::vector<Message*>& messages,
                               OperationKind kind, std::uint64_t sequence,
                               Deadline deadline) noexcept {
@@ -191,21 +211,10 @@ Status MessageQueue::exchange(Backend& backend, const std::vector<Message*>& mes
     return Status::success();
   });
   if (!posted.ok()) backend.fail(posted);
-  Stall stall(records_.stall_ns);
-  while (!batch.done()) {
-    const std::uint32_t seen = backend.activity();
-    drive(backend);
-    if (batch.done()) break;
-    const std::uint64_t now = now_ns();
-    if (now >= deadline.moment_ns()) {
-      backend.fail(late(batch, kind, sequence));
-      continue;  // the failure of the group ends all messages
-    }
-    lock.unlock();
-    if (stall.due(now)) warn(backend, batch, kind, sequence, stall.waited_ns());
-    backend.wait_activity(seen, stall.before(deadline));
-    lock.lock();
-  }
+  drive_until(
+      lock, backend, deadline, [&] { return batch.done(); },
+      [&] { backend.fail(late(batch, kind, sequence)); },  // which ends all messages
+      [&](std::uint64_t waited_ns) { warn(backend, batch, kind, sequence, waited_ns); });
   Batch** place = &batches_;
   while (*place != &batch) place = &(*place)->next;
   *place = batch.next;
@@ -288,31 +297,20 @@ Status MessageQueue::run(const MessageArguments* arguments, int count, Deadline 
   const auto ended = [&] {
     return is_done(waiters[0].message) && (count == 1 || is_done(waiters[1].message));
   };
-  Stall stall(records_.stall_ns);
-  while (!ended()) {
-    const std::uint32_t seen = backend->activity();
-    drive(*backend);
-    if (ended()) break;
-    const std::uint64_t now = now_ns();
-    if (now >= deadline.moment_ns()) {
-      for (int i = 0; i < count; ++i) {
-        Message& message = waiters[i].message;
-        if (is_done(message)) continue;
-        message.status = give_up(*backend, message);
-        message.done = true;
-      }
-      wake_ended(*backend);
-      break;
+  const auto give_all_up = [&] {
+    for (int i = 0; i < count; ++i) {
+      Message& message = waiters[i].message;
+      if (is_done(message)) continue;
+      message.status = give_up(*backend, message);
+      message.done = true;
     }
-    lock.unlock();
-    if (stall.due(now)) {
-      for (int i = 0; i < count; ++i) {
-        if (!is_done(waiters[i].message)) warn(*backend, waiters[i].message, stall.waited_ns());
-      }
+    wake_ended(*backend);
+  };
+  drive_until(lock, *backend, deadline, ended, give_all_up, [&](std::uint64_t waited_ns) {
+    for (int i = 0; i < count; ++i) {
+      if (!is_done(waiters[i].message)) warn(*backend, waiters[i].message, waited_ns);
     }
-    backend->wait_activity(seen, stall.before(deadline));
-    lock.lock();
-  }
+  });
   for (int i = 0; i < count; ++i) waiters_.remove(&waiters[i]);
   lock.unlock();
   Status first = Status::success();
@@ -395,7 +393,8 @@ Status MessageQueue::send_buffered(const std::shared_ptr<void>& keep, const void
 Status MessageQueue::wait_for_room(std::unique_lock<std::mutex>& lock, std::uint64_t bytes,
                                    Deadline deadline) {
   const auto fits = [&] {
-    return buffered_bytes_ == 0 || (bytes <= kMostBuffered && buffered_bytes_ <= kMostBuffered - bytes);
+    return buffered_bytes_ == 0 ||
+         (bytes <= kMostBuffered && buffered_bytes_ <= kMostBuffered - bytes);
   };
   if (wait_until(changed_, lock, deadline, [&] { return backend_ == nullptr || fits(); })) {
     return backend_ == nullptr ? records_.left() : Status::success();

@@ -44,6 +44,11 @@ class MessageQueue {
   Status start(std::shared_ptr<StartedMessage> started);
   Status wait_for_room(std::unique_lock<std::mutex>& lock, std::uint64_t bytes, Deadline deadline);
   void drive(Backend& backend) noexcept;
+  // Drives a call's messages until `done()`. At the deadline `late()` has to end them, or the group.
+  // `slow(waited_ns)` is to warn, and called without the lock.
+  template <class Done, class Late, class Slow>
+  void drive_until(std::unique_lock<std::mutex>& lock, Backend& backend, Deadline deadline,
+                   Done done, Late late, Slow slow);
   void wake_ended(Backend& backend) noexcept;
   // Takes a late message back; afterwards it is done.
   Status give_up(Backend& backend, Message& message) noexcept;
