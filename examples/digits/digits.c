@@ -1,5 +1,6 @@
 /*
- * digits: several workers train one classifier of handwritten digits, each on its leaves of every batch.
+ * digits: several workers train one classifier of handwritten digits, each on its leaves of every
+ * batch.
  *
  *   $ trireme run --nproc-per-node 4 -- ./example_digits --strategy zero3
  *   language=c strategy=zero3 ranks=4 mode=processes accuracy=97.21 seconds=0.412 ...
@@ -76,7 +77,8 @@ static void initial_values(float *values, uint64_t *random) {
 }
 
 /* One layer of one sample: out = bias + in * weight, then ReLU except for the last. */
-static void forward(int layer, const float *weight, const float *bias, const float *in, float *out) {
+static void forward(int layer, const float *weight, const float *bias, const float *in,
+                    float *out) {
     const int columns = width[layer + 1];
     for (int j = 0; j < columns; ++j) out[j] = bias[j];
     for (int k = 0; k < width[layer]; ++k)
@@ -94,7 +96,8 @@ static void output_delta(const float *scores, int label, float *delta) {
         delta[c] = (float)((exponential[c] / sum - (c == label ? 1.0 : 0.0)) * (1.0 / BATCH));
 }
 
-static void parameters_of(trireme_model *model, int layer, const float **weight, const float **bias) {
+static void parameters_of(trireme_model *model, int layer, const float **weight,
+                          const float **bias) {
     void *data[2];
     for (int i = 0; i < 2; ++i)
         check(trireme_model_parameter_data(model, (uint64_t)(2 * layer + i), &data[i], NULL));
@@ -140,7 +143,9 @@ static void train_leaf(trireme_model *model, const int *samples) {
                     }
                 for (int k = 0; layer > 0 && k < rows; ++k) {
                     float sum = 0;
-                    for (int j = 0; j < columns; ++j) sum = sum + above[b][j] * weight[k * columns + j];
+                    for (int j = 0; j < columns; ++j) {
+                        sum = sum + above[b][j] * weight[k * columns + j];
+                    }
                     below[b][k] = in[k] > 0 ? sum : 0;
                 }
             }
@@ -164,7 +169,8 @@ static double accuracy(const float *parameters) {
         const float *next = parameters;
         for (int layer = 0; layer < LAYERS; ++layer) {
             const float *bias = next + width[layer] * width[layer + 1];
-            forward(layer, next, bias, layer == 0 ? job.images[row] : values[layer], values[layer + 1]);
+            forward(layer, next, bias, layer == 0 ? job.images[row] : values[layer],
+                    values[layer + 1]);
             next = bias + width[layer + 1];
         }
         int best = 0;
@@ -200,15 +206,16 @@ static trireme_model *make_model(trireme_communicator *communicator) {
     return model;
 }
 
-static void report(trireme_model *model, const char *mode, double seconds, const float *parameters) {
+static void report(trireme_model *model, const char *mode, double seconds,
+                   const float *parameters) {
     trireme_model_info info = TRIREME_MODEL_INFO_INIT;
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
     check(trireme_model_get_info(model, &info));
     check(trireme_model_get_memory(model, &memory));
     printf("language=c strategy=%s ranks=%d mode=%s accuracy=%.2f seconds=%.3f "
            "parameters=%llu/%llu gradients=%llu/%llu state=%llu/%llu working=%llu/%llu\n",
-           trireme_strategy_name(info.strategy), info.world_size, mode, accuracy(parameters), seconds,
-           (unsigned long long)memory.planned_parameters,
+           trireme_strategy_name(info.strategy), info.world_size, mode, accuracy(parameters),
+           seconds, (unsigned long long)memory.planned_parameters,
            (unsigned long long)memory.allocated_parameters,
            (unsigned long long)memory.planned_gradients,
            (unsigned long long)memory.allocated_gradients,
@@ -267,7 +274,8 @@ static void train(trireme_communicator *communicator, const char *mode) {
     clock_gettime(CLOCK_MONOTONIC, &end);
 
     check(trireme_model_get_parameters(model, values, ELEMENTS, TRIREME_DTYPE_F32));
-    const double seconds = (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    const double seconds =
+        (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
     if (info.rank == 0) report(model, mode, seconds, values);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -313,7 +321,9 @@ int main(int argc, char **argv) {
         int ranks[MOST_THREADS];
         for (int rank = 0; rank < job.threads; ++rank) {
             ranks[rank] = rank;
-            if (pthread_create(&threads[rank], NULL, rank_thread, &ranks[rank]) != 0) fail("no thread");
+            if (pthread_create(&threads[rank], NULL, rank_thread, &ranks[rank]) != 0) {
+                fail("no thread");
+            }
         }
         for (int rank = 0; rank < job.threads; ++rank) pthread_join(threads[rank], NULL);
         return 0;

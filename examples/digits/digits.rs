@@ -1,8 +1,8 @@
 //! digits: workers train one classifier of handwritten digits, each on its leaves of every batch.
 //!
 //!   $ cd bindings/rust && cargo build --release --offline --example digits && cd ../..
-//!   $ trireme run --nproc-per-node 4 -- bindings/rust/target/release/examples/digits --strategy zero3
-//!   language=rust strategy=zero3 ranks=4 mode=processes accuracy=98.33 seconds=0.412 ...
+//!   $ trireme run --nproc-per-node 4 -- bindings/rust/target/release/examples/digits --strategy
+//!   zero3 language=rust strategy=zero3 ranks=4 mode=processes accuracy=98.33 seconds=0.412 ...
 //!   $ bindings/rust/target/release/examples/digits --threads 4     the same with ranks as threads
 //! The trained parameters are the same bits for every strategy and every number of ranks.
 

@@ -1,4 +1,7 @@
-"""Checks one run of the digits example and prints its row: row.py LINE PARAMETERS REFERENCE MODE."""
+"""Checks one run of the digits example and prints its row.
+
+Usage: row.py LINE PARAMETERS REFERENCE MODE
+"""
 
 import array
 import sys
@@ -15,8 +18,8 @@ def read(path):
 
 
 def shard(elements, ranks):
-    """Elements of rank 0, by the formula: n / N, the first n % N ranks one more. The three units are
-    below 1 MiB together, so they are one group, cut as one."""
+    """Elements of rank 0, by the formula: n / N, the first n % N ranks one more. The three units
+    are below 1 MiB together, so they are one group, cut as one."""
     return elements // ranks + (elements % ranks > 0)
 
 
@@ -45,8 +48,10 @@ for kind in ("parameters", "gradients", "state", "working"):
         problems.append(f"{kind}: {planned} bytes, the formula says {want[kind]}")
 
 print(
-    f"{fields['language']:<8} {strategy:<14} {ranks:>5} {mode:<9} {fields['accuracy']:>7}% {float(fields['seconds']):>7.2f}"
-    f"  {fields['parameters']:<15} {fields['gradients']:<15} {fields['state']:<17} {fields['working']:<15}"
+    f"{fields['language']:<8} {strategy:<14} {ranks:>5} {mode:<9} {fields['accuracy']:>7}% "
+    f"{float(fields['seconds']):>7.2f}"
+    f"  {fields['parameters']:<15} {fields['gradients']:<15} {fields['state']:<17} "
+    f"{fields['working']:<15}"
     f" {difference:g}  {'; '.join(problems)}",
     flush=True,
 )

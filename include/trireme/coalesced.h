@@ -1,6 +1,7 @@
 /**
  * @file coalesced.h
- * @brief Several operations as one: groups of calls, lists of buffers, and calls that find out how much comes.
+ * @brief Several operations as one: groups of calls, lists of buffers, and calls that find out how
+ * much comes.
  *
  * What collectives.h says at its top, of order, memory and the statuses that every operation
  * shares, holds here, too.

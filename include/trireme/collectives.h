@@ -39,7 +39,10 @@ TRIREME_BEGIN_C
 
 /** Flags of one call. */
 enum {
-    TRIREME_CALL_REPRODUCIBLE = 1, /**< Collectives: combine in rank order, so that every backend and algorithm gives the same bits. */
+    /**
+     * Collectives: combine in rank order, so that every backend and algorithm gives the same bits.
+     */
+    TRIREME_CALL_REPRODUCIBLE = 1,
     TRIREME_CALL_BUFFERED     = 2, /**< trireme_send(): do not wait for the receiver. */
     TRIREME_CALL_ANY_TAG      = 4  /**< Receives and probes: whatever the tag. */
 };
@@ -48,18 +51,21 @@ enum {
 typedef int32_t trireme_algorithm;
 
 /**
- * Numbers of the algorithms. Each gives the same bits on all ranks; a reduction of floating point may
- * have other bits by another algorithm unless it is TRIREME_CALL_REPRODUCIBLE. An operation that
- * has no such algorithm answers TRIREME_ERROR_UNSUPPORTED and names those it has.
+ * Numbers of the algorithms. Each gives the same bits on all ranks; a reduction of floating point
+ * may have other bits by another algorithm unless it is TRIREME_CALL_REPRODUCIBLE. An operation
+ * that has no such algorithm answers TRIREME_ERROR_UNSUPPORTED and names those it has.
  */
 enum {
     TRIREME_ALGORITHM_AUTOMATIC        = 0,
     TRIREME_ALGORITHM_DIRECT           = 1, /**< Every pair exchanges once; sums in rank order. */
     TRIREME_ALGORITHM_RING             = 2, /**< Neighbours pass pieces on: least traffic. */
-    TRIREME_ALGORITHM_HALVING_DOUBLING = 3, /**< Partners at distances of powers of two (Rabenseifner). */
+    /** Partners at distances of powers of two (Rabenseifner). */
+    TRIREME_ALGORITHM_HALVING_DOUBLING = 3,
     TRIREME_ALGORITHM_BINOMIAL         = 4, /**< One binomial tree. */
-    TRIREME_ALGORITHM_DOUBLE_TREE      = 5, /**< Two complementary trees (Sanders, Speck, Traeff 2009). */
-    TRIREME_ALGORITHM_BRUCK            = 6, /**< Blocks over distances of powers of two (Bruck 1997). */
+    /** Two complementary trees (Sanders, Speck, Traeff 2009). */
+    TRIREME_ALGORITHM_DOUBLE_TREE      = 5,
+    /** Blocks over distances of powers of two (Bruck 1997). */
+    TRIREME_ALGORITHM_BRUCK            = 6,
     TRIREME_ALGORITHM_PAIRWISE         = 7, /**< One partner after the other. */
     TRIREME_ALGORITHM_NATIVE           = 8  /**< What the backend offers itself. */
 };
@@ -83,24 +89,37 @@ typedef int32_t trireme_priority;
 /** Numbers of the priorities. */
 enum {
     TRIREME_PRIORITY_NORMAL = 0,
-    TRIREME_PRIORITY_HIGH   = 1 /**< Does not wait behind normal operations: it has a queue of its own. */
+    /** Does not wait behind normal operations: it has a queue of its own. */
+    TRIREME_PRIORITY_HIGH   = 1
 };
 
 /** Options of one call; NULL in place of a pointer to it means all defaults. */
 typedef struct trireme_operation_options {
     uint32_t       struct_size; /**< sizeof this struct as the caller knows it. */
-    uint32_t       flags;       /**< TRIREME_CALL_REPRODUCIBLE and so on, where the operation knows it. */
+    /** TRIREME_CALL_REPRODUCIBLE and so on, where the operation knows it. */
+    uint32_t       flags;
     uint64_t       timeout_ns;  /**< Deadline of this call from now. Default: the communicator's. */
-    double         scale;       /**< Factor of TRIREME_SCALED_SUM, finite and not 0; must be 0 for other reductions. */
+    /** Factor of TRIREME_SCALED_SUM, finite and not 0; must be 0 for other reductions. */
+    double         scale;
     trireme_stream stream;      /**< Must be all zero for the host. */
-    trireme_priority priority;  /**< Collectives run in order among those of one priority; all ranks must name the same. Not for messages. */
+    /**
+     * Collectives run in order among those of one priority; all ranks must name the same. Not for
+     * messages.
+     */
+    trireme_priority priority;
     trireme_algorithm algorithm; /**< All ranks must name the same. Not for messages. */
-    trireme_dtype  wire_dtype;  /**< f16, bf16, f8e4m3 or f8e5m2: what f32 elements are rounded to before they travel, and results with them; sums are still made in f32. Default: the dtype itself. Not for barriers, all_to_all_v, lists and messages. */
+    /**
+     * f16, bf16, f8e4m3 or f8e5m2: what f32 elements are rounded to before they travel, and results
+     * with them; sums are still made in f32. Default: the dtype itself. Not for barriers,
+     * all_to_all_v, lists and messages.
+     */
+    trireme_dtype  wire_dtype;
     uint32_t       reserved;    /**< Must be 0. */
 } trireme_operation_options; /* since 1.0 */
 
 /** Options that change nothing. */
-#define TRIREME_OPERATION_OPTIONS_INIT { sizeof(trireme_operation_options), 0, 0, 0, {0, 0, 0}, 0, 0, 0, 0 }
+#define TRIREME_OPERATION_OPTIONS_INIT \
+    { sizeof(trireme_operation_options), 0, 0, 0, {0, 0, 0}, 0, 0, 0, 0 }
 
 /**
  * Reduces `count` elements over all ranks and gives every rank the result.

@@ -38,18 +38,31 @@ TRIREME_BEGIN_C
 typedef struct trireme_communicator_options {
     uint32_t       struct_size; /**< sizeof this struct as the caller knows it. */
     int32_t        rank;        /**< 0 <= rank < world_size; read from the environment by env://. */
-    int32_t        world_size;  /**< Number of ranks; required, but read from the environment by env://. */
+    /** Number of ranks; required, but read from the environment by env://. */
+    int32_t        world_size;
     uint32_t       flags;       /**< Must be 0. */
-    const char    *rendezvous;  /**< "local://NAME" (threads of this process), "host://NAME" (processes of this host), "host-transport://NAME" (over `transport`) or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and TRIREME_TOKEN); UTF-8; required. */
-    const char    *backend;     /**< "local", or "host" with a transport. Default: the one for the rendezvous. */
+    /**
+     * "local://NAME" (threads of this process), "host://NAME" (processes of this host),
+     * "host-transport://NAME" (over `transport`) or "env://" (RANK, WORLD_SIZE and
+     * TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and TRIREME_TOKEN); UTF-8; required.
+     */
+    const char    *rendezvous;
+    /** "local", or "host" with a transport. Default: the one for the rendezvous. */
+    const char    *backend;
     const char    *name;        /**< Name in messages, at most 63 bytes. Default: the rendezvous. */
     uint64_t       timeout_ns;  /**< Longest any blocking call may wait. Default: 300 s. */
     trireme_device device;      /**< Where buffers live. Default: the host. */
-    const trireme_transport *transport; /**< What carries the bytes of "host-transport://NAME"; copied. Else NULL. */
-    uint64_t       stall_warning_ns; /**< A wait for a peer that lasts this long is told to the log (TRIREME_LOG_WARNING), and again whenever it has doubled; UINT64_MAX: never. Default: 10 s. */
+    /** What carries the bytes of "host-transport://NAME"; copied. Else NULL. */
+    const trireme_transport *transport;
+    /**
+     * A wait for a peer that lasts this long is told to the log (TRIREME_LOG_WARNING), and again
+     * whenever it has doubled; UINT64_MAX: never. Default: 10 s.
+     */
+    uint64_t       stall_warning_ns;
 } trireme_communicator_options; /* since 1.0 */
 
-#define TRIREME_COMMUNICATOR_OPTIONS_INIT { sizeof(trireme_communicator_options), 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0 }
+#define TRIREME_COMMUNICATOR_OPTIONS_INIT \
+    { sizeof(trireme_communicator_options), 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0 }
 
 /** What a communicator has done so far. Set struct_size before the call. */
 typedef struct trireme_communicator_statistics {
@@ -57,18 +70,24 @@ typedef struct trireme_communicator_statistics {
     uint32_t reserved;    /**< 0. */
     uint64_t operations;  /**< Collectives and messages that ended, well or not. */
     uint64_t failures;    /**< Those that ended in a failure. */
-    uint64_t bytes_sent;  /**< Bytes of this rank that peers were given to read, by collectives and messages. */
+    /** Bytes of this rank that peers were given to read, by collectives and messages. */
+    uint64_t bytes_sent;
     uint64_t bytes_received; /**< Bytes of peers that this rank read. */
 } trireme_communicator_statistics; /* since 1.0 */
 
 /** Statistics ready for trireme_communicator_get_statistics(). */
-#define TRIREME_COMMUNICATOR_STATISTICS_INIT { sizeof(trireme_communicator_statistics), 0, 0, 0, 0, 0 }
+#define TRIREME_COMMUNICATOR_STATISTICS_INIT \
+    { sizeof(trireme_communicator_statistics), 0, 0, 0, 0, 0 }
 
 /** How to make a child. Start from TRIREME_GROUP_OPTIONS_INIT. 0 or NULL means the default. */
 typedef struct trireme_group_options {
     uint32_t    struct_size; /**< sizeof this struct as the caller knows it. */
     uint32_t    flags;       /**< Must be 0. */
-    const char *name;        /**< Name of the child in messages, at most 63 bytes; need not be the same on all ranks. Default: the parent's and a number. */
+    /**
+     * Name of the child in messages, at most 63 bytes; need not be the same on all ranks. Default:
+     * the parent's and a number.
+     */
+    const char *name;
     uint64_t    timeout_ns;  /**< Longest this call may wait. Default: the parent's timeout. */
 } trireme_group_options; /* since 1.0 */
 
@@ -300,9 +319,10 @@ trireme_communicator_ranks(const trireme_communicator *communicator, int32_t *ou
 /**
  * Splits the group: ranks of one color become a new group.
  *
- * Collective: all ranks call it in the same order as their other collectives; blocks until the ranks
- * of this rank's new group have met. All ranks succeed or all get the same failure, unless one
- * dies on the way. The child keeps the parent's backend and timeout. Keeps no pointer into `options`.
+ * Collective: all ranks call it in the same order as their other collectives; blocks until the
+ * ranks of this rank's new group have met. All ranks succeed or all get the same failure, unless
+ * one dies on the way. The child keeps the parent's backend and timeout. Keeps no pointer into
+ * `options`.
  *
  * @param communicator  The parent.
  * @param color         The group this rank wants, 0 or more; negative: none.
@@ -343,8 +363,8 @@ trireme_communicator_split(trireme_communicator *communicator, int32_t color, in
  * @param ranks         Ranks of the parent, each at most once; ranks[i] becomes rank i.
  * @param count         How many; 1 or more.
  * @param options       Name and deadline; NULL for the defaults.
- * @param[out] out_communicator  The child; free it with trireme_communicator_destroy(). NULL if this
- *                  rank is not in the list. Not written on failure.
+ * @param[out] out_communicator  The child; free it with trireme_communicator_destroy(). NULL if
+ *                  this rank is not in the list. Not written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, an option is out of range, or the
@@ -435,8 +455,8 @@ trireme_communicator_agree(trireme_communicator *communicator, uint64_t *flags,
  *
  * All ranks that are there call it, in the same order as trireme_communicator_agree(). Blocks until
  * each rank has called it or counts as lost, and until those that did have met. Every rank that
- * gets TRIREME_OK is in the same new group, in the old order; trireme_communicator_ranks() tells who
- * that is. The old communicator stays as it is, mostly failed, until it is destroyed.
+ * gets TRIREME_OK is in the same new group, in the old order; trireme_communicator_ranks() tells
+ * who that is. The old communicator stays as it is, mostly failed, until it is destroyed.
  *
  * @param communicator  The communicator; it may have failed.
  * @param options       Name and deadline; NULL for the defaults.
@@ -448,8 +468,8 @@ trireme_communicator_agree(trireme_communicator *communicator, uint64_t *flags,
  * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of this communicator, or
  * it was destroyed meanwhile.
  * @retval TRIREME_ERROR_UNSUPPORTED  The backend cannot agree.
- * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; the ranks it names count as lost. May be called
- * again.
+ * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; the ranks it names count as lost. May be
+ *                  called again.
  * @retval TRIREME_ERROR_PEER_LOST  Another rank was lost meanwhile, and the call may be made again;
  * or this rank itself counts as lost, which it says.
  * @retval TRIREME_ERROR_MISMATCH  Other ranks called trireme_communicator_agree().

@@ -5,9 +5,9 @@
  * A mesh gives every rank of a communicator one coordinate on each axis, and makes one
  * communicator for each axis: of the ranks that differ in that coordinate only.
  *
- * Ownership: a mesh is created by trireme_mesh_create() and destroyed by trireme_mesh_destroy(). The
- * communicators of its axes belong to it. It keeps what it needs of its communicator, so handles
- * may be destroyed in any order.
+ * Ownership: a mesh is created by trireme_mesh_create() and destroyed by trireme_mesh_destroy().
+ * The communicators of its axes belong to it. It keeps what it needs of its communicator, so
+ * handles may be destroyed in any order.
  *
  * Thread safety: every function here may run on any thread concurrently with other calls on the
  * same mesh. All ranks must make those that are collective in the same order.
@@ -31,7 +31,11 @@ typedef int32_t trireme_mesh_order;
 
 /** Numbers of the orders. Along the fastest axis lie ranks that follow each other. */
 enum {
-    TRIREME_MESH_BY_NAME       = 0, /**< "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names are slower than these, the last one of them fastest. */
+    /**
+     * "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names are
+     * slower than these, the last one of them fastest.
+     */
+    TRIREME_MESH_BY_NAME       = 0,
     TRIREME_MESH_LAST_FASTEST  = 1, /**< The last axis of the list is fastest. */
     TRIREME_MESH_FIRST_FASTEST = 2  /**< The first axis of the list is fastest. */
 };
@@ -43,8 +47,10 @@ typedef struct trireme_mesh_options {
     uint32_t           axis_count;  /**< Numbers and names below; 1 to TRIREME_MAX_AXES. */
     trireme_mesh_order order;       /**< How ranks are numbered. Default: by name. */
     const char *const *axis_names;  /**< Any names, each once; UTF-8, at most 31 bytes; required. */
-    const int32_t     *axis_sizes;  /**< Ranks along each axis; one of them may be 0: what is left. Required. */
-    uint64_t           timeout_ns;  /**< Longest the creation may wait. Default: the communicator's timeout. */
+    /** Ranks along each axis; one of them may be 0: what is left. Required. */
+    const int32_t     *axis_sizes;
+    /** Longest the creation may wait. Default: the communicator's timeout. */
+    uint64_t           timeout_ns;
 } trireme_mesh_options; /* since 1.0 */
 
 /** No axes yet. */
@@ -53,8 +59,8 @@ typedef struct trireme_mesh_options {
 /**
  * Arranges the ranks of a communicator in axes and makes a communicator for each axis.
  *
- * Collective: blocks until the ranks along each of this rank's axes have met. All ranks give the same
- * axes. Keeps no pointer into `options`. Uses the communicator no more once it is done.
+ * Collective: blocks until the ranks along each of this rank's axes have met. All ranks give the
+ * same axes. Keeps no pointer into `options`. Uses the communicator no more once it is done.
  *
  * @param communicator  All ranks of the mesh.
  * @param options       The axes. Required.
@@ -118,8 +124,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_axis_size(const trirem
  *
  * @param mesh  The mesh.
  * @param rank  Rank of the mesh's communicator.
- * @param[out] out_coordinates  One number for each axis, in the order of the options. Not written on
- *                  failure.
+ * @param[out] out_coordinates  One number for each axis, in the order of the options. Not written
+ *                  on failure.
  * @param capacity  Numbers that fit there; at least the number of axes.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
@@ -167,8 +173,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_rank(const trireme_mes
  * @param[out] out_count  Number of ranks in the list; may be NULL.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A name is NULL, twice there or no axis, the rank is out of
- * range, or capacity is too small.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A name is NULL, twice there or no axis, the rank is out
+ *                  of range, or capacity is too small.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
@@ -178,7 +184,8 @@ trireme_mesh_group(const trireme_mesh *mesh, const char *const *axes, uint32_t a
                    int32_t rank, int32_t *out_ranks, uint64_t capacity, uint64_t *out_count);
 
 /**
- * Gives the communicator of this rank's ranks along one axis; a rank's number there is its coordinate.
+ * Gives the communicator of this rank's ranks along one axis; a rank's number there is its
+ * coordinate.
  *
  * Does not block: it was made with the mesh. Every call gives the same handle.
  *
@@ -207,14 +214,14 @@ trireme_mesh_axis_communicator(const trireme_mesh *mesh, const char *axis,
  * @param axes        Names of axes, each once, the same on all ranks in any order.
  * @param axis_count  How many; 1 or more.
  * @param options     Name and deadline; NULL for the defaults.
- * @param[out] out_communicator  The new communicator; free it with trireme_communicator_destroy(). Not
- *                    written on failure.
+ * @param[out] out_communicator  The new communicator; free it with trireme_communicator_destroy().
+ *                    Not written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a name is no axis or given twice, or an
- * option is out of range.
- * @retval TRIREME_ERROR_INVALID_STATE  The mesh's communicator was destroyed, or this is a completion
- * callback of it.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a name is no axis or given twice, or
+ *                  an option is out of range.
+ * @retval TRIREME_ERROR_INVALID_STATE  The mesh's communicator was destroyed, or this is a
+ *                  completion callback of it.
  * @retval TRIREME_ERROR_MISMATCH  Ranks gave different axes, or called different things.
  * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; names the ranks that are missing.
  * @retval TRIREME_ERROR_PEER_LOST  A rank died or left; names it.

@@ -169,7 +169,8 @@ TRIREME_API void TRIREME_CALL trireme_request_destroy(trireme_request *request);
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live request of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL or its struct_size is too small.
- * @retval TRIREME_ERROR_INVALID_STATE  The request is not done, has failed, or is of another operation.
+ * @retval TRIREME_ERROR_INVALID_STATE  The request is not done, has failed, or is of another
+ *                  operation.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
@@ -187,10 +188,12 @@ trireme_request_message(const trireme_request *request, trireme_message_info *ou
  * @param count  Number of requests; 0 is done at once.
  * @param timeout_ns  Longest wait; 0 asks without waiting.
  * @retval TRIREME_OK  All went well.
- * @retval TRIREME_ERROR_INVALID_HANDLE  One of them is no live request of this process; nothing was waited for.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  One of them is no live request of this process; nothing was
+ *                  waited for.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  requests is NULL although count is not 0.
  * @retval TRIREME_ERROR_TIMEOUT  Not all were done in time; says how many.
- * @retval TRIREME_ERROR_INVALID_STATE  Inside a completion callback of the communicator of one that is not done.
+ * @retval TRIREME_ERROR_INVALID_STATE  Inside a completion callback of the communicator of one that
+ *                  is not done.
  * @return Otherwise the failure of the first one, in this order, that failed.
  *
  * Thread safety: any thread, also concurrently.

@@ -20,11 +20,13 @@ typedef int32_t trireme_status;
 enum {
     TRIREME_OK                      = 0,   /**< Done. */
     TRIREME_ERROR_INVALID_ARGUMENT  = -1,  /**< A value breaks a rule; the message names both. */
-    TRIREME_ERROR_INVALID_HANDLE    = -2,  /**< Stale, foreign, destroyed twice, or used after fork. */
+    /** Stale, foreign, destroyed twice, or used after fork. */
+    TRIREME_ERROR_INVALID_HANDLE    = -2,
     TRIREME_ERROR_INVALID_STATE     = -3,  /**< Right call, wrong moment. */
     TRIREME_ERROR_UNSUPPORTED       = -4,  /**< Known, but not in this build or backend. */
     TRIREME_ERROR_OUT_OF_MEMORY     = -5,  /**< Host memory has run out. */
-    TRIREME_ERROR_TIMEOUT           = -6,  /**< The deadline passed; the message names who is missing. */
+    /** The deadline passed; the message names who is missing. */
+    TRIREME_ERROR_TIMEOUT           = -6,
     TRIREME_ERROR_ABORTED           = -7,  /**< A rank called trireme_communicator_abort(). */
     TRIREME_ERROR_PEER_LOST         = -8,  /**< A rank died or left; the message names it. */
     TRIREME_ERROR_MISMATCH          = -9,  /**< Ranks disagree about an operation or a model. */
@@ -33,7 +35,8 @@ enum {
     TRIREME_ERROR_SYSTEM            = -12, /**< The operating system refused; see system_error. */
     TRIREME_ERROR_CALLBACK          = -13, /**< A callback of the caller failed. */
     TRIREME_ERROR_CANCELLED         = -14, /**< The request was cancelled before it began. */
-    TRIREME_ERROR_INTERNAL          = -15  /**< A defect of the library; please report the message. */
+    /** A defect of the library; please report the message. */
+    TRIREME_ERROR_INTERNAL          = -15
 };
 
 /** Most ranks that an error names one by one. */
@@ -42,9 +45,12 @@ enum {
 /** The last failure of this thread in parts. Set struct_size before the call. */
 typedef struct trireme_error_info {
     uint32_t       struct_size;    /**< sizeof this struct as the caller knows it. */
-    trireme_status code;           /**< The status of the last failed call; TRIREME_OK if none failed. */
-    uint64_t       sequence;       /**< Number of the operation in its communicator, from 1; 0 if none. */
-    uint32_t       blamed_count;   /**< How many ranks are to blame, also those past the array's end. */
+    /** The status of the last failed call; TRIREME_OK if none failed. */
+    trireme_status code;
+    /** Number of the operation in its communicator, from 1; 0 if none. */
+    uint64_t       sequence;
+    /** How many ranks are to blame, also those past the array's end. */
+    uint32_t       blamed_count;
     int32_t        system_error;   /**< errno, or 0. */
     int32_t        blamed[TRIREME_MAX_BLAMED_RANKS]; /**< The first ranks to blame, ascending. */
     char           operation[32];  /**< "all_reduce"; empty if the failure is of no operation. */

@@ -6,8 +6,8 @@
  * trireme_communicator_options.transport set. Frames are datagrams of up to
  * maximum_frame_bytes. The transport must deliver every frame whole, once, and those from one rank
  * to another in the order in which they were sent; what it does not is found and ends the group
- * with TRIREME_ERROR_CORRUPT. All collectives, messages and models work on such a group; groups made
- * from it do not, because a transport carries one group.
+ * with TRIREME_ERROR_CORRUPT. All collectives, messages and models work on such a group; groups
+ * made from it do not, because a transport carries one group.
  *
  * Ownership: the struct is copied. user_data and the functions must stay valid until `released` is
  * called. Frames lie in memory of the library, never in the caller's buffers, and only while the
@@ -75,7 +75,8 @@ typedef struct trireme_transport {
     uint32_t                   struct_size; /**< sizeof this struct as the caller knows it. */
     uint32_t                   flags;       /**< Must be 0. */
     void                      *user_data;   /**< Handed to every function; may be NULL. */
-    uint64_t                   maximum_frame_bytes; /**< Longest frame, at least TRIREME_TRANSPORT_FRAME_BYTES_MIN; 0: 65,536. */
+    /** Longest frame, at least TRIREME_TRANSPORT_FRAME_BYTES_MIN; 0: 65,536. */
+    uint64_t                   maximum_frame_bytes;
     trireme_transport_send     send;        /**< Required. */
     trireme_transport_receive  receive;     /**< Required. */
     trireme_transport_released released;    /**< NULL if nobody needs to know. */

@@ -46,17 +46,22 @@ enum {
     TRIREME_DTYPE_F64    = 12,
     TRIREME_DTYPE_F8E4M3 = 13, /**< OCP 8-bit float without infinities; accumulated in f32. */
     TRIREME_DTYPE_F8E5M2 = 14, /**< OCP 8-bit float with infinities; accumulated in f32. */
-    TRIREME_DTYPE_BOOL   = 15, /**< One byte, 0 or 1. Reductions: min (and), max (or), band, bor, bxor. */
+    /** One byte, 0 or 1. Reductions: min (and), max (or), band, bor, bxor. */
+    TRIREME_DTYPE_BOOL   = 15,
     TRIREME_DTYPE_BYTES  = 16  /**< One byte that is moved and never reduced. */
 };
 
 /** How contributions of ranks become one value. 0 is none. */
 typedef int32_t trireme_reduction;
 
-/** Numbers of the reductions. Contributions are combined in the order of ranks, but see trireme_algorithm. */
+/**
+ * Numbers of the reductions. Contributions are combined in the order of ranks, but see
+ * trireme_algorithm.
+ */
 enum {
     TRIREME_SUM        = 1,
-    TRIREME_AVERAGE    = 2, /**< Sum, then division by the world size; integers truncate toward zero. */
+    /** Sum, then division by the world size; integers truncate toward zero. */
+    TRIREME_AVERAGE    = 2,
     TRIREME_PRODUCT    = 3,
     TRIREME_MIN        = 4, /**< A NaN of any rank makes the result NaN. */
     TRIREME_MAX        = 5, /**< A NaN of any rank makes the result NaN. */

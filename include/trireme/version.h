@@ -91,9 +91,10 @@ TRIREME_API const char *TRIREME_CALL trireme_build_info(void);
  *
  * @param query  The combination. Required.
  * @retval TRIREME_OK  It works.
- * @retval TRIREME_ERROR_UNSUPPORTED  It does not; trireme_last_error() says why in one sentence. Also:
- *                  the query sets a field newer than this library.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  query is NULL, or a field holds a number that means nothing.
+ * @retval TRIREME_ERROR_UNSUPPORTED  It does not; trireme_last_error() says why in one sentence.
+ *                  Also: the query sets a field newer than this library.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  query is NULL, or a field holds a number that means
+ *                  nothing.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0

@@ -16,7 +16,8 @@
 
 namespace trireme::api {
 
-// Keeps the failure for trireme_last_error() and trireme_last_error_info(), and returns its code. Does not allocate.
+// Keeps the failure for trireme_last_error() and trireme_last_error_info(), and returns its code.
+// Does not allocate.
 trireme_status record_failure(const char* function, const Status& status) noexcept;
 trireme_status record_failure(const char* function, trireme_status code,
                               const char* message) noexcept;
@@ -43,8 +44,9 @@ Status require(const Pointer* pointer, const char* what) {
   return invalid_argument(std::string(what) + " is NULL");
 }
 
-// Copies the caller's struct over the defaults in *out, whatever version it was compiled with (the rule of
-// Linux' copy_struct_from_user). `first_size` is the struct's size in the release that introduced it; it never changes.
+// Copies the caller's struct over the defaults in *out, whatever version it was compiled with (the
+// rule of Linux' copy_struct_from_user). `first_size` is the struct's size in the release that
+// introduced it; it never changes.
 template <class Struct>
 Status read_struct(const Struct* caller, const char* what, std::uint32_t first_size, Struct* out) {
   TRIREME_RETURN_IF_ERROR(require(caller, what));
@@ -76,7 +78,8 @@ Status check_info(const Struct* caller, const char* what, std::uint32_t first_si
   return Status::success();
 }
 
-// Fills the caller's struct as far as it knows it; its struct_size stays, newer fields it has are 0.
+// Fills the caller's struct as far as it knows it; its struct_size stays, newer fields it has are
+// 0.
 template <class Struct>
 void write_info(const Struct& info, Struct* caller) {
   const std::uint32_t size = caller->struct_size;
@@ -86,7 +89,8 @@ void write_info(const Struct& info, Struct* caller) {
   caller->struct_size = size;
 }
 
-// Hands out text by the rule of trireme_communicator_backend(): cut to fit with its final 0, whole length told.
+// Hands out text by the rule of trireme_communicator_backend(): cut to fit with its final 0, whole
+// length told.
 Status write_text(const std::string& text, char* memory, std::uint64_t capacity,
                   std::uint64_t* out_length);
 

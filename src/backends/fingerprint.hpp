@@ -31,8 +31,8 @@ struct Fingerprint {
 
 Fingerprint fingerprint_of(const Operation& operation, std::uint64_t sequence);
 
-// The same of an operation that is no step of another and has no counts, no agreement and no algorithm. Behind the
-// end of the empty name nothing is written.
+// The same of an operation that is no step of another and has no counts, no agreement and no
+// algorithm. Behind the end of the empty name nothing is written.
 inline void write_plain_fingerprint(const PlainOperation& operation, std::uint64_t sequence,
                                     Fingerprint* out) {
   Fingerprint& print = *out;
@@ -51,8 +51,8 @@ inline void write_plain_fingerprint(const PlainOperation& operation, std::uint64
   print.agreement_name[0] = 0;
 }
 
-// Of all that is compared: equal prints have equal hashes, and others have not. Every two words go into a product
-// of their own, so that none waits for another.
+// Of all that is compared: equal prints have equal hashes, and others have not. Every two words go
+// into a product of their own, so that none waits for another.
 inline std::uint64_t hash_of(const Fingerprint& print) {
   constexpr std::size_t kWords = offsetof(Fingerprint, agreement_name) / 8;
   static_assert(kWords == 8);

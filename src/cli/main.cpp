@@ -48,7 +48,8 @@ int run_command(int argc, char** argv) {
   app.require_subcommand(0, 1);
 
   CLI::App* const run = app.add_subcommand("run", "Starts the workers of a job on this host");
-  run->footer("The program follows after --: trireme run --nproc-per-node 4 -- PROGRAM [ARGUMENTS]");
+  run->footer(
+      "The program follows after --: trireme run --nproc-per-node 4 -- PROGRAM [ARGUMENTS]");
   bool no_prefix = false;
   double grace_seconds = 5;
   run->add_option("--nproc-per-node", launch.workers, "Number of workers")
@@ -67,7 +68,8 @@ int run_command(int argc, char** argv) {
   bool failpoints = false;
   info->add_flag("--failpoints", failpoints, "List the failpoints of the library");
 
-  CLI::App* const bench = app.add_subcommand("bench", "Measures operations, and checks their results");
+  CLI::App* const bench = 
+      app.add_subcommand("bench", "Measures operations, and checks their results");
   trireme::bench::Settings bench_settings;
   trireme::bench::add_options(*bench, &bench_settings);
 

@@ -8,7 +8,8 @@ namespace {
 
 constexpr const char* kAgreementName = "axes of a mesh";
 
-// The group of `rank` in these axes: named after the axes, and told from its sisters by its first rank.
+// The group of `rank` in these axes: named after the axes, and told from its sisters by its first
+// rank.
 ChildPlan plan_of(const sharding::MeshShape& shape, const std::vector<std::size_t>& axes,
                   std::int32_t rank) {
   ChildPlan plan;

@@ -25,10 +25,14 @@ Status shrink_failure(const Communicator& parent, trireme_status code, const std
       .with_details(std::move(details));
 }
 
-// The votes of `confirm`: all bits but that of the own number where joining failed, so that their conjunction tells who.
-std::uint64_t confirmation(int rank, bool joined) { return joined ? ~0ull : ~(1ull << (rank % 64)); }
+// The votes of `confirm`: all bits but that of the own number where joining failed, so that their
+// conjunction tells who.
+std::uint64_t confirmation(int rank, bool joined) {
+  return joined ? ~0ull : ~(1ull << (rank % 64));
+}
 
-// Joins the group that `decision` names. What goes wrong is told to the others by the vote that follows.
+// Joins the group that `decision` names. What goes wrong is told to the others by the vote that
+// follows.
 Status join_survivors(Communicator& parent, const Decision& decision, const ChildOptions& options,
                       std::shared_ptr<Communicator>* out) {
   try {
@@ -75,7 +79,8 @@ Status check_present(const Communicator& parent, const Decision& first, const De
                         text + " lost before the new group was whole; shrink again", gone);
 }
 
-// Whether all of them voted that it went well; the same on all of them. `own` is what went wrong here.
+// Whether all of them voted that it went well; the same on all of them. `own` is what went wrong
+// here.
 Status check_votes(const Communicator& parent, const Decision& first, const Decision& second,
                    bool meets, const Status& own) {
   std::vector<std::int32_t> failed;
@@ -120,7 +125,8 @@ Status shrink(Communicator& parent, const ChildOptions& options,
       TRIREME_RETURN_IF_ERROR(backend.decide(DecisionKind::shrink, random, deadline, &first));
       if (first.again) continue;
       std::shared_ptr<Communicator> child;
-      // First all have a place in the new group, then all have met in it; who dies later is lost to it, too.
+      // First all have a place in the new group, then all have met in it; who dies later is lost to
+      // it, too.
       bool again = false;
       for (const bool meets : {false, true}) {
         const Status done = meets ? wait_for_survivors(backend, parent, first, *child, deadline)

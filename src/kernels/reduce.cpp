@@ -138,7 +138,8 @@ void reduce_into(trireme_dtype dtype, trireme_reduction reduction, void* const* 
     for (std::uint32_t k = 0; k < source_count; ++k) {
       shifted[k] = static_cast<const unsigned char*>(sources[k]) + first * size;
     }
-    void* const result = stream ? block : static_cast<unsigned char*>(destinations[0]) + first * size;
+    void* const result =
+        stream ? block : static_cast<unsigned char*>(destinations[0]) + first * size;
     loop(result, shifted, source_count, here, factor);
     for (std::uint32_t d = stream ? 0 : 1; d < destination_count; ++d) {
       void* const place = static_cast<unsigned char*>(destinations[d]) + first * size;

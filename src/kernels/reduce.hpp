@@ -35,8 +35,8 @@ bool is_narrow(trireme_dtype dtype);
 void widen(trireme_dtype dtype, float* destination, const void* source, std::uint64_t count);
 void narrow(trireme_dtype dtype, void* destination, const float* source, std::uint64_t count);
 
-// reduce() into several destinations, of which each may equal a source. `stream` stores past the caches, unless
-// there is a source among them, whose old contents are read anyway.
+// reduce() into several destinations, of which each may equal a source. `stream` stores past the
+// caches, unless there is a source among them, whose old contents are read anyway.
 void reduce_into(trireme_dtype dtype, trireme_reduction reduction, void* const* destinations,
                  std::uint32_t destination_count, const void* const* sources,
                  std::uint32_t source_count, std::uint64_t count, std::uint32_t divisor,

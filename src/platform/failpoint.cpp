@@ -193,7 +193,9 @@ Status set_failpoints(const char* text) {
 }
 
 Status failpoint_hits(const char* name, std::uint64_t* out) {
-  if (!is_known(name)) return invalid_argument("no failpoint is called \"" + std::string(name) + "\"");
+  if (!is_known(name)) {
+    return invalid_argument("no failpoint is called \"" + std::string(name) + "\"");
+  }
   Settings& all = settings();
   const std::lock_guard lock(all.mutex);
   const auto found = all.by_name.find(std::string_view(name));

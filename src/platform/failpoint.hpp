@@ -14,10 +14,13 @@ extern std::atomic<bool> failpoints_armed;
 Status visit_failpoint(const char* group, const char* point);
 }  // namespace detail
 
-// Does what was set for "group.point"; the group is mostly the name of an operation. Every pair must be
-// in the list of failpoint.cpp, or the visit fails with INTERNAL, so that the list stays whole.
+// Does what was set for "group.point"; the group is mostly the name of an operation. Every pair
+// must be in the list of failpoint.cpp, or the visit fails with INTERNAL, so that the list stays
+// whole.
 inline Status failpoint(const char* group, const char* point) {
-  if (!detail::failpoints_armed.load(std::memory_order_relaxed)) [[likely]] return Status::success();
+  if (!detail::failpoints_armed.load(std::memory_order_relaxed)) [[likely]] {
+    return Status::success();
+  }
   return detail::visit_failpoint(group, point);
 }
 

@@ -6,8 +6,8 @@
 
 namespace trireme {
 
-// Sleeps while *word is `expected`, at most for timeout_ns. May return early for no reason. `shared`: the word
-// lies in memory that several processes map.
+// Sleeps while *word is `expected`, at most for timeout_ns. May return early for no reason.
+// `shared`: the word lies in memory that several processes map.
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
                 std::uint64_t timeout_ns, bool shared) noexcept;
 

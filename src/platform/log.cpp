@@ -31,7 +31,8 @@ bool log_wanted(trireme_log_level level) noexcept {
 }
 
 void log_line(trireme_log_level level, const std::string& message) noexcept {
-  if (!log_wanted(level) || t_inside) return;  // a callback that makes the library log would not end
+  // a callback that makes the library log would not end
+  if (!log_wanted(level) || t_inside) return;
   Listener& all = listener();
   trireme_log_callback callback = nullptr;
   void* user_data = nullptr;

@@ -5,7 +5,8 @@
 
 namespace trireme {
 
-// Bytes that can still be had without starving the machine or this process' cgroup; UINT64_MAX if nobody can tell.
+// Bytes that can still be had without starving the machine or this process' cgroup; UINT64_MAX if
+// nobody can tell.
 std::uint64_t available_memory();
 
 // Asks for huge pages. Best effort: a refusal costs speed only.

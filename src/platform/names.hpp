@@ -10,7 +10,8 @@ namespace trireme {
 
 // 0 for no dtype.
 inline std::uint64_t dtype_size(trireme_dtype dtype) noexcept {
-  constexpr std::uint8_t kSizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 1, 1, 1};  // by number
+  // by number
+  constexpr std::uint8_t kSizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 1, 1, 1};
   static_assert(sizeof kSizes == TRIREME_DTYPE_BYTES + 1);
   const bool known = dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_BYTES;
   return kSizes[known ? dtype : 0];

@@ -21,8 +21,8 @@ struct FailureDetails {
   int system_error = 0;
 };
 
-// Made and passed on some dozen times in every operation, nearly always to say that all is well: that costs a
-// few words and no call. What a failure has to say lies apart.
+// Made and passed on some dozen times in every operation, nearly always to say that all is well:
+// that costs a few words and no call. What a failure has to say lies apart.
 class [[nodiscard]] Status {
  public:
   static Status success() { return Status(); }

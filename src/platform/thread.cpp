@@ -24,7 +24,9 @@ Status start_thread(std::function<void()> body) {
   // Callbacks of the caller run on threads of the library. A runtime whose code they enter turns
   // its own faults into exceptions, and Mono stops every thread that ever ran its code by a
   // real-time signal: were it blocked, the next garbage collection would wait for ever.
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&all, fault);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
+    sigdelset(&all, fault);
+  }
   for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) sigdelset(&all, number);
   pthread_attr_t attributes;
   int error_number = pthread_attr_init(&attributes);

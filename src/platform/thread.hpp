@@ -13,9 +13,9 @@
 namespace trireme {
 
 // Runs `body` on a new detached thread that blocks all signals but those of its own faults and the
-// real-time ones, by which runtimes of callbacks stop threads. `body` must not throw; it keeps alive
-// what it uses, because nobody joins: the last one to let go of an object may be the object's own
-// thread.
+// real-time ones, by which runtimes of callbacks stop threads. `body` must not throw; it keeps
+// alive what it uses, because nobody joins: the last one to let go of an object may be the object's
+// own thread.
 Status start_thread(std::function<void()> body);
 
 // False if the deadline passed first.

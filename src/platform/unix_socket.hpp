@@ -21,13 +21,14 @@ enum class SocketResult { done, again, closed, refused };  // refused: errno say
 // Packet sockets: non-blocking, closed on exec. The name vanishes with the last copy of the socket.
 // *out is -1 on failure; errno is EADDRINUSE if the name is taken.
 int listen_abstract(const std::string& name);
-int connect_abstract(const std::string& name);  // -1 with errno; EAGAIN and ECONNREFUSED: try again later
+// -1 with errno; EAGAIN and ECONNREFUSED: try again later
+int connect_abstract(const std::string& name);
 bool peer_credentials(int socket, PeerCredentials* out);
 
 // Sends one packet, whole or not at all; with a descriptor unless it is negative.
 SocketResult send_packet(int socket, const void* data, std::size_t bytes, int descriptor);
-// Receives one packet of at most `capacity` bytes. *descriptor is the one that came with it, or -1. A packet
-// that is longer, or brings more than one descriptor, has *bytes 0.
+// Receives one packet of at most `capacity` bytes. *descriptor is the one that came with it, or -1.
+// A packet that is longer, or brings more than one descriptor, has *bytes 0.
 SocketResult receive_packet(int socket, void* data, std::size_t capacity, std::size_t* bytes,
                             int* descriptor);
 

@@ -11,7 +11,8 @@
 namespace trireme::sharding {
 namespace {
 
-// From the axis whose ranks talk least to the one whose ranks talk most and must be near each other.
+// From the axis whose ranks talk least to the one whose ranks talk most and must be near each
+// other.
 constexpr std::array<std::string_view, 6> kKnown = {"pipeline", "data",    "shard",
                                                     "expert",   "context", "tensor"};
 

@@ -21,7 +21,8 @@ struct Axis {
 
 class MeshShape {
  public:
-  // The product of the sizes is the world size. `axes` stay in the order given; `order` says how ranks are numbered.
+  // The product of the sizes is the world size. `axes` stay in the order given; `order` says how
+  // ranks are numbered.
   static Status make(std::vector<Axis> axes, trireme_mesh_order order, std::int32_t world_size,
                      MeshShape* out);
 

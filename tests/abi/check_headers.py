@@ -20,7 +20,8 @@ def problems_of(header, include):
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder, "alone.c")
         # Twice: the guard must hold.
-        source.write_text(f"#include <trireme/{header.name}>\n" * 2 + "int main(void) { return 0; }\n")
+        line = f"#include <trireme/{header.name}>\n"
+        source.write_text(line * 2 + "int main(void) { return 0; }\n")
         for compiler, standard, language, more in MODES:
             command = [compiler, standard, "-x", language, *STRICT, *more, f"-I{include}", source]
             run = subprocess.run(command, capture_output=True, text=True)
@@ -30,8 +31,10 @@ def problems_of(header, include):
 
 
 def main():
-    problems = [text for header in headers.headers() for text in problems_of(header, headers.INCLUDE)]
-    print("\n".join(problems) or f"headers: {len(headers.headers())} compile alone in {len(MODES)} languages")
+    found = headers.headers()
+    problems = [text for header in found for text in problems_of(header, headers.INCLUDE)]
+    count = len(found)
+    print("\n".join(problems) or f"headers: {count} compile alone in {len(MODES)} languages")
     return 1 if problems else 0
 
 

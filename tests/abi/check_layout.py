@@ -17,7 +17,8 @@ GOLDEN = pathlib.Path(__file__).with_name("golden-1.0.txt")
 
 
 def current(include=headers.INCLUDE):
-    lines = ["#include <stddef.h>", "#include <stdio.h>", "#include <trireme/trireme.h>", "int main(void) {"]
+    lines = ["#include <stddef.h>", "#include <stdio.h>", "#include <trireme/trireme.h>"]
+    lines.append("int main(void) {")
     for name, fields in headers.structs(include).items():
         lines.append(f'printf("struct {name} size %zu\\n", sizeof({name}));')
         for field in fields:

@@ -48,7 +48,8 @@ def main():
         bound = set(re.findall(r"\btrireme_\w+", text))
         names[f"bindings/{language}"] = bound & names["the headers"]
     problems = compare(names)
-    print("\n".join(problems) or f"symbols: {len(names['the headers'])}, the same in {', '.join(names)}")
+    count = len(names["the headers"])
+    print("\n".join(problems) or f"symbols: {count}, the same in {', '.join(names)}")
     return 1 if problems else 0
 
 

@@ -78,26 +78,44 @@ static trireme_status call(trireme_operation operation, const struct arguments *
                            : trireme_send(a->communicator, a->send, a->count, a->dtype, a->rank, 0,
                                           a->options);
         case TRIREME_OPERATION_REDUCE:
-            return started ? trireme_reduce_start(a->communicator, a->send, a->receive, a->count, a->dtype, a->reduction, a->rank, a->options, a->out_request)
-                           : trireme_reduce(a->communicator, a->send, a->receive, a->count, a->dtype, a->reduction, a->rank, a->options);
+            return started ? trireme_reduce_start(a->communicator, a->send, a->receive, a->count,
+                                                  a->dtype, a->reduction, a->rank, a->options,
+                                                  a->out_request)
+                           : trireme_reduce(a->communicator, a->send, a->receive, a->count,
+                                            a->dtype, a->reduction, a->rank, a->options);
         case TRIREME_OPERATION_GATHER:
-            return started ? trireme_gather_start(a->communicator, a->send, a->receive, a->count, a->dtype, a->rank, a->options, a->out_request)
-                           : trireme_gather(a->communicator, a->send, a->receive, a->count, a->dtype, a->rank, a->options);
+            return started ? trireme_gather_start(a->communicator, a->send, a->receive, a->count,
+                                                  a->dtype, a->rank, a->options, a->out_request)
+                           : trireme_gather(a->communicator, a->send, a->receive, a->count,
+                                            a->dtype, a->rank, a->options);
         case TRIREME_OPERATION_GATHER_V:
-            return started ? trireme_gather_v_start(a->communicator, a->send, a->receive, a->counts, a->dtype, a->rank, a->options, a->out_request)
-                           : trireme_gather_v(a->communicator, a->send, a->receive, a->counts, a->dtype, a->rank, a->options);
+            return started ? trireme_gather_v_start(a->communicator, a->send, a->receive, a->counts,
+                                                    a->dtype, a->rank, a->options, a->out_request)
+                           : trireme_gather_v(a->communicator, a->send, a->receive, a->counts,
+                                              a->dtype, a->rank, a->options);
         case TRIREME_OPERATION_SCATTER:
-            return started ? trireme_scatter_start(a->communicator, a->send, a->receive, a->count, a->dtype, a->rank, a->options, a->out_request)
-                           : trireme_scatter(a->communicator, a->send, a->receive, a->count, a->dtype, a->rank, a->options);
+            return started ? trireme_scatter_start(a->communicator, a->send, a->receive, a->count,
+                                                   a->dtype, a->rank, a->options, a->out_request)
+                           : trireme_scatter(a->communicator, a->send, a->receive, a->count,
+                                             a->dtype, a->rank, a->options);
         case TRIREME_OPERATION_SCATTER_V:
-            return started ? trireme_scatter_v_start(a->communicator, a->send, a->receive, a->counts, a->dtype, a->rank, a->options, a->out_request)
-                           : trireme_scatter_v(a->communicator, a->send, a->receive, a->counts, a->dtype, a->rank, a->options);
+            return started
+                       ? trireme_scatter_v_start(a->communicator, a->send, a->receive, a->counts,
+                                                 a->dtype, a->rank, a->options, a->out_request)
+                       : trireme_scatter_v(a->communicator, a->send, a->receive, a->counts,
+                                           a->dtype, a->rank, a->options);
         case TRIREME_OPERATION_ALL_TO_ALL:
-            return started ? trireme_all_to_all_start(a->communicator, a->send, a->receive, a->count, a->dtype, a->options, a->out_request)
-                           : trireme_all_to_all(a->communicator, a->send, a->receive, a->count, a->dtype, a->options);
+            return started
+                       ? trireme_all_to_all_start(a->communicator, a->send, a->receive, a->count,
+                                                  a->dtype, a->options, a->out_request)
+                       : trireme_all_to_all(a->communicator, a->send, a->receive, a->count,
+                                            a->dtype, a->options);
         case TRIREME_OPERATION_ALL_TO_ALL_V:
-            return started ? trireme_all_to_all_v_start(a->communicator, a->send, a->counts, a->receive, a->counts, a->dtype, a->options, a->out_request)
-                           : trireme_all_to_all_v(a->communicator, a->send, a->counts, a->receive, a->counts, a->dtype, a->options);
+            return started
+                       ? trireme_all_to_all_v_start(a->communicator, a->send, a->counts, a->receive,
+                                                    a->counts, a->dtype, a->options, a->out_request)
+                       : trireme_all_to_all_v(a->communicator, a->send, a->counts, a->receive,
+                                              a->counts, a->dtype, a->options);
         default:
             return started ? trireme_receive_start(a->communicator, a->receive, a->count, a->dtype,
                                                    a->rank, 0, a->options, a->out_request)

@@ -277,7 +277,8 @@ static void bad_lists_are_refused(void **state) {
             fail_msg("\"%s\" does not say %s", trireme_last_error(), part);    \
         }                                                                      \
     } while (0)
-    REFUSED(trireme_all_reduce_list(alone, NULL, receives, some, 2, f32, TRIREME_SUM, NULL), "sends");
+    REFUSED(trireme_all_reduce_list(alone, NULL, receives, some, 2, f32, TRIREME_SUM, NULL),
+            "sends");
     REFUSED(trireme_all_reduce_list(alone, sends, NULL, some, 2, f32, TRIREME_SUM, NULL),
             "receives");
     REFUSED(trireme_all_gather_list(alone, sends, receives, NULL, 2, f32, NULL), "counts");
@@ -286,7 +287,8 @@ static void bad_lists_are_refused(void **state) {
     REFUSED(trireme_reduce_scatter_list(alone, sends, receives, some, UINT64_MAX, f32, TRIREME_SUM,
                                         NULL),
             "length");
-    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 0, 0, TRIREME_SUM, NULL), "dtype");
+    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 0, 0, TRIREME_SUM, NULL),
+            "dtype");
     receives[1] = data + 5;
     REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 2, f32, TRIREME_SUM, NULL),
             "entry 1");
@@ -361,7 +363,8 @@ static void find_out(trireme_communicator *communicator, int rank, void *context
                       trireme_scatter_to_buffer(communicator, rank == root ? data : NULL,
                                                 rank == root ? blocks : NULL, f32, root, NULL,
                                                 &buffer));
-        EXPECT(verdict, elements_of(buffer) == blocks[rank] && holds(buffer, rank, 0, blocks[rank]));
+        EXPECT(verdict,
+               elements_of(buffer) == blocks[rank] && holds(buffer, rank, 0, blocks[rank]));
         trireme_buffer_destroy(buffer);
 
         for (uint64_t i = 0; i < blocks[rank]; ++i) data[i] = value_of(rank, 1, i);

@@ -466,9 +466,11 @@ static void run_algorithms(trireme_communicator *communicator, int rank, void *c
     struct verdict *const verdict = (struct verdict *)context + rank;
     const int world_size = world_size_of(communicator, verdict);
     static const trireme_operation operations[] = {
-        TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_REDUCE_SCATTER, TRIREME_OPERATION_ALL_GATHER,
-        TRIREME_OPERATION_BROADCAST,  TRIREME_OPERATION_REDUCE,         TRIREME_OPERATION_GATHER_V,
-        TRIREME_OPERATION_SCATTER_V,  TRIREME_OPERATION_ALL_TO_ALL,     TRIREME_OPERATION_ALL_TO_ALL_V};
+        TRIREME_OPERATION_ALL_REDUCE,  TRIREME_OPERATION_REDUCE_SCATTER,
+        TRIREME_OPERATION_ALL_GATHER,  TRIREME_OPERATION_BROADCAST,
+        TRIREME_OPERATION_REDUCE,      TRIREME_OPERATION_GATHER_V,
+        TRIREME_OPERATION_SCATTER_V,   TRIREME_OPERATION_ALL_TO_ALL,
+        TRIREME_OPERATION_ALL_TO_ALL_V};
     for (trireme_algorithm algorithm = TRIREME_ALGORITHM_DIRECT;
          algorithm <= TRIREME_ALGORITHM_NATIVE; ++algorithm) {
         for (size_t i = 0; i < COUNT_OF(operations); ++i) {
@@ -525,15 +527,19 @@ static void hurry(trireme_communicator *communicator, int rank, void *context) {
     high.priority = TRIREME_PRIORITY_HIGH;
     /* Rank 0 joins the normal operation only when all urgent ones are done. */
     trireme_request *normal = NULL;
-    if (rank != 0) EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier_start(communicator, NULL, &normal));
+    if (rank != 0) {
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier_start(communicator, NULL, &normal));
+    }
     for (int turn = 0; turn < 10; ++turn) {
         int32_t one = 1, sum = 0;
-        EXPECT_STATUS(verdict, TRIREME_OK,
-                      trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_SUM,
-                                         &high));
+        EXPECT_STATUS(
+            verdict, TRIREME_OK,
+            trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_SUM, &high));
         EXPECT(verdict, sum == world_size);
     }
-    if (rank == 0) EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier_start(communicator, NULL, &normal));
+    if (rank == 0) {
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier_start(communicator, NULL, &normal));
+    }
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_wait(normal, LONG_NS));
     trireme_request_destroy(normal);
 }

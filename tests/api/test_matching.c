@@ -136,15 +136,16 @@ static void match_by_order(trireme_communicator *communicator, int rank, void *c
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_receive_start(communicator, &got[0], 1, i32, 1, 2, NULL, &requests[0]));
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_receive_message_start(communicator, &got[1], 1, i32, TRIREME_ANY_SOURCE, 0,
-                                                &any, &requests[1]));
+                  trireme_receive_message_start(communicator, &got[1], 1, i32, TRIREME_ANY_SOURCE,
+                                                0, &any, &requests[1]));
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_receive_start(communicator, &got[2], 1, i32, TRIREME_ANY_SOURCE, 3, NULL,
                                         &requests[2]));
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_probe_start(communicator, 1, 3, NULL, &requests[3]));
     trireme_message_info info = TRIREME_MESSAGE_INFO_INIT;
-    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE, trireme_request_message(requests[1], &info));
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE,
+                  trireme_request_message(requests[1], &info));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_request_wait_all((const trireme_request *const *)requests, 3, LONG_NS));
@@ -153,7 +154,8 @@ static void match_by_order(trireme_communicator *communicator, int rank, void *c
     EXPECT(verdict, info.source == 1 && info.tag == 1 && info.count == 1 && info.dtype == i32);
     /* The probe came after the receive that took the message, so nothing is left for it. */
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_cancel(requests[3]));
-    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE, trireme_request_message(requests[3], &info));
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE,
+                  trireme_request_message(requests[3], &info));
     for (int i = 0; i < 4; ++i) trireme_request_destroy(requests[i]);
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
 }
@@ -169,14 +171,15 @@ static void pass_round(trireme_communicator *communicator, int rank, void *conte
     struct verdict *const verdict = (struct verdict *)context + rank;
     const int world_size = size_of(communicator);
     enum { count = 50000 };
-    int32_t *const sent = malloc(count * sizeof *sent), *const received = malloc(count * sizeof *sent);
+    int32_t *const sent = malloc(count * sizeof *sent);
+    int32_t *const received = malloc(count * sizeof *received);
     if (sent == NULL || received == NULL) abort();
     for (int shift = 0; shift < world_size; ++shift) {
         const int to = (rank + shift) % world_size, from = (rank - shift + world_size) % world_size;
         for (int i = 0; i < count; ++i) sent[i] = rank + shift * 10 + i;
         EXPECT_STATUS(verdict, TRIREME_OK,
-                      trireme_send_receive(communicator, sent, count, to, 7, received, count, from, 7,
-                                           i32, NULL));
+                      trireme_send_receive(communicator, sent, count, to, 7, received, count, from,
+                                           7, i32, NULL));
         for (int i = 0; i < count; ++i) {
             if (!EXPECT(verdict, received[i] == from + shift * 10 + i)) break;
         }
@@ -222,7 +225,8 @@ static void send_ahead(trireme_communicator *communicator, int rank, void *conte
                                    &buffered));
         /* To oneself, without a receiver on another thread. */
         int32_t self = 17, got = 0;
-        EXPECT_STATUS(verdict, TRIREME_OK, trireme_send(communicator, &self, 1, i32, 0, 9, &buffered));
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_send(communicator, &self, 1, i32, 0, 9, &buffered));
         EXPECT_STATUS(verdict, TRIREME_OK, trireme_receive(communicator, &got, 1, i32, 0, 9, NULL));
         EXPECT(verdict, got == 17);
     } else {
@@ -230,8 +234,8 @@ static void send_ahead(trireme_communicator *communicator, int rank, void *conte
         for (int tag = 1; tag <= 3; tag += 2) {
             memset(data, 0, 40 * megabytes);
             EXPECT_STATUS(verdict, TRIREME_OK,
-                          trireme_receive(communicator, data, 40 * megabytes, TRIREME_DTYPE_BYTES, 0,
-                                          (uint64_t)tag, NULL));
+                          trireme_receive(communicator, data, 40 * megabytes, TRIREME_DTYPE_BYTES,
+                                          0, (uint64_t)tag, NULL));
             const char expected = tag == 1 ? 5 : 6;
             EXPECT(verdict, data[0] == expected && data[40 * megabytes - 1] == expected);
         }

@@ -19,7 +19,8 @@
 
 static const char *const cube[] = {"pipeline", "data", "tensor"};
 
-static trireme_mesh_options axes_of(const char *const *names, const int32_t *sizes, uint32_t count) {
+static trireme_mesh_options axes_of(const char *const *names, const int32_t *sizes,
+                                    uint32_t count) {
     trireme_mesh_options options = TRIREME_MESH_OPTIONS_INIT;
     options.axis_names = names;
     options.axis_sizes = sizes;
@@ -301,7 +302,8 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
     options.struct_size = sizeof options;
     REFUSED(trireme_mesh_create(communicator, NULL, &mesh));
     REFUSED(trireme_mesh_create(communicator, &options, NULL));
-    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE, trireme_mesh_create(NULL, &options, &mesh));
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,
+                  trireme_mesh_create(NULL, &options, &mesh));
     EXPECT(verdict, mesh == UNTOUCHED_MESH);
     /* All that was refused before the others heard of it. */
     if (!EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_create(communicator, &options, &mesh))) {

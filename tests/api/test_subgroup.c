@@ -1,6 +1,6 @@
 /*
- * Groups made from a group: who is in which, in what order, that they work, that they are independent
- * of each other, and what happens when ranks do not agree.
+ * Groups made from a group: who is in which, in what order, that they work, that they are
+ * independent of each other, and what happens when ranks do not agree.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -186,7 +186,8 @@ static void ask_for_ranks(trireme_communicator *communicator, int rank, void *co
                   trireme_communicator_ranks(communicator, ranks, 2));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_communicator_ranks(communicator, NULL, 3));
-    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE, trireme_communicator_ranks(NULL, ranks, 3));
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,
+                  trireme_communicator_ranks(NULL, ranks, 3));
     EXPECT(verdict, ranks[0] == -7 && ranks[2] == -7);
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_ranks(communicator, ranks, 3));
     EXPECT(verdict, ranks[0] == 0 && ranks[1] == 1 && ranks[2] == 2);
@@ -370,8 +371,9 @@ static trireme_status lists_of_other_lengths(trireme_communicator *communicator,
 static trireme_status split_or_gather(trireme_communicator *communicator, int rank,
                                       trireme_communicator **out) {
     char send[24] = {0}, receive[72];
-    return rank == 0 ? trireme_all_gather(communicator, send, receive, 24, TRIREME_DTYPE_BYTES, NULL)
-                     : trireme_communicator_split(communicator, rank, 0, NULL, out);
+    return rank == 0
+               ? trireme_all_gather(communicator, send, receive, 24, TRIREME_DTYPE_BYTES, NULL)
+               : trireme_communicator_split(communicator, rank, 0, NULL, out);
 }
 
 static trireme_status split_or_barrier(trireme_communicator *communicator, int rank,

@@ -1,7 +1,7 @@
 /*
- * What ranks do after a failure or a loss: agree on flags, and go on as a smaller group. Ranks are threads
- * here, so a lost rank is one that left, that others gave up, or that the failure blames; deaths of
- * processes are in tests/faults.
+ * What ranks do after a failure or a loss: agree on flags, and go on as a smaller group. Ranks are
+ * threads here, so a lost rank is one that left, that others gave up, or that the failure blames;
+ * deaths of processes are in tests/faults.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -218,7 +218,8 @@ static void go_on_without_one_that_is_late(trireme_communicator *communicator, i
         EXPECT(verdict, strstr(trireme_last_error(), "counts as lost") != NULL);
         return;
     }
-    /* Only one has the short deadline, when all others are there for sure: nobody else is blamed. */
+    /* Only one has the short deadline, when all others are there for sure: nobody else is
+     * blamed. */
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
     options.timeout_ns = SHORT_NS;
     const int hasty = trial->victim == 0 ? 1 : 0;
@@ -517,7 +518,8 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
     uint64_t flags = 1;
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_communicator_agree(communicator, NULL, 0));
-    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE, trireme_communicator_agree(NULL, &flags, 0));
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,
+                  trireme_communicator_agree(NULL, &flags, 0));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_communicator_shrink(communicator, NULL, NULL));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,

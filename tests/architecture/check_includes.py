@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Rooms include one way only, files stay short, and library code does nothing that harms its host."""
+"""Rooms include one way only, files stay short, and library code does nothing that harms its
+host."""
 
 import pathlib
 import re
@@ -24,7 +25,8 @@ SOURCES = {".c", ".cpp", ".h", ".hpp", ".cs", ".rs", ".py"}
 BUILT = {"target", "build", "bin", "obj"}
 # What a library must not do to the program it lives in. Methods called abort() are no harm.
 HARM = re.compile(
-    r"\b(std::)?(exit|_exit|abort|printf|puts|perror|signal|sigaction|setlocale)\(|std::c(out|err)\b"
+    r"\b(std::)?(exit|_exit|abort|printf|puts|perror|signal|sigaction|setlocale)\("
+    r"|std::c(out|err)\b"
 )
 METHOD = re.compile(r"(->|\.|[a-z]\w*::|void |Status )(?<!std::)abort\(")
 
@@ -67,7 +69,8 @@ def check(root=ROOT):
             if path.suffix in SOURCES and not BUILT & set(path.relative_to(root).parts):
                 lines = path.read_text().count("\n")
                 if lines > MOST_LINES:
-                    problems.append(f"{path.relative_to(root)}: {lines} lines, more than {MOST_LINES}")
+                    name = path.relative_to(root)
+                    problems.append(f"{name}: {lines} lines, more than {MOST_LINES}")
     return problems
 
 

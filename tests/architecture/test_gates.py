@@ -36,16 +36,19 @@ class Gates(unittest.TestCase):
 
     def test_a_field_put_in_the_middle_is_noticed(self):
         self.assertEqual(self.layout_differences(), [])
-        self.change("model_shard.h", "    int32_t          gradients;", "    uint64_t extra;\n    int32_t gradients;")
+        field = "    int32_t          gradients;"
+        self.change("model_shard.h", field, "    uint64_t extra;\n    int32_t gradients;")
         self.assertTrue(self.layout_differences())
 
     def test_a_renumbered_constant_is_noticed(self):
-        self.change("status.h", "TRIREME_ERROR_TIMEOUT           = -6", "TRIREME_ERROR_TIMEOUT = -60")
+        constant = "TRIREME_ERROR_TIMEOUT           = -6"
+        self.change("status.h", constant, "TRIREME_ERROR_TIMEOUT = -60")
         self.assertTrue(self.layout_differences())
 
     def test_a_field_at_the_end_must_enter_the_golden_file(self):
         now = check_layout.current()
-        self.assertTrue(check_layout.differences(now, now + "field trireme_x.new offset 0 size 4\n"))
+        more = now + "field trireme_x.new offset 0 size 4\n"
+        self.assertTrue(check_layout.differences(now, more))
 
     def test_a_symbol_that_one_place_lacks_is_noticed(self):
         self.assertEqual(check_symbols.compare({"a": {"f"}, "b": {"f"}}), [])
@@ -55,7 +58,8 @@ class Gates(unittest.TestCase):
         self.assertEqual(check_comments.check(), [])
         self.change("log.h", " * @param user_data  Handed to the callback.\n", "")
         self.change("buffer.h", " * @since 1.0\n", "")
-        self.change("request.h", "Thread safety: any thread, also concurrently.\n * @since", "Thread safety: mostly.\n * @since")
+        phrase = "Thread safety: any thread, also concurrently.\n * @since"
+        self.change("request.h", phrase, "Thread safety: mostly.\n * @since")
         self.assertEqual(len(check_comments.check(self.include)), 3)
 
     def test_a_header_that_needs_another_is_noticed(self):
@@ -71,7 +75,9 @@ class Gates(unittest.TestCase):
 
     def test_harm_to_the_host_is_noticed(self):
         check = check_includes.problems_of_source
-        for harm in ("exit(1);", "std::abort();", "std::cout << 1;", 'printf("x");', "signal(1, f);"):
+        for harm in (
+            "exit(1);", "std::abort();", "std::cout << 1;", 'printf("x");', "signal(1, f);"
+        ):
             self.assertEqual(len(check("x.cpp", "kernels", harm)), 1, harm)
         for harmless in ("// exit(1)", "group.abort(x);", 'f("exit(1)");', "snprintf(a, 1, b);"):
             self.assertEqual(check("x.cpp", "kernels", harmless), [], harmless)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""trireme run: what workers are told, whose lines are whose, who is blamed, and that nobody is left behind.
+"""trireme run: what workers are told, whose lines are whose, who is blamed, and that nobody is left
+behind.
 
 Usage: test_run.py TRIREME [unittest arguments]
 """
@@ -72,8 +73,9 @@ class Job:
         return sorted(pathlib.Path(self.folder.name).iterdir())
 
     def wait_for(self, count):
-        """The numbers in the files once there are `count`. Files come by rename, so they are whole."""
-        wait_until(lambda: len([f for f in self.files() if f.suffix == ".pid"]) >= count, "a process")
+        """The numbers in the files once there are `count`. Files come by rename: they are whole."""
+        wait_until(
+            lambda: len([f for f in self.files() if f.suffix == ".pid"]) >= count, "a process")
         return [int(f.read_text()) for f in self.files() if f.suffix == ".pid"]
 
     def end(self):
@@ -89,11 +91,12 @@ IDLE = NOTE + "note $RANK; while :; do sleep 0.05; done"
 class Environment(unittest.TestCase):
     def test_each_worker_is_told_its_place(self):
         for workers in (1, 2, 5):
-            done = shell(workers, "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR "
-                                  "$MASTER_PORT")
+            done = shell(workers, "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE "
+                                  "$MASTER_ADDR $MASTER_PORT")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(sorted(done.stdout.splitlines()),
-                             [f"[{r}] {r} {workers} {r} {workers} 127.0.0.1 29500" for r in range(workers)])
+                             [f"[{r}] {r} {workers} {r} {workers} 127.0.0.1 29500"
+                              for r in range(workers)])
 
     def test_all_workers_share_a_token_and_a_meeting_place_that_no_other_job_has(self):
         seen = set()
@@ -128,9 +131,11 @@ class Environment(unittest.TestCase):
             self.assertFalse(any(token in line for line in lines))
 
     def test_workers_start_with_default_signals_no_input_and_only_the_usual_descriptors(self):
-        script = ("grep -E '^Sig(Blk|Ign)' /proc/self/status; cat; ls /proc/self/fd | tr '\\n' ' '; "
-                  "echo; [ $(cut -d' ' -f5 /proc/$$/stat) = $$ ] && echo leads")
-        blocked = lambda: (signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1}),
+        script = ("grep -E '^Sig(Blk|Ign)' /proc/self/status; cat; "
+                  "ls /proc/self/fd | tr '\\n' ' '; echo; "
+                  "[ $(cut -d' ' -f5 /proc/$$/stat) = $$ ] && echo leads")
+        stops = {signal.SIGTERM, signal.SIGUSR1}
+        blocked = lambda: (signal.pthread_sigmask(signal.SIG_BLOCK, stops),
                            signal.signal(signal.SIGUSR2, signal.SIG_IGN))
         done = shell(1, script, "--no-prefix", preexec_fn=blocked)
         lines = done.stdout.splitlines()
@@ -171,8 +176,9 @@ class Output(unittest.TestCase):
         self.assertEqual((done.stdout, done.stderr), ("x\nx\n", "y\ny\n"))
 
     def test_much_output_and_bytes_that_are_no_text_arrive_whole(self):
-        done = subprocess.run(command(2, ["sh", "-c", "yes $RANK | head -c 4000000; printf '\\377\\001'"],
-                                      "--no-prefix"), capture_output=True, timeout=LONG)
+        script = "yes $RANK | head -c 4000000; printf '\\377\\001'"
+        done = subprocess.run(command(2, ["sh", "-c", script], "--no-prefix"),
+                              capture_output=True, timeout=LONG)
         self.assertEqual(done.stdout.count(b"0\n"), 2000000)
         self.assertEqual(done.stdout.count(b"1\n"), 2000000)
         self.assertEqual(done.stdout.count(b"\xff\x01\n"), 2)
@@ -222,7 +228,8 @@ class Verdict(unittest.TestCase):
 
     def test_a_failure_without_a_message_is_told_too(self):
         done = shell(2, "[ $RANK = 0 ] || exec sleep 100; exit 9")
-        self.assertEqual((done.returncode, done.stderr), (9, "trireme: rank 0 failed: exit code 9\n"))
+        self.assertEqual(
+            (done.returncode, done.stderr), (9, "trireme: rank 0 failed: exit code 9\n"))
 
     def test_a_death_by_a_signal_is_named(self):
         for number, name in ((signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV"),
@@ -233,7 +240,8 @@ class Verdict(unittest.TestCase):
 
     def test_a_worker_that_fails_after_another_did_is_not_blamed(self):
         # Rank 0 ends with a code of its own when it is asked to end.
-        script = NOTE + ("if [ $RANK = 1 ]; then while [ ! -e $FOLDER/0.pid ]; do sleep 0.05; done; "
+        script = NOTE + ("if [ $RANK = 1 ]; then "
+                         "while [ ! -e $FOLDER/0.pid ]; do sleep 0.05; done; "
                          "exit 4; fi; trap 'echo late >&2; exit 5' TERM; note 0; "
                          "while :; do sleep 0.05; done")
         with Job(2, script) as job:
@@ -247,7 +255,8 @@ class Verdict(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "[1] still here\n"))
 
     def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace(self):
-        script = NOTE + ("if [ $RANK = 1 ]; then while [ ! -e $FOLDER/0.pid ]; do sleep 0.05; done; "
+        script = NOTE + ("if [ $RANK = 1 ]; then "
+                         "while [ ! -e $FOLDER/0.pid ]; do sleep 0.05; done; "
                          "exit 6; fi; trap '' TERM; note 0; while :; do sleep 0.05; done")
         begin = time.monotonic()
         with Job(2, script, "--grace", "0.5") as job:
@@ -261,7 +270,8 @@ class Verdict(unittest.TestCase):
                                      ("/no/such/program", 127, "was not found"),
                                      ("/etc/passwd", 126, "is not executable"),
                                      ("/etc", 126, "is not executable")):
-            done = subprocess.run(command(2, [program]), capture_output=True, text=True, timeout=LONG)
+            done = subprocess.run(
+                command(2, [program]), capture_output=True, text=True, timeout=LONG)
             self.assertEqual((done.returncode, done.stdout, done.stderr),
                              (code, "", f'trireme: program "{program}" {words}\n'))
 
@@ -273,11 +283,13 @@ class Verdict(unittest.TestCase):
             copy = file.name + ".copy"  # a file that is open for writing cannot be run
             subprocess.run(["cp", "-p", file.name, copy], check=True)
             try:
-                done = subprocess.run(command(1, [copy]), capture_output=True, text=True, timeout=LONG)
+                done = subprocess.run(
+                    command(1, [copy]), capture_output=True, text=True, timeout=LONG)
             finally:
                 os.unlink(copy)
         self.assertEqual(done.returncode, 127)
-        self.assertIn(f"rank 0 failed: exit code 127; its last message: trireme: cannot run {copy}: ",
+        self.assertIn("rank 0 failed: exit code 127; its last message: "
+                      f"trireme: cannot run {copy}: ",
                       done.stderr)
 
 
@@ -295,7 +307,8 @@ class Signals(unittest.TestCase):
             name = number.name[3:]
             self.assertEqual(sorted(output.splitlines()), [f"[{r}] got {name}" for r in range(3)])
             # The rest is what a shell says about its child.
-            self.assertEqual(error.splitlines()[0], f"trireme: SIG{name} is passed on to the workers")
+            self.assertEqual(
+                error.splitlines()[0], f"trireme: SIG{name} is passed on to the workers")
             self.assertNotIn("failed", error)
 
     def test_a_worker_that_ignores_a_passed_on_signal_is_killed_after_the_grace(self):
@@ -308,8 +321,9 @@ class Signals(unittest.TestCase):
             self.assertEqual([pid for pid in workers if alive(pid)], [])
 
     def test_signals_reach_the_children_of_a_worker_too(self):
-        script = NOTE + ("sh -c 'trap \"echo child got it; exit 0\" TERM; echo $$ > $FOLDER/$RANK.tmp; "
-                         "mv $FOLDER/$RANK.tmp $FOLDER/$RANK.pid; while :; do sleep 0.05; done' & "
+        script = NOTE + ("sh -c 'trap \"echo child got it; exit 0\" TERM; "
+                         "echo $$ > $FOLDER/$RANK.tmp; mv $FOLDER/$RANK.tmp $FOLDER/$RANK.pid; "
+                         "while :; do sleep 0.05; done' & "
                          "trap 'wait; exit 0' TERM; wait")
         with Job(1, script) as job:
             job.wait_for(1)
@@ -375,8 +389,8 @@ class Lifeline(unittest.TestCase):
     def test_kill_9_of_launcher_and_guardians_together_ends_the_workers(self):
         with Job(3, IDLE) as job:
             pids = job.wait_for(3)
-            parents = {int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-                       for pid in pids}
+            stats = [pathlib.Path(f"/proc/{pid}/stat").read_text() for pid in pids]
+            parents = {int(stat.rsplit(")", 1)[1].split()[1]) for stat in stats}
             for pid in (job.process.pid, *parents):
                 os.kill(pid, signal.SIGKILL)
             self.assert_all_gone(pids)
@@ -408,7 +422,8 @@ class Arguments(unittest.TestCase):
         self.refused(["guardian", "true"], "only for trireme run")
 
     def test_version_info_and_help_answer(self):
-        version = subprocess.run([TRIREME, "--version"], capture_output=True, text=True, timeout=LONG)
+        version = subprocess.run(
+            [TRIREME, "--version"], capture_output=True, text=True, timeout=LONG)
         self.assertRegex(version.stdout, r"^trireme \d+\.\d+\.\d+\n$")
         info = subprocess.run([TRIREME, "info"], capture_output=True, text=True, timeout=LONG)
         self.assertIn(version.stdout.split()[1], info.stdout)
@@ -417,7 +432,8 @@ class Arguments(unittest.TestCase):
         self.assertIn("all_reduce.after_publish\n", points.stdout)
         for done in (version, info, points):
             self.assertEqual((done.returncode, done.stderr), (0, ""))
-        text = subprocess.run([TRIREME, "run", "--help"], capture_output=True, text=True, timeout=LONG)
+        text = subprocess.run(
+            [TRIREME, "run", "--help"], capture_output=True, text=True, timeout=LONG)
         self.assertEqual(text.returncode, 0)
         for option in ("--nproc-per-node", "--no-prefix", "--log-dir", "--grace", "-- PROGRAM"):
             self.assertIn(option, text.stdout)

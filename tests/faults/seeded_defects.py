@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of the tests: builds the library with one defect at a time, each of which a named test must catch.
+"""Tests of the tests: builds the library with one defect at a time, each of which a named test
+must catch.
 
     seeded_defects.py [NAME-PART...]
 
@@ -41,7 +42,8 @@ DEFECTS = [
      "if (group_.left(rank) && !arrived(rank)) gone.push_back(rank);", "",
      "api_test_communicator"),
     ("an average divides by one too many", "src/backends/local/moves.cpp",
-     "static_cast<std::uint32_t>(n_), op_.scale);", "static_cast<std::uint32_t>(n_ + 1), op_.scale);",
+     "static_cast<std::uint32_t>(n_), op_.scale);",
+     "static_cast<std::uint32_t>(n_ + 1), op_.scale);",
      "api_test_collectives"),
     ("a scatter gives the block before", "src/backends/parts.cpp",
      "? Part{block_begin(operation, destination), 0, block(operation, destination)}",
@@ -63,7 +65,8 @@ DEFECTS = [
     ("urgent operations share the queue", "src/api/operation_call.cpp",
      "operation->channel = kUrgentChannel;", "operation->channel = 0;", "api_test_collectives"),
     ("what a rank calls is not written down", "src/backends/local/backend.cpp",
-     "pack_call(operation.as_called().kind, operation.channel, sequence)", "0", "faults_test_last_calls"),
+     "pack_call(operation.as_called().kind, operation.channel, sequence)", "0",
+     "faults_test_last_calls"),
     ("nobody hears of a slow rank", "src/platform/stall.hpp",
      "if (next_ns_ == kNeverStalls || waited_ns_ < next_ns_) return false;", "return false;",
      "faults_test_slow"),

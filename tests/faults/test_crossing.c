@@ -78,15 +78,16 @@ static void cross(struct lane *lane, struct verdict *verdict) {
     urgent.priority = TRIREME_PRIORITY_HIGH;
     for (int step = 0; step < STEPS; ++step) {
         trireme_request *requests[COMMUNICATORS][3];
-        int32_t sent[COMMUNICATORS], received[COMMUNICATORS], ones[COMMUNICATORS], sum[COMMUNICATORS];
+        int32_t sent[COMMUNICATORS], received[COMMUNICATORS], ones[COMMUNICATORS],
+            sum[COMMUNICATORS];
         for (int turn = 0; turn < COMMUNICATORS; ++turn) {
             const int c = (turn + rank + step) % COMMUNICATORS;
             trireme_communicator *const communicator = lane->communicators[c];
             sent[c] = rank * 100 + c * 10 + step;
             ones[c] = 1;
             EXPECT_STATUS(verdict, TRIREME_OK,
-                          trireme_receive_start(communicator, &received[c], 1, TRIREME_DTYPE_I32, from,
-                                                (uint64_t)step, NULL, &requests[c][0]));
+                          trireme_receive_start(communicator, &received[c], 1, TRIREME_DTYPE_I32,
+                                                from, (uint64_t)step, NULL, &requests[c][0]));
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_all_reduce_start(communicator, &ones[c], &sum[c], 1,
                                                    TRIREME_DTYPE_I32, TRIREME_SUM, &urgent,

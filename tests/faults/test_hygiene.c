@@ -1,6 +1,6 @@
 /*
- * The library leaves its host as it found it: descriptors, threads, mappings, signals, mask, folder and
- * umask; and a host that forks does no harm to either side.
+ * The library leaves its host as it found it: descriptors, threads, mappings, signals, mask, folder
+ * and umask; and a host that forks does no harm to either side.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@
 #define RANKS   3
 /* Entries of the folder of threads when the library has none: ".", ".." and the caller's. */
 #ifdef __SANITIZE_THREAD__
-#define ALONE 5 /* and one that the sanitizer begins after a fork, and one beside the first thread */
+#define ALONE 5 /* and two of the sanitizer: after a fork, and beside the first thread */
 #else
 #define ALONE 3
 #endif
@@ -238,10 +238,12 @@ static void look_at_inherited(int rank, void *context, struct outcome *outcome) 
         trireme_request_wait(request, PATIENT_NS) != TRIREME_OK) {
         _exit(96);
     }
-    /* The test's own are closed on exec, too: what a program sees beyond 2 would be the library's. */
-    snprintf(command, sizeof command,
-             "for f in /proc/$$/fd/*; do case $(readlink $f) in *memfd*|*socket*|*eventfd*) exit 7;; "
-             "esac; done; exit 0");
+    /* The test's own are closed on exec, too: what a program sees beyond 2 would be the
+     * library's. */
+    snprintf(
+        command, sizeof command,
+        "for f in /proc/$$/fd/*; do case $(readlink $f) in *memfd*|*socket*|*eventfd*) exit 7;; "
+        "esac; done; exit 0");
     const int wait_status = system(command);
     outcome->numbers[0] = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
     outcome->status = trireme_barrier(communicator, NULL);

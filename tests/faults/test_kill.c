@@ -1,6 +1,6 @@
 /*
- * kill -9 of one rank at every failpoint of every operation: each survivor gets PEER_LOST that names
- * exactly the victim, soon, and lives on.
+ * kill -9 of one rank at every failpoint of every operation: each survivor gets PEER_LOST that
+ * names exactly the victim, soon, and lives on.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,7 +94,8 @@ static void call_until_it_fails(int rank, void *context, struct outcome *outcome
     if (outcome->status != TRIREME_OK) go_on_without_victim(trial, rank, outcome);
 }
 
-/* The victim sends to everybody in turn or receives from everybody in turn; the others keep at it. */
+/* The victim sends to everybody in turn or receives from everybody in turn; the others keep at
+ * it. */
 static void talk_until_it_fails(int rank, void *context, struct outcome *outcome) {
     const struct trial *const trial = context;
     const bool victim_sends = strncmp(trial->failpoint, "send.", 5) == 0;
@@ -188,7 +189,8 @@ static void check_survivors(const struct trial *trial, const struct processes *p
         const uint64_t since =
             victim->entered_ns > o->entered_ns ? victim->entered_ns : o->entered_ns;
         const uint64_t took = o->returned_ns > since ? o->returned_ns - since : 0;
-        CHECK(took < AT_MOST_NS || is_quick(), "took %llu ms", (unsigned long long)(took / 1000000));
+        CHECK(took < AT_MOST_NS || is_quick(), "took %llu ms",
+              (unsigned long long)(took / 1000000));
         if (time_count < MOST_TRIALS) times[time_count++] = took;
     }
     ++trial_count;

@@ -101,10 +101,11 @@ static void come_or_not(trireme_communicator *communicator, int rank, void *cont
     /* From every rank, of every rank. */
     for (int other = 0; other < late->world_size; ++other) {
         if (other != late->who) {
-            snprintf(expected, sizeof expected,
-                     "{\"rank\":%d,\"state\":\"joined\",\"known\":true,\"collective\":\"all_reduce\","
-                     "\"sequence\":%d,\"channel\":0,\"message\":null}\n",
-                     other, late->before + 1);
+            snprintf(
+                expected, sizeof expected,
+                "{\"rank\":%d,\"state\":\"joined\",\"known\":true,\"collective\":\"all_reduce\","
+                "\"sequence\":%d,\"channel\":0,\"message\":null}\n",
+                other, late->before + 1);
         } else if (late->before > 0) {
             snprintf(expected, sizeof expected,
                      "{\"rank\":%d,\"state\":\"joined\",\"known\":true,\"collective\":\"barrier\","
@@ -165,17 +166,19 @@ static void wait_for_each_other(trireme_communicator *communicator, int rank, vo
         trireme_request_destroy(request);
         return;
     }
-    EXPECT(verdict, wait_told(communicator,
-                              "\"rank\":1,\"state\":\"joined\",\"known\":true,\"collective\":\"barrier\","
-                              "\"sequence\":1,\"channel\":0,\"message\":\"receive\",\"peer\":0,"
-                              "\"message_sequence\":1}"));
+    EXPECT(verdict,
+           wait_told(communicator,
+                     "\"rank\":1,\"state\":\"joined\",\"known\":true,\"collective\":\"barrier\","
+                     "\"sequence\":1,\"channel\":0,\"message\":\"receive\",\"peer\":0,"
+                     "\"message_sequence\":1}"));
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
     options.timeout_ns = SHORT_NS;
     EXPECT_STATUS(verdict, TRIREME_ERROR_TIMEOUT,
                   trireme_receive(communicator, &data, 1, TRIREME_DTYPE_I32, 1, 6, &options));
-    EXPECT(verdict, strstr(trireme_last_error(),
-                           "rank 1 has not sent the message with tag 6 (rank 1 last called barrier, "
-                           "sequence 1, and receive from rank 0)") != NULL);
+    EXPECT(verdict,
+           strstr(trireme_last_error(),
+                  "rank 1 has not sent the message with tag 6 (rank 1 last called barrier, "
+                  "sequence 1, and receive from rank 0)") != NULL);
     pthread_barrier_wait(&crossing->over);
     pthread_barrier_wait(&crossing->over);
 }
@@ -273,13 +276,14 @@ static void who_dies_is_named_with_what_it_called_last(void **state) {
         if (!is_collective(operation)) continue;
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
             if (is_quick() && (operation + (int)i) % 3 != 0) continue;
-            struct death death = {.world_size = sizes[i],
-                                  .victim = operation % sizes[i],
-                                  .before = 1 + operation % 3,
-                                  .call = {.operation = operation,
-                                           .dtype = TRIREME_DTYPE_F32,
-                                           .reduction = TRIREME_SUM,
-                                           .count = operation == TRIREME_OPERATION_BARRIER ? 0 : 7}};
+            struct death death = {
+                .world_size = sizes[i],
+                .victim = operation % sizes[i],
+                .before = 1 + operation % 3,
+                .call = {.operation = operation,
+                         .dtype = TRIREME_DTYPE_F32,
+                         .reduction = TRIREME_SUM,
+                         .count = operation == TRIREME_OPERATION_BARRIER ? 0 : 7}};
             for (int rank = 0; rank < MOST_RANKS; ++rank) death.call.counts[rank] = 7;
             struct processes processes;
             unique_host_rendezvous(death.rendezvous, sizeof death.rendezvous);
@@ -358,7 +362,8 @@ static void a_text_that_is_too_long_is_cut_and_wrong_arguments_write_nothing(voi
     for (uint64_t capacity = 1; capacity <= length + 2; ++capacity) {
         uint64_t again = 0;
         memset(text, 'x', sizeof text);
-        assert_int_equal(trireme_communicator_last_calls(alone, text, capacity, &again), TRIREME_OK);
+        assert_int_equal(trireme_communicator_last_calls(alone, text, capacity, &again),
+                         TRIREME_OK);
         assert_int_equal(again, length);
         assert_int_equal(strlen(text), capacity <= length ? capacity - 1 : length);
         assert_int_equal(text[capacity < length + 1 ? capacity : length + 1], 'x');

@@ -1,6 +1,6 @@
 /*
- * Ranks that disagree about an operation: each of them gets MISMATCH, the message names both sides, and
- * no receive memory is touched. With ranks as threads and as processes.
+ * Ranks that disagree about an operation: each of them gets MISMATCH, the message names both sides,
+ * and no receive memory is touched. With ranks as threads and as processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -133,7 +133,8 @@ static void add_different_reductions(struct pairs *pairs, trireme_operation oper
 }
 
 static void add_different_scales(struct pairs *pairs, trireme_operation operation) {
-    static const double scales[][2] = {{1.0, 2.0}, {0.5, -0.5}, {1.0, 1.0000000000000002}, {1e-9, 2e-9}};
+    static const double scales[][2] = {
+        {1.0, 2.0}, {0.5, -0.5}, {1.0, 1.0000000000000002}, {1e-9, 2e-9}};
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; ++i) {
         struct call one = base_call(operation);
         one.reduction = TRIREME_SCALED_SUM;

@@ -1,7 +1,7 @@
 /*
- * kill -9 of one or two ranks while they train, make a child, agree or shrink: those who are left agree on
- * one value, end in one group of exactly them, and train on. A rank that was frozen and given up is
- * told so when it wakes.
+ * kill -9 of one or two ranks while they train, make a child, agree or shrink: those who are left
+ * agree on one value, end in one group of exactly them, and train on. A rank that was frozen and
+ * given up is told so when it wakes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -165,8 +165,8 @@ static void check_survivors(const struct trial *trial, const struct processes *p
             CHECK(is_victim(trial, rank));
             continue;
         }
-        /* Only one rank makes a decision, so a victim that is to die there may never come there; of two
-         * victims the first to die may keep the other from its point. */
+        /* Only one rank makes a decision, so a victim that is to die there may never come there; of
+         * two victims the first to die may keep the other from its point. */
         CHECK(!is_victim(trial, rank) || trial->points[1] != NULL ||
               strstr(trial->points[0], "before_decision") != NULL);
         CHECK(o->exit_code == 0);
@@ -332,7 +332,8 @@ static void the_time_until_training_goes_on_is_told(void **state) {
         for (; at > 0 && times[at - 1] > value; --at) times[at] = times[at - 1];
         times[at] = value;
     }
-    printf("shrink: %d trials, %d deaths, %d survivors, 0 hangs, %d shrank more than once; failure to right sum "
+    printf("shrink: %d trials, %d deaths, %d survivors, 0 hangs, %d shrank more than once; failure "
+           "to right sum "
            "p50 %.2f ms, p99 %.2f ms, max %.2f ms\n",
            trial_count, death_count, time_count, tries_count, (double)times[time_count / 2] / 1e6,
            (double)times[time_count * 99 / 100] / 1e6, (double)times[time_count - 1] / 1e6);

@@ -148,8 +148,9 @@ static void wait_in_one_way(const struct slow *slow, trireme_communicator *commu
         case RECEIVE:
         case STARTED_RECEIVE:
             if (late) {
-                EXPECT_STATUS(verdict, TRIREME_OK,
-                              trireme_send(communicator, &data, 1, TRIREME_DTYPE_I32, peer, 4, NULL));
+                EXPECT_STATUS(
+                    verdict, TRIREME_OK,
+                    trireme_send(communicator, &data, 1, TRIREME_DTYPE_I32, peer, 4, NULL));
             } else if (!waits_for_late(slow, rank)) {
                 break;
             } else if (slow->way == RECEIVE) {
@@ -169,9 +170,9 @@ static void wait_in_one_way(const struct slow *slow, trireme_communicator *commu
             const uint64_t count = 4u << 20;
             int32_t *const large = calloc(count, sizeof *large);
             if (late) {
-                EXPECT_STATUS(verdict, TRIREME_OK,
-                              trireme_receive(communicator, large, count, TRIREME_DTYPE_I32, peer, 4,
-                                              NULL));
+                EXPECT_STATUS(
+                    verdict, TRIREME_OK,
+                    trireme_receive(communicator, large, count, TRIREME_DTYPE_I32, peer, 4, NULL));
                 EXPECT(verdict, large[count - 1] == 78);
             } else if (waits_for_late(slow, rank)) {
                 large[count - 1] = 78;
@@ -228,7 +229,8 @@ static double milliseconds_in(const char *line) {
     return strcmp(unit, "ms") == 0 ? value : value * 1000;
 }
 
-/* Nothing is said of others than the late one; after the first warning only when the wait has doubled. */
+/* Nothing is said of others than the late one; after the first warning only when the wait has
+ * doubled. */
 static void check_lines(const struct slow *slow) {
     double last[MOST_RANKS] = {0};
     for (int i = 0; i < line_count; ++i) {

@@ -31,9 +31,10 @@ bool has_root(trireme_operation operation) {
 
 const char *operation_text(trireme_operation operation) {
     static const char *const names[MOST_OPERATIONS] = {
-        "",           "all_reduce", "reduce_scatter", "reduce_scatter_v", "all_gather", "all_gather_v",
-        "broadcast",  "barrier",    "send",           "receive",          "reduce",     "gather",
-        "gather_v",   "scatter",    "scatter_v",      "all_to_all",       "all_to_all_v", "probe"};
+        "",             "all_reduce",   "reduce_scatter", "reduce_scatter_v", "all_gather",
+        "all_gather_v", "broadcast",    "barrier",        "send",             "receive",
+        "reduce",       "gather",       "gather_v",       "scatter",          "scatter_v",
+        "all_to_all",   "all_to_all_v", "probe"};
     return names[operation];
 }
 
@@ -113,7 +114,8 @@ struct origin origin_of(const struct call *call, int rank, int world_size, uint6
         return origin;
     case TRIREME_OPERATION_ALL_TO_ALL:
     case TRIREME_OPERATION_ALL_TO_ALL_V:
-        while (origin.source < world_size && origin.index >= pair_count(call, origin.source, rank)) {
+        while (origin.source < world_size &&
+               origin.index >= pair_count(call, origin.source, rank)) {
             origin.index -= pair_count(call, origin.source++, rank);
         }
         for (int peer = 0; peer < rank; ++peer) {
@@ -249,28 +251,28 @@ static trireme_status start(trireme_communicator *communicator, const struct cal
         return trireme_broadcast_start(communicator, m->receive, c->count, c->dtype, c->root,
                                        options, request);
     case TRIREME_OPERATION_REDUCE:
-        return trireme_reduce_start(communicator, m->send, m->receive, c->count, c->dtype, c->reduction,
-                              c->root, options, request);
+        return trireme_reduce_start(communicator, m->send, m->receive, c->count, c->dtype,
+                                    c->reduction, c->root, options, request);
     case TRIREME_OPERATION_GATHER:
         return trireme_gather_start(communicator, m->send, m->receive, c->count, c->dtype, c->root,
                               options, request);
     case TRIREME_OPERATION_GATHER_V:
-        return trireme_gather_v_start(communicator, m->send, m->receive, c->counts, c->dtype, c->root,
-                                options, request);
+        return trireme_gather_v_start(communicator, m->send, m->receive, c->counts, c->dtype,
+                                      c->root, options, request);
     case TRIREME_OPERATION_SCATTER:
         return trireme_scatter_start(communicator, m->send, m->receive, c->count, c->dtype, c->root,
                                options, request);
     case TRIREME_OPERATION_SCATTER_V:
-        return trireme_scatter_v_start(communicator, m->send, m->receive, c->counts, c->dtype, c->root,
-                                 options, request);
+        return trireme_scatter_v_start(communicator, m->send, m->receive, c->counts, c->dtype,
+                                       c->root, options, request);
     case TRIREME_OPERATION_ALL_TO_ALL:
         return trireme_all_to_all_start(communicator, m->send, m->receive, c->count, c->dtype,
                                   options, request);
     case TRIREME_OPERATION_ALL_TO_ALL_V: {
         uint64_t sent[MOST_RANKS], received[MOST_RANKS];
         pair_counts(communicator, c, sent, received);
-        return trireme_all_to_all_v_start(communicator, m->send, sent, m->receive, received, c->dtype,
-                                    options, request);
+        return trireme_all_to_all_v_start(communicator, m->send, sent, m->receive, received,
+                                          c->dtype, options, request);
     }
     default:
         return trireme_barrier_start(communicator, options, request);

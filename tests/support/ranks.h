@@ -22,7 +22,8 @@ typedef void rank_function(trireme_communicator *communicator, int rank, void *c
  */
 void run_ranks(int world_size, rank_function *function, void *context);
 
-/* Whether run_ranks() joins over a transport inside this process: TRIREME_TESTS_TRANSPORT is set. */
+/* Whether run_ranks() joins over a transport inside this process: TRIREME_TESTS_TRANSPORT is
+ * set. */
 bool ranks_use_transport(void);
 
 /* Runs one function on `count` threads, each with its number, and joins them. */

@@ -1,4 +1,5 @@
-// Elements of any dtype as numbers, by the definitions of the formats and not by the library's code.
+// Elements of any dtype as numbers, by the definitions of the formats and not by the library's
+// code.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// What the tests of the local backend share: one rank's walk through every collective, against sums computed
-// here from the formula that fills the contributions.
+// What the tests of the local backend share: one rank's walk through every collective, against sums
+// computed here from the formula that fills the contributions.
 #pragma once
 
 #include <algorithm>
@@ -32,14 +32,15 @@ inline Status join(const std::string& url, int rank, int world_size,
   return join_group(options, out);
 }
 
-// A rank that failed and left before all came would be missed by those who come later. The failure of one that went on
-// already is the body's to see.
+// A rank that failed and left before all came would be missed by those who come later. The failure
+// of one that went on already is the body's to see.
 inline Status wait_for_all(Backend& backend) {
   const Status status = backend.wait_ready(Deadline::after(kLong));
   return backend.failure().ok() ? status : Status::success();
 }
 
-// What rank r contributes as element i. Sums of floats depend on their order, so the order is tested, too.
+// What rank r contributes as element i. Sums of floats depend on their order, so the order is
+// tested, too.
 inline float value(int rank, std::uint64_t i) {
   const auto mixed =
       static_cast<std::uint32_t>((i * 2654435761u) ^ (static_cast<std::uint64_t>(rank) * 40503u));
@@ -341,7 +342,8 @@ inline Status run_until_failure(Backend& backend, OperationKind kind, bool alloc
   return status;
 }
 
-// The ways in which rank 2 can disagree with the others about an all_reduce of 5 f32; and what shows it.
+// The ways in which rank 2 can disagree with the others about an all_reduce of 5 f32; and what
+// shows it.
 struct Disagreement {
   const char* name;
   void (*change)(Operation& operation);

@@ -475,7 +475,8 @@ void narrow_sums_are_rounded_once(void**) {
         c.reduction = TRIREME_AVERAGE;
         rank.succeed(operation_of(c, rank.me, rank.n, send.data(), receive.data()), c.text());
         for (std::uint64_t i = 0; has && i < 3; ++i) {  // 51.8, between 51.75 and 52
-          rank.expect(receive.get(i) == 51.75, c.text() + " gave " + std::to_string(receive.get(i)));
+          rank.expect(receive.get(i) == 51.75,
+                      c.text() + " gave " + std::to_string(receive.get(i)));
         }
       });
     }
@@ -651,7 +652,8 @@ void messages_and_algorithms_do_not_meet(void**) {
       for_each_algorithm(kKinds[0], [&](Algorithm algorithm) {
         check(rank, {kKinds[0], algorithm, TRIREME_DTYPE_I32, TRIREME_SUM, 20011, 0, false}, true);
       });
-      check(rank, {kKinds[0], Algorithm::automatic, TRIREME_DTYPE_I32, TRIREME_SUM, 20011, 0, false},
+      check(rank,
+            {kKinds[0], Algorithm::automatic, TRIREME_DTYPE_I32, TRIREME_SUM, 20011, 0, false},
             true);
     }
     rank.expect(rank.group

@@ -1,4 +1,5 @@
-// The local backend between processes. The workers are forked before anybody here has used the library.
+// The local backend between processes. The workers are forked before anybody here has used the
+// library.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -85,8 +86,8 @@ std::string finish(const Process& process) {
 
 using Body = std::function<std::string(Backend& backend)>;
 
-// Returns when every rank has met every other one, so that a body may leave or die at once. A failure of one that went on
-// already is the body's to see.
+// Returns when every rank has met every other one, so that a body may leave or die at once. A
+// failure of one that went on already is the body's to see.
 Status meet(Backend& backend) {
   Operation barrier = operation(OperationKind::barrier, 0);
   barrier.channel = kChannels - 1;
@@ -182,7 +183,8 @@ void a_killed_rank_is_named_by_every_survivor(void**) {
         const std::vector<std::string> reports = run_ranks(3, [=](Backend& backend) -> std::string {
           if (backend.rank() == 1 && !set_failpoints((name + "=kill").c_str()).ok()) return "set";
           const Status status = run_until_failure(backend, kind, allocated);
-          return failure_is(status, TRIREME_ERROR_PEER_LOST, {1}, "rank 1 was lost (rank 1 last called");
+          return failure_is(status, TRIREME_ERROR_PEER_LOST, {1},
+                            "rank 1 was lost (rank 1 last called");
         });
         expect_reports(reports, {"", "killed by signal 9", ""}, name);
       }
@@ -208,7 +210,8 @@ void a_rank_whose_child_lives_on_is_lost_all_the_same(void**) {
     if (backend.rank() == 0) {
       const pid_t child = fork();  // has copies of all sockets
       if (child == 0) {
-        // Ends when the pipe of its grandparent's report is all that is left to hold; never waits long.
+        // Ends when the pipe of its grandparent's report is all that is left to hold; never waits
+        // long.
         for (int i = 0; i < 200 && getppid() != 1; ++i) usleep(10'000);
         usleep(500'000);
         _exit(0);

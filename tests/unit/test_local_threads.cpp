@@ -153,11 +153,12 @@ void a_rank_that_left_is_named(void**) {
   for (std::uint64_t sequence = 1; sequence <= 2; ++sequence) {
     const Status status = backends[0]->run(operation(OperationKind::barrier, 0), sequence,
                                            Deadline::after(kLong));
-    assert_string_equal(failure_is(status, TRIREME_ERROR_PEER_LOST, {1},
-                                   "rank 1 left (rank 1 has called nothing) during barrier, sequence "
-                                   "1 of \"job\"")
-                            .c_str(),
-                        "");
+    assert_string_equal(
+        failure_is(status, TRIREME_ERROR_PEER_LOST, {1},
+                   "rank 1 left (rank 1 has called nothing) during barrier, sequence "
+                   "1 of \"job\"")
+            .c_str(),
+        "");
     assert_int_equal(status.details()->sequence, 1);
     assert_string_equal(status.details()->operation.c_str(), "barrier");
     assert_string_equal(status.details()->communicator.c_str(), "job");
@@ -234,8 +235,8 @@ void a_step_that_fails_on_one_rank_fails_on_all(void**) {
   assert_int_equal(set_failpoints("").code(), TRIREME_OK);
 }
 
-// A rank that got a failure may free its memory at once: no peer may be reading it. The address sanitizer and
-// the thread sanitizer see it if one does.
+// A rank that got a failure may free its memory at once: no peer may be reading it. The address
+// sanitizer and the thread sanitizer see it if one does.
 void memory_may_go_as_soon_as_a_failure_is_returned(void**) {
   for (int round = 0; round < 40; ++round) {
     std::atomic<bool> started{false};

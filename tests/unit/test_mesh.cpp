@@ -67,7 +67,8 @@ void the_order_says_which_axis_is_fastest(void**) {
 }
 
 void groups_share_all_other_coordinates(void**) {
-  const MeshShape shape = make({{"a", 3}, {"b", 2}, {"c", 1}, {"d", 4}}, TRIREME_MESH_LAST_FASTEST, 24);
+  const MeshShape shape =
+      make({{"a", 3}, {"b", 2}, {"c", 1}, {"d", 4}}, TRIREME_MESH_LAST_FASTEST, 24);
   for (unsigned mask = 1; mask < 16; ++mask) {
     std::vector<std::size_t> axes;
     std::size_t expected = 1;

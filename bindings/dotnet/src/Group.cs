@@ -8,7 +8,7 @@ namespace Trireme
 {
     public sealed partial class Communicator
     {
-        /// <summary>A group without operations, for <c>using</c>; see <see cref="Group"/>.</summary>
+        /// <summary>A group without operations; see <see cref="Trireme.Group"/>.</summary>
         public Group Group()
         {
             return new Group(this);

@@ -14,7 +14,9 @@ namespace Trireme
             Size = size;
         }
 
-        /// <summary>Any name; "data", "shard", "tensor", "pipeline", "context", "expert" are known.</summary>
+        /// <summary>
+        /// Any name; "data", "shard", "tensor", "pipeline", "context", "expert" are known.
+        /// </summary>
         public string Name { get; }
 
         /// <summary>Ranks along the axis; 0 for what is left.</summary>
@@ -41,7 +43,9 @@ namespace Trireme
         /// <summary>
         /// Arranges the ranks of a communicator. All of its ranks call this with the same axes.
         /// </summary>
-        /// <param name="order">Which axis is fastest: along it lie ranks that follow each other.</param>
+        /// <param name="order">
+        /// Which axis is fastest: along it lie ranks that follow each other.
+        /// </param>
         /// <param name="timeout">Longest this call may wait; zero is the communicator's.</param>
         public static unsafe Mesh Create(
             Communicator communicator, IReadOnlyList<MeshAxis> axes,

@@ -122,7 +122,8 @@ namespace Trireme
             return new Communicator(child);
         }
 
-        internal static unsafe Communicator MakeChild(string name, TimeSpan timeout, ChildFunction make)
+        internal static unsafe Communicator MakeChild(
+            string name, TimeSpan timeout, ChildFunction make)
         {
             using (var nameText = new Utf8(name, nameof(name)))
             {

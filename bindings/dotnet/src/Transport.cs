@@ -54,7 +54,9 @@ namespace Trireme
         /// </summary>
         public abstract bool Send(int to, ReadOnlySpan<byte> frame, TimeSpan timeout);
 
-        /// <summary>Writes the next frame of any rank; false if none comes within the time.</summary>
+        /// <summary>
+        /// Writes the next frame of any rank; false if none comes within the time.
+        /// </summary>
         /// <param name="frame">Room for <see cref="FrameBytes"/> bytes.</param>
         /// <param name="timeout">How long it may wait.</param>
         /// <param name="from">The rank that sent the frame.</param>

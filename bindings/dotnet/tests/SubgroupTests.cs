@@ -14,7 +14,8 @@ namespace Trireme.Tests
                 Ranks.RunAndLeaveTogether(world, communicator =>
                 {
                     int rank = communicator.Rank;
-                    Check.Same(Enumerable.Range(0, world).ToArray(), communicator.Ranks, "own ranks");
+                    Check.Same(
+                        Enumerable.Range(0, world).ToArray(), communicator.Ranks, "own ranks");
                     int? color = rank == 0 && world > 2 ? (int?)null : rank % 2;
                     Communicator child = communicator.Split(color, -rank, "half");
                     if (color == null)
@@ -110,7 +111,8 @@ namespace Trireme.Tests
                 Check.Throws<AbortedException>(() => communicator.Barrier());
                 Check.Equal(6ul, communicator.Agree(6ul + (ulong)(communicator.Rank % 2)), "flags");
                 Check.Equal(
-                    ulong.MaxValue, communicator.Agree(ulong.MaxValue, Ranks.Patience), "all flags");
+                    ulong.MaxValue, communicator.Agree(ulong.MaxValue, Ranks.Patience),
+                        "all flags");
                 CheckMembers(new[] { 0, 1, 2 }, communicator.Shrink("new"), communicator.Rank);
             });
         }

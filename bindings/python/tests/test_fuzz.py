@@ -49,7 +49,8 @@ class Fuzzer:
         options.rendezvous = b"local://fuzz-%d" % self.random.getrandbits(60)
         options.timeout_ns = 2_000_000
         handle = ctypes.c_void_p()
-        if self.library.trireme_communicator_create(ctypes.byref(options), ctypes.byref(handle)) == 0:
+        create = self.library.trireme_communicator_create
+        if create(ctypes.byref(options), ctypes.byref(handle)) == 0:
             self.remember(handle.value)
 
     def remember(self, handle: int | None) -> None:

@@ -1,4 +1,5 @@
-/* What a call costs in C: the best batch of all_reduce of 8 bytes in a group of one rank, in nanoseconds. */
+/* What a call costs in C: the best batch of all_reduce of 8 bytes in a group of one rank, in
+ * nanoseconds. */
 #include <stdint.h>
 #include <stdio.h>
 #include <time.h>

@@ -24,7 +24,8 @@ pub enum Device {
     Cuda(i32),
 }
 
-/// How to join. Start from [`CommunicatorOptions::new`] or [`CommunicatorOptions::from_environment`].
+/// How to join. Start from [`CommunicatorOptions::new`] or
+/// [`CommunicatorOptions::from_environment`].
 #[derive(Clone, Debug, Default)]
 pub struct CommunicatorOptions {
     /// "local://NAME" (threads of this process), "host://NAME" (processes of this host), "env://",

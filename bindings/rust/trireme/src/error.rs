@@ -177,8 +177,8 @@ impl Error {
     /// The last failure of this thread, which had this status.
     fn last(status: Status) -> Self {
         let mut info = sys::trireme_error_info::init();
-        // SAFETY: status.h: fills the struct up to its struct_size and keeps no pointer; the message
-        // lives until this thread's next failure, and is copied before.
+        // SAFETY: status.h: fills the struct up to its struct_size and keeps no pointer; the
+        // message lives until this thread's next failure, and is copied before.
         let (told, message) = unsafe {
             let told = sys::trireme_last_error_info(&mut info) == sys::TRIREME_OK;
             let message = CStr::from_ptr(sys::trireme_last_error());
@@ -223,7 +223,8 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// Turns a status into a `Result`. Must run on the thread that got the status, before its next call.
+/// Turns a status into a `Result`. Must run on the thread that got the status, before its next
+/// call.
 pub(crate) fn check(status: sys::trireme_status) -> Result<()> {
     Status::from_code(status).map_or(Ok(()), |status| Err(Error::last(status)))
 }

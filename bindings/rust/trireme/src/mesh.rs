@@ -34,7 +34,8 @@ pub struct MeshOptions {
     pub timeout: Option<Duration>,
 }
 
-/// Gives each rank of a communicator one coordinate on each axis, and a communicator along each axis.
+/// Gives each rank of a communicator one coordinate on each axis, and a communicator along each
+/// axis.
 #[derive(Debug)]
 pub struct Mesh {
     handle: Handle<sys::trireme_mesh>,
@@ -43,8 +44,8 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// Arranges the ranks of a communicator in axes of these names and sizes; one size may be 0: what
-    /// is left. Called by all of its ranks with the same axes.
+    /// Arranges the ranks of a communicator in axes of these names and sizes; one size may be 0:
+    /// what is left. Called by all of its ranks with the same axes.
     pub fn new(
         communicator: &Communicator,
         axes: &[(&str, i32)],

@@ -77,8 +77,8 @@ impl Communicator {
         Ok(child.expect("every rank is in a duplicate"))
     }
 
-    /// The bitwise and of the flags of all ranks that are there, the same on each of them. Also works
-    /// after a failure; goes on without ranks that died, left, or are blamed by it.
+    /// The bitwise and of the flags of all ranks that are there, the same on each of them. Also
+    /// works after a failure; goes on without ranks that died, left, or are blamed by it.
     pub fn agree(&self, flags: u64) -> Result<u64> {
         let mut flags = flags;
         // SAFETY: a live communicator and a place for the flags.
