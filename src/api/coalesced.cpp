@@ -153,8 +153,10 @@ trireme_status discover(const char* function, trireme_communicator* handle,
     TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
     TRIREME_RETURN_IF_ERROR(call.communicator->run(std::move(operation), call.deadline()));
     if (found->memory == nullptr) return Status::success();
-    call.communicator->adopt(found->memory);
-    *out_buffer = insert_buffer(std::move(call.communicator), std::move(found->memory));
+    hand_out(*call.communicator, [&] {
+      call.communicator->adopt(found->memory);
+      *out_buffer = insert_buffer(call.communicator, std::move(found->memory));
+    });
     return Status::success();
   });
 }

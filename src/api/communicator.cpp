@@ -144,7 +144,9 @@ trireme_status make_child(const char* function, const trireme_communicator* hand
     TRIREME_RETURN_IF_ERROR(api::require(out, "out_communicator"));
     std::shared_ptr<Communicator> child;
     TRIREME_RETURN_IF_ERROR(make(parent, options, &child));
-    *out = child == nullptr ? nullptr : api::insert<trireme_communicator>(std::move(child));
+    api::hand_out(parent, [&] {
+      *out = child == nullptr ? nullptr : api::insert<trireme_communicator>(std::move(child));
+    });
     return Status::success();
   });
 }

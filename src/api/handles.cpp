@@ -7,6 +7,8 @@
 #include <mutex>
 #include <vector>
 
+#include "collectives/communicator.hpp"
+
 namespace trireme::api::detail {
 namespace {
 
@@ -149,3 +151,7 @@ Status no_such_handle(const char* name, std::uintptr_t token) {
 }
 
 }  // namespace trireme::api::detail
+
+void trireme::api::fail_to_hand_out(Communicator& communicator) noexcept {
+  communicator.fail_to_hand_out();
+}

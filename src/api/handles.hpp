@@ -55,6 +55,8 @@ std::shared_ptr<void> remove_handle(HandleType type, std::uintptr_t token) noexc
 Status no_such_handle(const char* name, std::uintptr_t token);
 }  // namespace detail
 
+void fail_to_hand_out(Communicator& communicator) noexcept;
+
 template <class Public>
 Public* insert(std::shared_ptr<typename HandleTraits<Public>::Object> object) {
   return reinterpret_cast<Public*>(
@@ -78,6 +80,17 @@ template <class Public>
 std::shared_ptr<typename HandleTraits<Public>::Object> remove(const Public* handle) noexcept {
   return std::static_pointer_cast<typename HandleTraits<Public>::Object>(detail::remove_handle(
       HandleTraits<Public>::type, reinterpret_cast<std::uintptr_t>(handle)));
+}
+
+// Runs `body`, which makes a handle of what an operation has given. If it throws, the group fails.
+template <class Body>
+void hand_out(Communicator& communicator, Body&& body) {
+  try {
+    body();
+  } catch (...) {
+    fail_to_hand_out(communicator);
+    throw;
+  }
 }
 
 // A handle of memory that keeps the communicator alive.

@@ -238,9 +238,11 @@ trireme_status trireme_receive_to_buffer(trireme_communicator* communicator, tri
                                                           tag, Message::Fit::allocate, out);
                                     }));
     TRIREME_RETURN_IF_ERROR(call.communicator->run_message(message, call.deadline(), &met));
-    call.communicator->adopt(met.memory);
+    hand_out(*call.communicator, [&] {
+      call.communicator->adopt(met.memory);
+      *out_buffer = insert_buffer(call.communicator, met.memory);
+    });
     if (out_info != nullptr) write_message_info(met, out_info);
-    *out_buffer = insert_buffer(std::move(call.communicator), std::move(met.memory));
     return Status::success();
   });
 }

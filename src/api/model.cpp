@@ -33,6 +33,16 @@ trireme_status with_model(const char* function, const trireme_model* handle, Bod
   });
 }
 
+// The same for what all ranks do together, step by step: without memory in the middle of it the group fails.
+template <class Body>
+trireme_status together(const char* function, const trireme_model* handle, Body&& body) noexcept {
+  return with_model(function, handle, [&](Model& model) -> Status {
+    Status status = Status::success();
+    api::hand_out(model.communicator(), [&] { status = body(model); });
+    return status;
+  });
+}
+
 // Fills a caller's info struct from `fill`, which is called only if the struct can take it.
 template <class Struct, class Fill>
 Status give_info(Struct* caller, const char* what, uint32_t first_size, Fill&& fill) {
@@ -69,7 +79,9 @@ trireme_status trireme_model_create(trireme_communicator* communicator,
     TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
     std::shared_ptr<Model> model;
     TRIREME_RETURN_IF_ERROR(Model::create(std::move(ranks), options, &model));
-    *out_model = api::insert<trireme_model>(std::move(model));
+    trireme_model* const handle = api::insert<trireme_model>(model);
+    model->take_channels();
+    *out_model = handle;
     return Status::success();
   });
 }
@@ -91,7 +103,7 @@ trireme_status trireme_model_add_parameter(trireme_model* model,
 }
 
 trireme_status trireme_model_seal(trireme_model* model) {
-  return with_model(__func__, model, [](Model& found) { return found.seal(); });
+  return together(__func__, model, [](Model& found) { return found.seal(); });
 }
 
 trireme_status trireme_model_get_info(const trireme_model* model, trireme_model_info* out_info) {
@@ -131,18 +143,18 @@ trireme_status trireme_model_check_replicas(trireme_model* model) {
 
 trireme_status trireme_model_set_parameters(trireme_model* model, const void* values,
                                             uint64_t count, trireme_dtype dtype, int32_t root) {
-  return with_model(__func__, model,
+  return together(__func__, model,
                     [&](Model& found) { return found.set_parameters(values, count, dtype, root); });
 }
 
 trireme_status trireme_model_get_parameters(trireme_model* model, void* values, uint64_t count,
                                             trireme_dtype dtype) {
-  return with_model(__func__, model,
+  return together(__func__, model,
                     [&](Model& found) { return found.get_parameters(values, count, dtype); });
 }
 
 trireme_status trireme_model_gather_unit(trireme_model* model, uint64_t unit) {
-  return with_model(__func__, model, [&](Model& found) { return found.gather_unit(unit); });
+  return together(__func__, model, [&](Model& found) { return found.gather_unit(unit); });
 }
 
 trireme_status trireme_model_release_unit(trireme_model* model, uint64_t unit) {
@@ -166,24 +178,24 @@ trireme_status trireme_model_leaf(const trireme_model* model, uint32_t micro_bat
 }
 
 trireme_status trireme_model_begin_backward(trireme_model* model, uint32_t flags) {
-  return with_model(__func__, model, [&](Model& found) { return found.begin_backward(flags); });
+  return together(__func__, model, [&](Model& found) { return found.begin_backward(flags); });
 }
 
 trireme_status trireme_model_gradient_ready(trireme_model* model, uint64_t parameter,
                                             const void* gradient, uint64_t count,
                                             trireme_dtype dtype) {
-  return with_model(__func__, model, [&](Model& found) {
+  return together(__func__, model, [&](Model& found) {
     return found.gradient_ready(parameter, gradient, count, dtype);
   });
 }
 
 trireme_status trireme_model_end_backward(trireme_model* model) {
-  return with_model(__func__, model, [](Model& found) { return found.end_backward(); });
+  return together(__func__, model, [](Model& found) { return found.end_backward(); });
 }
 
 trireme_status trireme_model_accumulate_flat(trireme_model* model, const void* gradients,
                                              uint64_t count, trireme_dtype dtype, uint32_t flags) {
-  return with_model(__func__, model, [&](Model& found) {
+  return together(__func__, model, [&](Model& found) {
     return found.accumulate_flat(gradients, count, dtype, flags);
   });
 }

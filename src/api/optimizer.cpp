@@ -43,16 +43,24 @@ trireme_status trireme_optimizer_create(trireme_model* model,
     std::shared_ptr<Model> found;
     TRIREME_RETURN_IF_ERROR(api::find(model, &found));
     std::shared_ptr<Optimizer> optimizer;
-    TRIREME_RETURN_IF_ERROR(Optimizer::create(found, options, &optimizer));
-    *out_optimizer = api::insert<trireme_optimizer>(std::move(optimizer));
-    return Status::success();
+    Status status = Status::success();
+    // All ranks create it together: without memory in the middle of it the group fails.
+    api::hand_out(found->communicator(), [&] {
+      status = Optimizer::create(found, options, &optimizer);
+      if (status.ok()) *out_optimizer = api::insert<trireme_optimizer>(std::move(optimizer));
+    });
+    return status;
   });
 }
 
 void trireme_optimizer_destroy(trireme_optimizer* optimizer) { api::remove(optimizer); }
 
 trireme_status trireme_optimizer_step(trireme_optimizer* optimizer) {
-  return with_optimizer(__func__, optimizer, [](Optimizer& found) { return found.step(); });
+  return with_optimizer(__func__, optimizer, [](Optimizer& found) -> Status {
+    Status status = Status::success();
+    api::hand_out(found.communicator(), [&] { status = found.step(); });
+    return status;
+  });
 }
 
 trireme_status trireme_optimizer_join(trireme_optimizer* optimizer, uint64_t* out_steps) {

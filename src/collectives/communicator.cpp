@@ -218,6 +218,14 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     });
   }
 
+  void fail_to_hand_out() noexcept override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    if (backend == nullptr) return;
+    tell(*backend, TRIREME_ERROR_OUT_OF_MEMORY, [](std::string rank) {
+      return rank + " has no memory left for what an operation gave it";
+    });
+  }
+
   Status decide(Deadline deadline, const std::function<Status(Backend&)>& body) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
     std::shared_ptr<Backend> backend;

@@ -110,6 +110,9 @@ class Communicator {
   // Memory that an operation allocated, from now on like that of allocate().
   virtual void adopt(const std::shared_ptr<Memory>& memory) = 0;
   virtual void abort(const std::string& reason) noexcept = 0;
+  // Fails the group: this rank has no memory to hand out what an operation has given it. The peers have done it, so
+  // that it cannot be called again.
+  virtual void fail_to_hand_out() noexcept = 0;
   // Leaves now, also while children keep the object alive: running operations fail, later ones
   // answer INVALID_STATE.
   virtual void leave() noexcept = 0;

@@ -120,10 +120,12 @@ Status wait_until_met(const Communicator& child, Deadline deadline,
   }
 }
 
-Status make_children(Communicator& parent, const Agreement& agreement, const Words& words,
-                     const std::function<std::vector<ChildPlan>(const std::vector<Words>&)>& plan,
-                     const ChildOptions& options,
-                     std::vector<std::shared_ptr<Communicator>>* out) {
+namespace {
+
+Status make_with_peers(Communicator& parent, const Agreement& agreement, const Words& words,
+                       const std::function<std::vector<ChildPlan>(const std::vector<Words>&)>& plan,
+                       const ChildOptions& options,
+                       std::vector<std::shared_ptr<Communicator>>* out) {
   const Deadline deadline =
       Deadline::after(options.timeout_ns == 0 ? parent.timeout_ns() : options.timeout_ns);
   if (parent.options().transport.has_value()) {
@@ -172,6 +174,20 @@ Status make_children(Communicator& parent, const Agreement& agreement, const Wor
   }
   *out = std::move(children);
   return Status::success();
+}
+
+}  // namespace
+
+Status make_children(Communicator& parent, const Agreement& agreement, const Words& words,
+                     const std::function<std::vector<ChildPlan>(const std::vector<Words>&)>& plan,
+                     const ChildOptions& options,
+                     std::vector<std::shared_ptr<Communicator>>* out) {
+  try {
+    return make_with_peers(parent, agreement, words, plan, options, out);
+  } catch (...) {  // no memory in the middle of what all ranks do step by step
+    parent.fail_to_hand_out();
+    throw;
+  }
 }
 
 namespace {

@@ -53,6 +53,12 @@ Status count_elements(const std::string& name, const std::vector<std::uint64_t>&
   return Status::success();
 }
 
+// For one more element, so that adding it cannot fail.
+template <class T>
+void make_room(std::vector<T>* list) {
+  if (list->size() == list->capacity()) list->reserve(list->size() * 2 + 4);
+}
+
 }  // namespace
 
 std::string quoted(const std::string& name) {
@@ -140,6 +146,8 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
     parameter.unit = original.unit;
     parameter.first = original.first;
     parameter.target = target;
+    make_room(&parameters_);
+    make_room(&parameters_[target].aliases);
     by_name_.emplace(parameter.name, number);
     parameters_[target].aliases.push_back(number);
     parameters_.push_back(std::move(parameter));
@@ -164,13 +172,27 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
                               ", but unit " + quoted(unit_name) + " is " +
                               dtype_name(units_.back().dtype));
     }
-  } else {
-    unit_by_name_.emplace(unit_name, units_.size());
+  }
+  // What may fail for want of memory comes first, so that a parameter is there whole or not at all.
+  make_room(&parameters_);
+  if (is_new) {
     Unit unit;
     unit.name = unit_name;
     unit.dtype = parameter.dtype;
     unit.flat_first = elements_;
+    make_room(&unit.parameters);
+    make_room(&units_);
+    by_name_.emplace(parameter.name, number);
+    try {
+      unit_by_name_.emplace(unit_name, units_.size());
+    } catch (...) {
+      by_name_.erase(parameter.name);
+      throw;
+    }
     units_.push_back(std::move(unit));
+  } else {
+    make_room(&units_.back().parameters);
+    by_name_.emplace(parameter.name, number);
   }
   Unit& unit = units_.back();
   parameter.unit = units_.size() - 1;
@@ -179,7 +201,6 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
   unit.elements += parameter.elements;
   unit.parameters.push_back(number);
   elements_ += parameter.elements;
-  by_name_.emplace(parameter.name, number);
   parameters_.push_back(std::move(parameter));
   *out_parameter = number;
   return Status::success();

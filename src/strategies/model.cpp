@@ -68,9 +68,12 @@ Status check_options(const Communicator& communicator, const trireme_model_optio
 Model::Model(std::shared_ptr<Communicator> communicator, const trireme_model_options& options)
     : options_(options) {
   link_.communicator = std::move(communicator);
+  link_.timeout_ns = options.timeout_ns > 0 ? options.timeout_ns : link_.communicator->timeout_ns();
+}
+
+void Model::take_channels() noexcept {
   link_.gathers = link_.communicator->take_channels();
   link_.reductions = link_.gathers + 1;
-  link_.timeout_ns = options.timeout_ns > 0 ? options.timeout_ns : link_.communicator->timeout_ns();
 }
 
 Status Model::create(std::shared_ptr<Communicator> communicator,

@@ -26,6 +26,9 @@ class Model {
   // `options` as read by the boundary.
   static Status create(std::shared_ptr<Communicator> communicator,
                        const trireme_model_options& options, std::shared_ptr<Model>* out);
+  // The last step of its creation, when nothing can fail any more: all ranks count the models.
+  void take_channels() noexcept;
+  Communicator& communicator() const { return *link_.communicator; }
 
   Status add_parameter(const trireme_parameter_options& options, std::uint64_t* out);
   Status seal();

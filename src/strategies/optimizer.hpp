@@ -28,6 +28,7 @@ class Optimizer {
   double learning_rate() const { return settings_.learning_rate; }
   std::uint64_t step_count() const { return steps_; }
   Status gradient_norm(double* out) const;
+  Communicator& communicator() const { return model_->communicator(); }
 
  private:
   Optimizer(std::shared_ptr<Model> model, const optimizers::Settings& settings)

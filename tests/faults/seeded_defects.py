@@ -72,6 +72,8 @@ DEFECTS = [
      "faults_test_slow"),
     ("a slow rank is told of without end", "src/platform/stall.hpp",
      "waited_ns_ * 2;", "waited_ns_;", "faults_test_slow"),
+    ("what cannot be handed out is no failure of the group", "src/api/handles.hpp",
+     "    fail_to_hand_out(communicator);\n", "", "faults_test_out_of_memory"),
     ("a watched process is not let go of", "src/backends/local/liaison.cpp",
      "    close_descriptor(&each.process);\n    each.state = State::closed;",
      "    each.state = State::closed;", "faults_test_hygiene"),

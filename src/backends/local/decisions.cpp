@@ -24,6 +24,12 @@ Status Decisions::decide(DecisionKind kind, std::uint64_t vote, Deadline deadlin
   TRIREME_RETURN_IF_ERROR(wait_for_segment(name, deadline));
   if (group_.counts_as_lost(group_.rank())) return excluded(name);
   TRIREME_RETURN_IF_ERROR(failpoint("decide", "before_vote"));
+  // What has to be allocated is allocated before the vote, which cannot be taken back.
+  const auto n = static_cast<std::size_t>(group_.world_size());
+  std::vector<std::int32_t> absent;
+  absent.reserve(n);
+  Decision decision;
+  decision.ranks.reserve(n);
   const std::uint64_t number = ++number_;
   Ballot& mine = group_.segment()->ballot(group_.rank());
   mine.kind.store(static_cast<std::uint32_t>(kind), std::memory_order_relaxed);
@@ -32,9 +38,8 @@ Status Decisions::decide(DecisionKind kind, std::uint64_t vote, Deadline deadlin
   group_.ring(group_.segment()->header().decision_bell);
   // From here on the others count on this rank: a failure that a test wants comes at the end.
   const Status voted = failpoint("decide", "after_vote");
-  const Status waited = wait_for_decision(name, number, deadline);
+  const Status waited = wait_for_decision(name, number, deadline, &absent);
   const Status decided = failpoint("decide", "after_decision");
-  Decision decision;
   TRIREME_RETURN_IF_ERROR(waited);
   TRIREME_RETURN_IF_ERROR(read(name, number, &decision));
   TRIREME_RETURN_IF_ERROR(voted);
@@ -59,7 +64,9 @@ Status Decisions::wait_for_segment(const char* name, Deadline deadline) const {
   return Status::success();
 }
 
-Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Deadline deadline) {
+Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Deadline deadline,
+                                    std::vector<std::int32_t>* absent_ranks) {
+  std::vector<std::int32_t>& absent = *absent_ranks;
   Header& header = group_.segment()->header();
   Status late = Status::success();
   Stall stall = group_.stall();
@@ -71,7 +78,7 @@ Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Dead
       return fail_with(TRIREME_ERROR_CORRUPT, "the number of the last decision went back", name, {},
                        group_.name());
     }
-    const std::vector<std::int32_t> absent = missing(number);
+    find_missing(number, &absent);
     if (absent.empty()) {
       if (const Status wanted = failpoint("decide", "before_decision"); !wanted.ok()) late = wanted;
       propose(number);
@@ -101,13 +108,12 @@ Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Dead
 }
 
 // Who has not voted and does not count as lost.
-std::vector<std::int32_t> Decisions::missing(std::uint64_t number) const {
-  std::vector<std::int32_t> ranks;
+void Decisions::find_missing(std::uint64_t number, std::vector<std::int32_t>* out) const {
+  out->clear();
   for (int rank = 0; rank < group_.world_size(); ++rank) {
     if (group_.segment()->ballot(rank).number.load(std::memory_order_seq_cst) >= number) continue;
-    if (!group_.counts_as_lost(rank)) ranks.push_back(rank);
+    if (!group_.counts_as_lost(rank)) out->push_back(rank);
   }
-  return ranks;
 }
 
 // Different ranks may find different things, when one dies meanwhile: the first one counts.

@@ -26,8 +26,10 @@ class Decisions {
   enum class Outcome : std::uint32_t { none = 0, agreed, again, mismatch };
 
   Status wait_for_segment(const char* name, Deadline deadline) const;
-  Status wait_for_decision(const char* name, std::uint64_t number, Deadline deadline);
-  std::vector<std::int32_t> missing(std::uint64_t number) const;
+  // `absent`: memory for the ranks that are missing.
+  Status wait_for_decision(const char* name, std::uint64_t number, Deadline deadline,
+                           std::vector<std::int32_t>* absent);
+  void find_missing(std::uint64_t number, std::vector<std::int32_t>* out) const;
   void propose(std::uint64_t number) const;
   Status read(const char* name, std::uint64_t number, Decision* out) const;
   Status excluded(const char* name) const;

@@ -212,8 +212,8 @@ void Buffers::set_sink(BufferSink sink) {
   sink_ = std::move(sink);
 }
 
-void Buffers::detach() {
-  std::vector<std::map<std::uint64_t, PeerBuffer>> peers(peers_.size());
+void Buffers::detach() noexcept {
+  std::vector<std::map<std::uint64_t, PeerBuffer>> peers;  // nobody asks for them any more
   const std::lock_guard lock(mutex_);
   group_ = nullptr;
   sink_ = {};

@@ -60,7 +60,7 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
 
   void set_sink(BufferSink sink);
   // The group is gone: no peer has to be told any more. Memory lives on until its owners let go.
-  void detach();
+  void detach() noexcept;
 
  private:
   friend class OwnBuffer;
