@@ -34,11 +34,54 @@ bool random_from_kernel(void* data, std::size_t bytes) {
   return true;
 }
 
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kHugePage = 2u << 20;
+constexpr std::uint64_t kWorthHugePages = 2 * kHugePage;
+
+// Huge pages of a file can only be mapped where the address is a multiple of their size, too, and by itself the kernel
+// does not choose such a one.
+void* map_at_huge_page(int descriptor, std::uint64_t bytes) {
+  const std::uint64_t room = bytes + kHugePage;
+  void* const reserved =
+      mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return MAP_FAILED;
+  const auto begin = reinterpret_cast<std::uintptr_t>(reserved);
+  const std::uintptr_t at = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t end = at + (bytes + kPage - 1) / kPage * kPage;
+  void* const address = mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_FIXED, descriptor, 0);
+  if (address == MAP_FAILED) {
+    const int error_number = errno;
+    munmap(reserved, room);
+    errno = error_number;
+    return MAP_FAILED;
+  }
+  if (at > begin) munmap(reserved, at - begin);
+  if (begin + room > end) munmap(reinterpret_cast<void*>(end), begin + room - end);
+  return address;
+}
+
+// Fills a new file with huge pages where the kernel gives them on demand (Linux 6.1), whatever its settings say
+// it should do by itself. It makes one of every extent that has a page at all, which is far cheaper than to do so once
+// the extent is full. As far as it does not, the file keeps its holes.
+void begin_with_huge_pages(int descriptor, std::uint64_t bytes) {
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers lack
+  if (bytes < kWorthHugePages || ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) return;
+  void* const address = map_at_huge_page(descriptor, bytes);
+  if (address == MAP_FAILED) return;
+  for (std::uint64_t at = 0; at + kHugePage <= bytes; at += kHugePage) {
+    if (fallocate(descriptor, 0, static_cast<off_t>(at), kPage) != 0) break;
+    if (madvise(static_cast<char*>(address) + at, kHugePage, kCollapse) != 0) break;
+  }
+  munmap(address, bytes);
+}
+
 // fallocate makes a lack of memory an error here instead of a SIGBUS at the first touch, and the
 // seals keep a peer from cutting the file under our mapping.
 int sealed_memory_file(const char* label, std::uint64_t bytes) {
   const int descriptor = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return -1;
+  begin_with_huge_pages(descriptor, bytes);
   int result = 0;
   do {
     result = fallocate(descriptor, 0, 0, static_cast<off_t>(bytes));
@@ -55,7 +98,11 @@ int sealed_memory_file(const char* label, std::uint64_t bytes) {
 
 void* map_memory(int descriptor, std::uint64_t bytes) {
   const int flags = descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0);
+  void* address = MAP_FAILED;
+  if (descriptor >= 0 && bytes >= kWorthHugePages) address = map_at_huge_page(descriptor, bytes);
+  if (address == MAP_FAILED) {
+    address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0);
+  }
   return address == MAP_FAILED ? nullptr : address;
 }
 
