@@ -39,6 +39,14 @@
  * planned and allocated when it happens: to hand in gradients in another order than the reverse of
  * registration, and to keep several units gathered at the same time.
  *
+ * One copy a host: ranks that share memory need no copies of what they gather. All of them see the
+ * parameters whole in the same pages, of which each rank counts n/N as its own; the owner of an element
+ * writes it in trireme_optimizer_step(), in which nobody reads. A gather is then a look at a table: 0
+ * bytes, no wait, no working memory. So a caller must not write to parameters of such a model.
+ * zero3 and hybrid_shard do this by themselves, zero1 and zero2 on demand (share_parameters);
+ * trireme_model_get_info() tells. data_parallel cannot: there every rank updates everything; zero1 with
+ * TRIREME_SHARE_ALWAYS is the same training in less memory.
+ *
  * Reproducible: with `leaves` = L > 0 the global batch is L leaves, whatever the world size N.
  * Leaf l is computed by rank l mod N as its micro-batch number l / N. Each element's gradient is
  * the sum over one binary tree: leaves 2k and 2k+1 are added, then pairs of those, and so on; a
@@ -92,6 +100,13 @@ enum {
     TRIREME_UNUSED_ERROR = 0, /**< It fails and names the parameters. */
     TRIREME_UNUSED_ZERO  = 1, /**< They count as zero: state and weight decay go on. */
     TRIREME_UNUSED_SKIP  = 2  /**< They count as zero where another rank or pass has one. A parameter that had none anywhere in the step is not updated, and the step does not count for its ADAM correction; the ranks agree on which at the step. */
+};
+
+/** Whether ranks of one host keep one copy of the parameters between them, in memory that all of them see. */
+enum {
+    TRIREME_SHARE_AUTO   = 0, /**< zero3 and hybrid_shard, if the ranks of a copy share memory. */
+    TRIREME_SHARE_ALWAYS = 1, /**< zero1 and zero2 too, or trireme_model_seal() fails. */
+    TRIREME_SHARE_NEVER  = 2  /**< Every rank has memory of its own, and gathers copy. */
 };
 
 /** Flags of a model. */
@@ -151,7 +166,7 @@ typedef struct trireme_model_options {
     uint32_t         shard_ranks;    /**< hybrid_shard: S; must divide the world size. 0 for the other strategies. */
     int32_t          unused;         /**< TRIREME_UNUSED_*. */
     uint32_t         flags;          /**< TRIREME_MODEL_UNEVEN or 0. */
-    uint32_t         reserved;       /**< 0. */
+    int32_t          share_parameters; /**< TRIREME_SHARE_*. */
     trireme_bucket_callback bucket_hook; /**< Called for each bucket. NULL: none. All ranks have one or none has. */
     void            *hook_data;      /**< Handed to bucket_hook. */
 } trireme_model_options; /* since 1.0 */
@@ -192,10 +207,11 @@ typedef struct trireme_model_info {
     uint64_t         elements;      /**< Elements of the flat vectors: all parameters in the order added, aliases left out. */
     uint64_t         buckets;       /**< Buckets in which gradients are reduced. */
     uint64_t         groups;        /**< Groups in which units are gathered, persistent ones included. */
+    uint64_t         shared_bytes;  /**< Size of the copy of the parameters that ranks keep between them in shared memory; 0: every rank has its own memory. */
 } trireme_model_info; /* since 1.0 */
 
 /** Info ready for trireme_model_get_info(). */
-#define TRIREME_MODEL_INFO_INIT { sizeof(trireme_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_INFO_INIT { sizeof(trireme_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What one unit looks like on this rank. Set struct_size before the call. */
 typedef struct trireme_unit_info {
@@ -508,9 +524,9 @@ trireme_model_get_parameters(trireme_model *model, void *values, uint64_t count,
  * Makes a unit's parameters whole on this rank, and begins to gather the next unit in the order
  * of the last pass, as long as that goes on up or down through the units.
  *
- * Collective for zero3: blocks until it is done or the deadline passes; all ranks gather the
- * same units in the same order, also a rank that has no leaf for this micro-batch. The other
- * strategies hold whole parameters and return at once. Gathering a unit that is gathered counts:
+ * Collective for zero3 and hybrid_shard: blocks until it is done or the deadline passes; all ranks
+ * gather the same units in the same order, also a rank that has no leaf for this micro-batch. The
+ * other strategies hold whole parameters and return at once, and so does a model that shares them. Gathering a unit that is gathered counts:
  * it is released by as many releases.
  *
  * @param model  The model.
@@ -548,7 +564,8 @@ trireme_model_release_unit(trireme_model *model, uint64_t unit);
  * Gives the address of a parameter's elements, inside the library's own memory.
  *
  * Does not block. The address is good until the unit is released (zero3) or the model is
- * destroyed (the other strategies). Writing to it between steps changes this rank's copy only.
+ * destroyed (the other strategies). Writing to it between steps changes this rank's copy only, and
+ * must not be done where ranks share the parameters.
  *
  * @param model  The model.
  * @param parameter  Number of the parameter.

@@ -18,7 +18,7 @@ namespace {
 // Sizes in release 1.0.
 constexpr uint32_t kModelOptionsSize = 96;
 constexpr uint32_t kParameterOptionsSize = 48;
-constexpr uint32_t kModelInfoSize = 64;
+constexpr uint32_t kModelInfoSize = 72;
 constexpr uint32_t kUnitInfoSize = 48;
 constexpr uint32_t kModelMemorySize = 88;
 constexpr uint32_t kModelStatisticsSize = 56;

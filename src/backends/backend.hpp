@@ -243,6 +243,13 @@ class Backend {
   // Memory that run() reads from peers without a copy. Any thread.
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
 
+  // Whether all ranks can see one memory.
+  virtual bool shares_memory() const { return false; }
+  // What peers know memory of allocate() by; they map it while it lives.
+  virtual std::uint64_t key_of(const Memory&) const { return 0; }
+  virtual Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
+                          std::shared_ptr<Memory>* out);
+
   // Makes the group fail on all ranks with this status, unless it has failed already. Any thread, any time.
   virtual void fail(const Status& status) noexcept = 0;
   // The failure that poisoned the group, or success. Any thread.

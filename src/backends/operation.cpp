@@ -78,4 +78,8 @@ Status Backend::decide(DecisionKind kind, std::uint64_t, Deadline, Decision*) {
                      "\"");
 }
 
+Status Backend::map_peer(int, std::uint64_t, std::uint64_t, Deadline, std::shared_ptr<Memory>*) {
+  return unsupported("ranks of " + description() + " do not share memory");
+}
+
 }  // namespace trireme

@@ -208,6 +208,23 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return Status::success();
   }
 
+  bool shares_memory() const override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    return backend != nullptr && backend->shares_memory();
+  }
+
+  std::uint64_t key_of(const Memory& memory) const override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    return backend == nullptr ? 0 : backend->key_of(memory);
+  }
+
+  Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
+                  std::shared_ptr<Memory>* out) override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    if (backend == nullptr) return records_.left();
+    return backend->map_peer(peer, key, bytes, deadline, out);
+  }
+
   void adopt(const std::shared_ptr<Memory>& memory) override { memories_.add(memory); }
 
   void abort(const std::string& reason) noexcept override {

@@ -36,13 +36,15 @@ void join_units(const Registry& registry, Layout* layout) {
     const Unit& unit = registry.units()[i];
     const std::uint64_t bytes = unit.elements * dtype_size(unit.dtype);
     const bool whole = spread.whole_parameters() || bytes < spread.persistent_unit_bytes;
+    const std::uint32_t shard_ranks = whole && !spread.shared ? 1 : spread.shard_ranks;
     if (layout->groups.empty() || layout->groups.back().bytes >= spread.minimum_unit_bytes ||
         layout->groups.back().dtype != unit.dtype || layout->groups.back().stays_whole != whole) {
       layout->groups.emplace_back();
       layout->groups.back().dtype = unit.dtype;
       layout->groups.back().flat_first = unit.flat_first;
       layout->groups.back().stays_whole = whole;
-      layout->groups.back().shard_ranks = whole ? 1 : spread.shard_ranks;
+      layout->groups.back().shard_ranks = shard_ranks;
+      layout->groups.back().gathered = shard_ranks > 1 && !spread.shared;
     }
     Group& group = layout->groups.back();
     layout->group_of.push_back(layout->groups.size() - 1);
@@ -69,9 +71,11 @@ void place_groups(Layout* layout) {
         for (std::uint32_t replica = 0; replica < replicas; ++replica) {
           group.owned_counts.push_back(shard_range(group.held.count, replicas, replica).count);
         }
-        group.offset = layout->parameter_bytes;
+        group.kept = spread.shared ? Range{0, group.elements} : group.held;
+        group.offset = layout->arena_bytes;
+        layout->arena_bytes += group.kept.count * dtype_size(group.dtype);
         layout->parameter_bytes += group.held.count * dtype_size(group.dtype);
-        if (!group.whole()) {
+        if (group.gathered) {
           layout->largest_group_bytes = std::max(layout->largest_group_bytes, group.bytes);
         }
       });

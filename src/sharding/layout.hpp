@@ -27,6 +27,7 @@ struct Spread {
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
   std::uint32_t shard_ranks = 1;  // that keep one copy of the parameters between them
+  bool shared = false;            // in memory that all of those see
   std::uint32_t leaves = 0;
   std::uint64_t bucket_bytes = 0;
   std::uint64_t first_bucket_bytes = 0;
@@ -69,15 +70,15 @@ struct Group {
   std::uint64_t flat_first = 0;            // in the flat vectors of the model
   std::uint64_t bucket = kNone;            // kNone if it has no trainable element
   bool stays_whole = false;                // callers need not gather it
-  std::uint32_t shard_ranks = 1;           // that keep one copy between them; 1: nothing to gather
+  std::uint32_t shard_ranks = 1;           // that keep one copy between them
+  bool gathered = false;                   // whole only for a while, in other memory
   std::uint64_t offset = 0;                // bytes, in the arena of parameters
-  Range held;                              // what this rank keeps there
+  Range kept;                              // what lies there: what this rank holds, or all
+  Range held;                              // the part of a copy that is this rank's
   Range owned;                             // what of it this rank updates
   std::vector<std::uint64_t> held_counts;  // per rank of those that keep one copy
   // What the ranks that hold the same elements own of them: counts per replica.
   std::vector<std::uint64_t> owned_counts;
-
-  bool whole() const { return shard_ranks == 1; }
 };
 
 struct Layout {
@@ -94,7 +95,8 @@ struct Layout {
   // gradients.
   std::vector<std::uint64_t> held_offset;
 
-  std::uint64_t parameter_bytes = 0;  // that this rank keeps
+  std::uint64_t parameter_bytes = 0;  // that this rank holds
+  std::uint64_t arena_bytes = 0;      // in which they lie; more if others' lie there, too
   std::uint64_t whole_gradient_bytes = 0, shard_gradient_bytes = 0;
   std::uint64_t largest_group_bytes = 0;  // of those that are gathered
   std::uint64_t largest_bucket_bytes = 0;

@@ -36,7 +36,7 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
   plan.held = piece(layout.held_bytes);
   if (layout.largest_group_bytes > 0) {
     std::uint64_t all = 0;
-    for (const Group& group : layout.groups) all += group.whole() ? 0 : piece(group.bytes);
+    for (const Group& group : layout.groups) all += group.gathered ? piece(group.bytes) : 0;
     const std::uint64_t largest = piece(layout.largest_group_bytes);
     plan.ahead = spread.prefetch_bytes > 0 ? spread.prefetch_bytes : largest;
     plan.pool = largest + std::min(all - largest, plan.ahead / kPiece * kPiece);
@@ -74,7 +74,7 @@ std::uint64_t plan_step_bytes(const Layout& layout) {
   const Group* last_gathered = nullptr;
   for (const Group& group : layout.groups) {
     const std::uint64_t size = dtype_size(group.dtype);
-    if (!group.whole()) {
+    if (group.gathered) {
       const std::uint64_t once =
           gather_bytes(group.held_counts, spread.rank % group.shard_ranks, size);
       bytes += 2 * once;

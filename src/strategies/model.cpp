@@ -45,10 +45,25 @@ Status check_options(const Communicator& communicator, const trireme_model_optio
     return invalid_argument("options.unused " + std::to_string(options.unused) +
                             " is no TRIREME_UNUSED_*");
   }
-  if ((options.flags & ~static_cast<std::uint32_t>(TRIREME_MODEL_UNEVEN)) != 0 ||
-      options.reserved != 0) {
+  if ((options.flags & ~static_cast<std::uint32_t>(TRIREME_MODEL_UNEVEN)) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
-                            " has a bit that means nothing, or options.reserved is not 0");
+                            " has a bit that means nothing");
+  }
+  if (options.share_parameters < TRIREME_SHARE_AUTO ||
+      options.share_parameters > TRIREME_SHARE_NEVER) {
+    return invalid_argument("options.share_parameters " + std::to_string(options.share_parameters) +
+                            " is no TRIREME_SHARE_*");
+  }
+  if (options.share_parameters == TRIREME_SHARE_ALWAYS) {
+    if (options.strategy == TRIREME_STRATEGY_DATA_PARALLEL) {
+      return invalid_argument(
+          "TRIREME_SHARE_ALWAYS with data_parallel, in which every rank updates all parameters; "
+          "zero1 trains the same");
+    }
+    if (!communicator.shares_memory()) {
+      return unsupported("TRIREME_SHARE_ALWAYS, but ranks of " + communicator.description() +
+                         " share no memory");
+    }
   }
   const auto world_size = static_cast<std::uint32_t>(communicator.world_size());
   if (options.strategy != TRIREME_STRATEGY_HYBRID_SHARD) {
@@ -104,17 +119,23 @@ std::vector<Fact> Model::facts() const {
       {"shard_ranks", std::to_string(options_.shard_ranks)},
       {"unused", std::to_string(options_.unused)},
       {"flags", std::to_string(options_.flags)},
+      {"share_parameters", std::to_string(options_.share_parameters)},
       {"bucket_hook", options_.bucket_hook != nullptr ? "set" : "not set"}};
   for (Fact& fact : registry_.facts()) facts.push_back(std::move(fact));
   return facts;
 }
 
-Status Model::allocate() {
+Status Model::allocate(const sharding::Layout& layout) {
   Communicator& communicator = *link_.communicator;
   const auto& counter = storage_->allocated;
   Communicator& holders = link_.shard ? *link_.shard : communicator;
-  TRIREME_RETURN_IF_ERROR(
-      storage_->parameters.allocate(holders, counter, MemoryKind::parameters, plan_.parameters));
+  const std::uint32_t channel = link_.shard ? 0 : link_.gathers;
+  TRIREME_RETURN_IF_ERROR(layout.spread.shared
+                              ? storage_->parameters.share(holders, channel, link_.deadline(),
+                                                           counter, MemoryKind::parameters,
+                                                           layout.arena_bytes, plan_.parameters)
+                              : storage_->parameters.allocate(
+                                    holders, counter, MemoryKind::parameters, plan_.parameters));
   TRIREME_RETURN_IF_ERROR(
       storage_->gradients.allocate(communicator, counter, MemoryKind::gradients, plan_.gradients));
   return storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.working());
@@ -139,6 +160,10 @@ Status Model::seal() {
   spread.minimum_unit_bytes =
       options_.minimum_unit_bytes > 0 ? options_.minimum_unit_bytes : kMebibyte;
   spread.persistent_unit_bytes = options_.persistent_unit_bytes;
+  spread.shared = options_.share_parameters == TRIREME_SHARE_ALWAYS ||
+                  (options_.share_parameters == TRIREME_SHARE_AUTO && !spread.whole_parameters() &&
+                   link_.communicator->shares_memory());
+  spread.shared = spread.shared && spread.shard_ranks > 1;
   auto layout = std::make_unique<const sharding::Layout>(registry_, spread);
   plan_ = plan_memory(registry_, *layout, options_.unused == TRIREME_UNUSED_SKIP,
                       (options_.flags & TRIREME_MODEL_UNEVEN) != 0);
@@ -149,7 +174,7 @@ Status Model::seal() {
     if (failed_.ok()) failed_ = make_groups();
     TRIREME_RETURN_IF_ERROR(Status(failed_));
   }
-  failed_ = agree(link_, facts(), allocate());
+  failed_ = agree(link_, facts(), allocate(*layout));
   if (!failed_.ok()) {
     storage_.reset();
     return Status(failed_);
@@ -263,6 +288,7 @@ Status Model::info(trireme_model_info* out) const {
   out->elements = registry_.elements();
   out->buckets = layout_->buckets.size();
   out->groups = layout_->groups.size();
+  out->shared_bytes = layout_->spread.shared ? layout_->arena_bytes : 0;
   return Status::success();
 }
 
@@ -324,7 +350,7 @@ Status Model::check_replicas() {
 // ---- parameters ----
 
 char* Model::group_memory(std::uint64_t group) const {
-  if (!layout_->groups[group].whole()) return pool_->data(group);
+  if (layout_->groups[group].gathered) return pool_->data(group);
   return storage_->parameters.data() + layout_->groups[group].offset;
 }
 
@@ -345,6 +371,7 @@ Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dt
   TRIREME_RETURN_IF_ERROR(check_flat(values, is_root ? "values" : nullptr, count, dtype));
   if (reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(check_released("the parameters change"));
+  if (layout_->spread.shared) return keep(set_shared(values, root));
   const std::uint64_t size = dtype_size(dtype);
 
   // `elements` of the flat vector from `first` on, to `memory` of every rank.
@@ -367,12 +394,42 @@ Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dt
   TRIREME_RETURN_IF_ERROR(keep(pool_->drop_unused()));
   for (const Group& group : layout_->groups) {
     char* const kept = storage_->parameters.data() + group.offset;
-    char* const memory = group.whole() ? kept : pool_->scratch();
+    char* const memory = group.gathered ? pool_->scratch() : kept;
     TRIREME_RETURN_IF_ERROR(keep(broadcast(memory, group.flat_first, group.elements)));
-    if (group.whole() || group.held.count == 0) continue;
+    if (!group.gathered || group.held.count == 0) continue;
     kernels::copy(kept, memory + group.held.first * size, group.held.count * size);
   }
   return Status::success();
+}
+
+// Every rank writes its part of the copy it shares, of what the root gives out group by group.
+Status Model::set_shared(const void* values, std::int32_t root) {
+  TRIREME_RETURN_IF_ERROR(link_.meet());  // nobody reads any more
+  std::shared_ptr<Memory> memory;
+  std::uint64_t largest = 0;
+  for (const Group& group : layout_->groups) largest = std::max(largest, group.bytes);
+  TRIREME_RETURN_IF_ERROR(link_.communicator->allocate(largest, &memory));
+  for (const Group& group : layout_->groups) {
+    const std::uint64_t size = dtype_size(group.dtype);
+    if (root == link_.communicator->rank() && group.bytes > 0) {
+      kernels::copy(memory->data(), static_cast<const char*>(values) + group.flat_first * size,
+                    group.bytes);
+    }
+    Operation operation;
+    operation.channel = link_.gathers;
+    operation.kind = OperationKind::broadcast;
+    operation.dtype = group.dtype;
+    operation.root = root;
+    operation.receive = memory->data();
+    operation.count = group.elements;
+    operation.owner = memory;
+    TRIREME_RETURN_IF_ERROR(link_.run(std::move(operation)));
+    if (group.held.count == 0) continue;
+    kernels::copy(storage_->parameters.data() + group.offset + group.held.first * size,
+                  static_cast<const char*>(memory->data()) + group.held.first * size,
+                  group.held.count * size);
+  }
+  return link_.meet();
 }
 
 Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dtype) {
@@ -392,10 +449,10 @@ Status Model::gather_all(char* values) {
   for (std::size_t number = 0; number < layout_->groups.size(); ++number) {
     const Group& group = layout_->groups[number];
     if (group.elements == 0) continue;
-    const bool gathers = !group.whole() && units_in_use_[number] == 0;
+    const bool gathers = group.gathered && units_in_use_[number] == 0;
     if (gathers) TRIREME_RETURN_IF_ERROR(pool_->gather(number));
     Status status = Status::success();
-    if (number + 1 < layout_->groups.size() && !layout_->groups[number + 1].whole()) {
+    if (number + 1 < layout_->groups.size() && layout_->groups[number + 1].gathered) {
       status = pool_->prefetch(number + 1);
     }
     const std::uint64_t size = dtype_size(group.dtype);
@@ -415,7 +472,7 @@ Status Model::gather_unit(std::uint64_t unit) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(check_unit(unit));
   const std::uint64_t group = layout_->group_of[unit];
-  if (uses_[unit] == 0 && !layout_->groups[group].whole()) {
+  if (uses_[unit] == 0 && layout_->groups[group].gathered) {
     TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
     if (units_in_use_[group] == 0) TRIREME_RETURN_IF_ERROR(keep(pool_->gather_and_follow(group)));
     attendance_.note(Event::gather_unit, unit);
@@ -434,7 +491,7 @@ Status Model::release_unit(std::uint64_t unit) {
   if (--uses_[unit] > 0) return Status::success();
   const std::uint64_t group = layout_->group_of[unit];
   --units_in_use_[group];
-  if (layout_->groups[group].whole()) return Status::success();
+  if (!layout_->groups[group].gathered) return Status::success();
   if (units_in_use_[group] == 0) pool_->release(group);
   attendance_.note(Event::release_unit, unit);
   return Status::success();

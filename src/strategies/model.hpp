@@ -60,7 +60,8 @@ class Model {
 
   Model(std::shared_ptr<Communicator> communicator, const trireme_model_options& options);
 
-  Status allocate();
+  Status allocate(const sharding::Layout& layout);
+  Status set_shared(const void* values, std::int32_t root);
   std::vector<sharding::Fact> facts() const;
   // Whether the model is sealed and has not failed.
   Status check_sealed() const;

@@ -74,7 +74,7 @@ void Optimizer::place_pieces() {
       const Parameter& parameter = model.registry_.parameters()[segment.parameter];
       const Group& group = layout.group_of_parameter(parameter);
       const std::uint64_t element = layout.first_in_group(parameter) + segment.first;
-      const std::uint64_t in_arena = group.offset + (element - group.held.first) * size;
+      const std::uint64_t in_arena = group.offset + (element - group.kept.first) * size;
       const std::uint64_t position = segment.position - begin;
       Piece piece;
       piece.dtype = bucket.dtype;
@@ -127,6 +127,8 @@ Status Optimizer::run_step(bool shadowed) {
     TRIREME_RETURN_IF_ERROR(begin_update(&norm));
     TRIREME_RETURN_IF_ERROR(update(optimizers::clip_factor(norm, settings_.max_norm)));
     TRIREME_RETURN_IF_ERROR(give_parameters());
+    // Nobody reads what others still write. begin_update() was the other end of this.
+    if (model.layout_->spread.shared) TRIREME_RETURN_IF_ERROR(model.link_.meet());
     model.reducer_->clear();
     TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, shadowed));
     model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
@@ -294,9 +296,10 @@ Status Optimizer::give_parameters() {
     if (group.bucket == sharding::kNone || group.owned_counts.size() == 1) continue;
     const std::uint64_t size = dtype_size(group.dtype);
     // Of a whole group all ranks hold the same elements, of a shard the replicas.
-    const bool among_all = group.whole();
+    const bool among_all = group.shard_ranks == 1;
     Communicator& holders = among_all ? *model.link_.communicator : *model.link_.replicas;
-    char* const data = model.storage_->parameters.data() + group.offset;
+    char* const data = model.storage_->parameters.data() + group.offset +
+                       (group.held.first - group.kept.first) * size;
     Operation operation;
     operation.channel = among_all ? model.link_.gathers : 0;
     operation.kind = OperationKind::all_gather_v;

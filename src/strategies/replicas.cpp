@@ -26,7 +26,7 @@ std::vector<std::uint64_t> hashes(const sharding::Registry& registry,
     const Range part =
         intersect(group.held, {layout.first_in_group(parameter), parameter.elements});
     const std::uint64_t size = dtype_size(group.dtype);
-    out[i] = kernels::hash(parameters + group.offset + (part.first - group.held.first) * size,
+    out[i] = kernels::hash(parameters + group.offset + (part.first - group.kept.first) * size,
                            part.count * size, i);
   }
   return out;

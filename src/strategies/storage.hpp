@@ -32,10 +32,15 @@ class Arena {
 
   Status allocate(Communicator& communicator, const std::shared_ptr<AllocatedBytes>& counter,
                   MemoryKind kind, std::uint64_t bytes);
+  // Memory that all of `ranks` see; of it this one counts `bytes`, and rank 0 makes it. Collective,
+  // on `channel`; after a failure of this rank, too.
+  Status share(Communicator& ranks, std::uint32_t channel, Deadline deadline,
+               const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
+               std::uint64_t total_bytes, std::uint64_t bytes);
   void reset();
 
   char* data() const { return memory_ ? static_cast<char*>(memory_->data()) : nullptr; }
-  std::uint64_t bytes() const { return memory_ ? memory_->bytes() : 0; }
+  std::uint64_t bytes() const { return bytes_; }
   const std::shared_ptr<Memory>& memory() const { return memory_; }
   explicit operator bool() const { return memory_ != nullptr; }
 
@@ -45,6 +50,7 @@ class Arena {
   std::shared_ptr<Memory> memory_;
   std::shared_ptr<AllocatedBytes> counter_;
   MemoryKind kind_ = MemoryKind::working;
+  std::uint64_t bytes_ = 0;  // that are counted
 };
 
 // What a sealed model holds for good. Operations under way share it, so that a model may be
@@ -81,6 +87,8 @@ struct Link {
   // One operation from beginning to end.
   Status run(Communicator& ranks, Operation&& operation) const;
   Status run(Operation&& operation) const { return run(*communicator, std::move(operation)); }
+  // A barrier on the reductions' channel.
+  Status meet() const;
   // A started operation has a deadline of its own that names who is missing; it passes before this
   // wait ends.
   Status wait(const Request& request) const;

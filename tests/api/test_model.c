@@ -43,6 +43,7 @@ static trireme_model *new_model(trireme_communicator *communicator, trireme_stra
     options.strategy = strategy;
     options.leaves = leaves;
     options.minimum_unit_bytes = 1;
+    options.share_parameters = TRIREME_SHARE_NEVER; /* units are really gathered */
     trireme_model *model = NULL;
     if (trireme_model_create(communicator, &options, &model) != TRIREME_OK) abort();
     return model;

@@ -90,6 +90,7 @@ struct setup {
                   step */
     bool hook;
     uint64_t check_every;
+    bool shared; /* one copy of the parameters */
 };
 
 /* Whether a parameter gets no gradient from a leaf; the last one gets none at
@@ -149,6 +150,7 @@ static void make_model(struct outcome *o, trireme_communicator *communicator,
     options.flags = setup->uneven ? TRIREME_MODEL_UNEVEN : 0;
     options.bucket_hook = setup->hook ? bucket_hook : NULL;
     options.hook_data = (void *)setup;
+    options.share_parameters = setup->shared ? TRIREME_SHARE_ALWAYS : TRIREME_SHARE_NEVER;
     OK(o, trireme_model_create(communicator, &options, out));
     for (int i = 0; i < PARAMETERS; ++i) {
         trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
@@ -191,13 +193,12 @@ static void describe(const struct setup *s) {
         "bucket_bytes %llu, "
         "prefetch_bytes %llu, %s, max_norm %g, max_value %g, "
         "minimum_unit_bytes %llu, "
-        "persistent_unit_bytes %llu, shard_ranks %u, unused %d, uneven "
-        "%d, hook %d\n",
+        "persistent_unit_bytes %llu, shard_ranks %u, unused %d, uneven %d, hook %d, shared %d\n",
         s->world_size, trireme_strategy_name(s->strategy), s->leaves, s->passes, (int)s->gradients,
         (int)s->way, (unsigned long long)s->bucket_bytes, (unsigned long long)s->prefetch_bytes,
         trireme_optimizer_kind_name(s->rule), s->max_norm, s->max_value,
         (unsigned long long)s->minimum_unit_bytes, (unsigned long long)s->persistent_unit_bytes,
-        s->shard_ranks, (int)s->unused, s->uneven, s->hook);
+        s->shard_ranks, (int)s->unused, s->uneven, s->hook, s->shared);
 }
 
 static void explain(const struct setup *setup, const struct outcome *outcome, int rank) {
@@ -235,6 +236,7 @@ static int unit_elements(int unit) {
 struct group {
     int first_unit, end_unit;
     int first, count; /* in the flat vector */
+    bool stays; /* so: callers need not gather them */
     bool whole;
 };
 
@@ -242,12 +244,13 @@ static int make_groups(const struct setup *s, uint64_t size, struct group *group
     int count = 0, at = 0;
     for (int unit = 0; unit < UNITS; ++unit) {
         const int elements = unit_elements(unit);
-        const bool whole = s->strategy <= TRIREME_STRATEGY_ZERO2 ||
+        const bool stays = s->strategy <= TRIREME_STRATEGY_ZERO2 ||
                            (uint64_t)elements * size < s->persistent_unit_bytes;
+        const bool whole = stays && !(s->shared && s->world_size > 1 && s->shard_ranks != 1);
         struct group *const last = count > 0 ? &groups[count - 1] : NULL;
         if (last == NULL || (uint64_t)last->count * size >= s->minimum_unit_bytes ||
-            s->minimum_unit_bytes == 0 || last->whole != whole) {
-            groups[count++] = (struct group){unit, unit + 1, at, elements, whole};
+            s->minimum_unit_bytes == 0 || last->stays != stays) {
+            groups[count++] = (struct group){unit, unit + 1, at, elements, stays, whole};
         } else {
             last->end_unit = unit + 1;
             last->count += elements;
@@ -296,7 +299,7 @@ static void check_bytes(const struct setup *s, const struct outcome *o, int rank
         const int parts =
             group->count > 0 && !group->whole ? (s->shard_ranks > 0 ? (int)s->shard_ranks : n) : 1;
         if (in_group > 0 && !whole_state) given += (uint64_t)(owned * (n / parts - 1));
-        if (group->whole || n == 1 || s->shard_ranks == 1) continue;
+        if (group->whole || n == 1 || s->shard_ranks == 1 || s->shared) continue;
         gathered += 2 * (uint64_t)(held * (parts - 1));
         last = group->end_unit - group->first_unit > 1 ? (uint64_t)(held * (parts - 1)) : 0;
         pool += round_up((uint64_t)group->count * size);
@@ -308,6 +311,8 @@ static void check_bytes(const struct setup *s, const struct outcome *o, int rank
     const uint64_t states = s->rule == TRIREME_OPTIMIZER_ADAMW ? 2 : 1;
     const uint64_t gradients = size * (whole_gradients ? trainable : own_trainable);
     const uint64_t state = size * states * (whole_state ? trainable : own_trainable);
+    assert_int_equal(o->info.shared_bytes,
+                     s->shared && n > 1 && s->shard_ranks != 1 ? ELEMENTS * size : 0);
     assert_int_equal(o->memory.planned_parameters, size * kept);
     assert_int_equal(o->memory.planned_gradients, gradients);
     assert_int_equal(o->memory.planned_optimizer_state, state);
@@ -601,6 +606,42 @@ static void hybrid_shards_train_as_one_process(void **state) {
     }
 }
 
+static void ranks_that_share_one_copy_train_as_one_process(void **state) {
+    (void)state;
+    if (ranks_use_transport()) skip(); /* they have no memory in common */
+    FOR_EACH_SPREAD(world, strategy) {
+        if (strategy == TRIREME_STRATEGY_DATA_PARALLEL) continue;
+        struct setup setup = base(world, strategy);
+        setup.shared = true;
+        setup.check_every = 1;
+        for (int leaves = 0; leaves <= 5; leaves += 5) {
+            setup.leaves = leaves;
+            setup.way = FLAT;
+            setup.rule = TRIREME_OPTIMIZER_SGD;
+            check_both(&setup);
+            setup.way = HOOKS;
+            setup.bucket_bytes = 1;
+            setup.rule = TRIREME_OPTIMIZER_ADAMW;
+            setup.max_norm = 1.5;
+            check_both(&setup);
+            setup.minimum_unit_bytes = 100;
+            setup.persistent_unit_bytes = 60;
+            setup.rule = TRIREME_OPTIMIZER_USER;
+            check_both(&setup);
+            setup.minimum_unit_bytes = setup.persistent_unit_bytes = 0;
+        }
+    }
+    for (int i = 0; i < HYBRIDS; ++i) {
+        struct setup setup = base(kHybrids[i][0], TRIREME_STRATEGY_HYBRID_SHARD);
+        setup.shard_ranks = (uint32_t)kHybrids[i][1];
+        setup.shared = true;
+        setup.way = HOOKS;
+        setup.leaves = 7;
+        setup.check_every = 1;
+        check_both(&setup);
+    }
+}
+
 /* Everything that can be on or off, in pairs and all together, with every
  * strategy. */
 static void features_work_with_each_other_and_every_strategy(void **state) {
@@ -630,6 +671,8 @@ static void features_work_with_each_other_and_every_strategy(void **state) {
                 setup.persistent_unit_bytes = features % 4 == 3 ? 60 : 0;
                 setup.bucket_bytes = 100;
                 setup.check_every = (uint64_t)(features % 3);
+                setup.shared = features % 4 < 2 && strategy != TRIREME_STRATEGY_DATA_PARALLEL &&
+                               !ranks_use_transport();
                 if (features % 2 == 1) {
                     check_f32(&setup);
                 } else {
@@ -655,6 +698,7 @@ int main(void) {
         cmocka_unit_test(groups_of_units_change_no_bit),
         cmocka_unit_test(units_that_persist_change_no_bit),
         cmocka_unit_test(hybrid_shards_train_as_one_process),
+        cmocka_unit_test(ranks_that_share_one_copy_train_as_one_process),
         cmocka_unit_test(features_work_with_each_other_and_every_strategy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

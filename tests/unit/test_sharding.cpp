@@ -252,13 +252,13 @@ void small_neighbours_of_one_type_are_gathered_together(void**) {
     const Layout persistent(registry, spread);
     assert_true((persistent.group_of == std::vector<std::uint64_t>{0, 0, 1, 2, 2, 3, 4}));
     for (const std::size_t group : {0, 2, 4}) {
-      assert_true(persistent.groups[group].whole() && persistent.groups[group].stays_whole);
+      assert_true(!persistent.groups[group].gathered && persistent.groups[group].stays_whole);
       assert_int_equal(persistent.groups[group].held.count, persistent.groups[group].elements);
     }
-    assert_true(!persistent.groups[1].whole() && !persistent.groups[3].whole());
+    assert_true(persistent.groups[1].gathered && persistent.groups[3].gathered);
     std::uint64_t bytes = 0;
     for (const Group& group : persistent.groups) {
-      bytes += (group.whole() ? group.elements : shard_range(group.elements, 3, rank).count) *
+      bytes += (!group.gathered ? group.elements : shard_range(group.elements, 3, rank).count) *
                (group.dtype == TRIREME_DTYPE_F64 ? 8 : 4);
     }
     assert_int_equal(persistent.parameter_bytes, bytes);

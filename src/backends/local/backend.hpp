@@ -41,6 +41,14 @@ class LocalBackend final : public Backend {
     group_.wait_activity(seen, deadline);
   }
   void wake_waiters() override { group_.wake_waiters(); }
+  bool shares_memory() const override { return true; }
+  std::uint64_t key_of(const Memory& memory) const override {
+    return buffers_->key_of(memory);
+  }
+  Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
+                  std::shared_ptr<Memory>* out) override {
+    return buffers_->map_peer(peer, key, bytes, deadline, out);
+  }
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
     return buffers_->allocate(bytes, out);
   }

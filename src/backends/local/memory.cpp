@@ -166,6 +166,43 @@ Status Buffers::resolve(int peer, const Location& location, std::uint64_t bytes,
   }
 }
 
+namespace {
+
+// A buffer of a peer, mapped here.
+class MappedBuffer final : public Memory {
+ public:
+  MappedBuffer(void* data, std::uint64_t bytes, std::shared_ptr<void> mapping)
+      : mapping_(std::move(mapping)) {
+    data_ = data;
+    bytes_ = bytes;
+  }
+
+ private:
+  const std::shared_ptr<void> mapping_;
+};
+
+}  // namespace
+
+std::uint64_t Buffers::key_of(const Memory& memory) const {
+  const auto& buffer = static_cast<const OwnBuffer&>(memory);
+  return processes_ ? buffer.id() : reinterpret_cast<std::uintptr_t>(&buffer);
+}
+
+Status Buffers::map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
+                         std::shared_ptr<Memory>* out) {
+  if (!processes_) {
+    *out = reinterpret_cast<OwnBuffer*>(key)->shared_from_this();
+    return Status::success();
+  }
+  Location location = {};
+  location.id = key;
+  std::byte* data = nullptr;
+  std::shared_ptr<void> mapping;
+  TRIREME_RETURN_IF_ERROR(resolve(peer, location, bytes, deadline, &data, &mapping));
+  *out = std::make_shared<MappedBuffer>(data, bytes, std::move(mapping));
+  return Status::success();
+}
+
 Status Buffers::add_peer_buffer(int peer, std::uint64_t id, std::uint64_t bytes, int descriptor) {
   Status status = Status::success();
   void* data = nullptr;

@@ -15,7 +15,7 @@ namespace trireme::local {
 class Buffers;
 
 // One piece of this rank's memory. Threads: plain pages. Processes: a sealed memfd.
-class OwnBuffer final : public Memory {
+class OwnBuffer final : public Memory, public std::enable_shared_from_this<OwnBuffer> {
  public:
   OwnBuffer(std::shared_ptr<Buffers> table, std::uint64_t id, void* data, std::uint64_t bytes,
             std::uint64_t mapped_bytes, int descriptor);
@@ -51,6 +51,11 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
   // Waits until the buffer of `peer` is mapped here, and checks that the range lies within it.
   Status resolve(int peer, const Location& location, std::uint64_t bytes, Deadline deadline,
                  std::byte** out, std::shared_ptr<void>* keep);
+  // What peers map a buffer of this rank by, while it lives: its number, or between threads its
+  // address.
+  std::uint64_t key_of(const Memory& memory) const;
+  Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
+                  std::shared_ptr<Memory>* out);
   // Puts memory of this rank alone, with the same content, in place of the pages of the buffer that holds `data`.
   // For a failed group: no peer can write to it any more.
   void make_private(const void* data);
