@@ -18,7 +18,8 @@ UnitPool::UnitPool(const sharding::Layout& layout, const sharding::MemoryPlan& p
       memory_(memory),
       places_(layout.groups.size()) {}
 
-// The first hole between the units that lie in the pool.
+// At the low end of the pool, else at the high end of the last hole: so of two groups that take turns
+// each finds room, whatever the sizes, as long as the pool holds two of the largest.
 bool UnitPool::find_hole(std::uint64_t bytes, char** out) const {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> taken;
   for (std::size_t group = 0; group < places_.size(); ++group) {
@@ -27,14 +28,19 @@ bool UnitPool::find_hole(std::uint64_t bytes, char** out) const {
     taken.emplace_back(static_cast<std::uint64_t>(place.data - memory_), room(group));
   }
   std::sort(taken.begin(), taken.end());
-  std::uint64_t begin = 0;
-  for (const auto& [offset, length] : taken) {
-    if (offset - begin >= bytes) break;
-    begin = offset + length;
+  taken.emplace_back(plan_.pool, 0);
+  if (taken.front().first >= bytes) {
+    *out = memory_;
+    return true;
   }
-  if (plan_.pool - begin < bytes) return false;
-  *out = memory_ + begin;
-  return true;
+  bool found = false;
+  for (std::size_t i = 1; i < taken.size(); ++i) {
+    const std::uint64_t begin = taken[i - 1].first + taken[i - 1].second;
+    if (taken[i].first - begin < bytes) continue;
+    *out = memory_ + (taken[i].first - bytes);
+    found = true;
+  }
+  return found;
 }
 
 Operation UnitPool::operation(std::uint64_t number) {
