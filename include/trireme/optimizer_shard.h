@@ -88,6 +88,31 @@ typedef struct trireme_optimizer_options {
 /** Options of which only the kind is missing. */
 #define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
+/** What a range of state belongs to. */
+enum {
+    TRIREME_STATE_PARAMETER = 1, /**< The parameter's own values. */
+    TRIREME_STATE_OPTIMIZER = 2  /**< A state vector of the update rule. */
+};
+
+/** A stretch of the state of training that this rank owns. Set struct_size before the call. */
+typedef struct trireme_state_range {
+    uint32_t        struct_size; /**< sizeof this struct as the caller knows it. */
+    int32_t         kind;        /**< TRIREME_STATE_*. */
+    trireme_dtype   dtype;       /**< Type of the elements. */
+    uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW: m, v; USER: the caller's. */
+    uint64_t        parameter;   /**< Number of the parameter. */
+    const char     *name;        /**< Its name; lives as long as the model. */
+    const uint64_t *shape;       /**< Its whole shape; lives as long as the model. NULL for a scalar. */
+    uint32_t        dimensions;  /**< Numbers at `shape`. */
+    uint32_t        reserved;    /**< 0. */
+    uint64_t        first;       /**< Which of its elements, in row-major order, comes first. */
+    uint64_t        count;       /**< Elements; 1 or more. */
+    void           *data;        /**< Where they lie, good until the optimizer is destroyed. */
+} trireme_state_range; /* since 1.0 */
+
+/** A range ready for trireme_optimizer_get_range(). */
+#define TRIREME_STATE_RANGE_INIT { sizeof(trireme_state_range), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
 /**
  * Names an update rule, for example "adamw".
  *
@@ -262,6 +287,118 @@ trireme_optimizer_step_count(const trireme_optimizer *optimizer, uint64_t *out_s
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_optimizer_gradient_norm(const trireme_optimizer *optimizer, double *out_norm);
+
+/**
+ * Tells in how many ranges the state of training lies on this rank: parameters, frozen ones included,
+ * and the vectors of the update rule. Over all ranks the ranges hold every element once, whatever the
+ * strategy, so what is read rank by rank can be put together for another number of ranks.
+ *
+ * Does not block.
+ *
+ * @param optimizer  The optimizer.
+ * @param[out] out_count  Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_count is NULL.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_range_count(const trireme_optimizer *optimizer, uint64_t *out_count);
+
+/**
+ * Describes one range and gives its address. Between steps the elements may be read; whoever writes
+ * them changes this rank's copy only, or everybody's where ranks share the parameters.
+ *
+ * Does not block.
+ *
+ * @param optimizer  The optimizer.
+ * @param index  Number of the range: parameters come first, each kind in the order of registration.
+ * @param[out] out_range  Filled up to its own struct_size. Required.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_range is NULL, its struct_size is too small, or there is
+ * no such range.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_get_range(const trireme_optimizer *optimizer, uint64_t index,
+                            trireme_state_range *out_range);
+
+/**
+ * Tells how many bytes trireme_optimizer_save() writes on this rank.
+ *
+ * Does not block.
+ *
+ * @param optimizer  The optimizer.
+ * @param[out] out_bytes  Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_bytes is NULL.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_saved_bytes(const trireme_optimizer *optimizer, uint64_t *out_bytes);
+
+/**
+ * Writes what this rank holds of the training (parameters, state of the update rule, number of steps,
+ * learning rate) into memory of the caller, with a description of the layout and a checksum
+ * (64-bit XXH3).
+ *
+ * Local: does not wait for the peers. Every rank saves its own part, all after the same step. Keeps no
+ * pointer.
+ *
+ * @param optimizer  The optimizer.
+ * @param[out] state  Memory for it; its content is undefined after a failure.
+ * @param capacity  Bytes at `state`, at least trireme_optimizer_saved_bytes().
+ * @param[out] out_bytes  Bytes that were written; may be NULL. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  state is NULL, or capacity is too small; the message names
+ * both sizes.
+ * @retval TRIREME_ERROR_INVALID_STATE  A step is under way.
+ * @return The status with which the model has failed, if it has.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_save(const trireme_optimizer *optimizer, void *state, uint64_t capacity,
+                       uint64_t *out_bytes);
+
+/**
+ * Takes back what trireme_optimizer_save() wrote on this rank of a training of the same model, options,
+ * strategy, world size and update rule. Nothing changes unless all ranks can load parts of the same
+ * step.
+ *
+ * Collective: blocks until it is done or the deadline passes. Keeps no pointer. The bytes are checked
+ * before anything is believed.
+ *
+ * @param optimizer  The optimizer.
+ * @param state  What was saved.
+ * @param bytes  Its size.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_CORRUPT  The bytes are cut off or damaged, on this rank or another; so it is
+ * with the next two. A message about another rank says so.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  state is NULL, or it is of another rank, world size, layout or
+ * model; the message says which and names both sides.
+ * @retval TRIREME_ERROR_UNSUPPORTED  Saved by a later version of this format, or on a machine of another
+ * byte order.
+ * @retval TRIREME_ERROR_INVALID_STATE  A step is under way, or a unit is gathered (zero3,
+ * hybrid_shard). Nothing was sent: the other ranks wait for this one.
+ * @retval TRIREME_ERROR_MISMATCH  The parts are of different steps. Nothing has changed.
+ * @return Any other status as listed at the top of model_shard.h.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_load(trireme_optimizer *optimizer, const void *state, uint64_t bytes);
 
 TRIREME_END_C
 

@@ -15,6 +15,7 @@ namespace api = trireme::api;
 namespace {
 
 constexpr uint32_t kOptimizerOptionsSize = 104;  // in release 1.0
+constexpr uint32_t kStateRangeSize = 72;
 
 template <class Body>
 trireme_status with_optimizer(const char* function, const trireme_optimizer* handle,
@@ -101,5 +102,51 @@ trireme_status trireme_optimizer_gradient_norm(const trireme_optimizer* optimize
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_norm, "out_norm"));
     return found.gradient_norm(out_norm);
+  });
+}
+
+trireme_status trireme_optimizer_range_count(const trireme_optimizer* optimizer,
+                                             uint64_t* out_count) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_count, "out_count"));
+    *out_count = found.range_count();
+    return Status::success();
+  });
+}
+
+trireme_status trireme_optimizer_get_range(const trireme_optimizer* optimizer, uint64_t index,
+                                           trireme_state_range* out_range) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_range, "out_range", kStateRangeSize));
+    trireme_state_range range = {};
+    TRIREME_RETURN_IF_ERROR(found.range(index, &range));
+    api::write_info(range, out_range);
+    return Status::success();
+  });
+}
+
+trireme_status trireme_optimizer_saved_bytes(const trireme_optimizer* optimizer,
+                                             uint64_t* out_bytes) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_bytes, "out_bytes"));
+    *out_bytes = found.saved_bytes();
+    return Status::success();
+  });
+}
+
+trireme_status trireme_optimizer_save(const trireme_optimizer* optimizer, void* state,
+                                      uint64_t capacity, uint64_t* out_bytes) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(state, "state"));
+    TRIREME_RETURN_IF_ERROR(found.save(static_cast<char*>(state), capacity));
+    if (out_bytes != nullptr) *out_bytes = found.saved_bytes();
+    return Status::success();
+  });
+}
+
+trireme_status trireme_optimizer_load(trireme_optimizer* optimizer, const void* state,
+                                      uint64_t bytes) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) {
+    return found.load(static_cast<const char*>(state), bytes);
   });
 }

@@ -46,6 +46,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   if (!agreed.ok()) return agreed;
   model->planned_state_ = bytes;
   optimizer->place_pieces();
+  optimizer->place_ranges();
   *out = std::move(optimizer);
   return Status::success();
 }

@@ -30,11 +30,29 @@ class Optimizer {
   Status gradient_norm(double* out) const;
   Communicator& communicator() const { return model_->communicator(); }
 
+  // State of training that this rank owns, see saved_state.cpp.
+  std::uint64_t range_count() const { return ranges_.size(); }
+  Status range(std::uint64_t index, trireme_state_range* out) const;
+  std::uint64_t saved_bytes() const;
+  Status save(char* state, std::uint64_t capacity) const;
+  Status load(const char* state, std::uint64_t bytes);
+
  private:
   Optimizer(std::shared_ptr<Model> model, const optimizers::Settings& settings)
       : model_(std::move(model)), settings_(settings) {}
 
+  struct OwnedRange {
+    std::int32_t kind = 0;
+    std::uint32_t vector = 0;
+    std::uint64_t parameter = 0, first = 0, count = 0;
+    void* data = nullptr;
+  };
+  struct Saved;
+
   void place_pieces();
+  void place_ranges();
+  Saved describe_saved() const;
+  Status check_saved(const char* state, std::uint64_t bytes, Saved* out) const;
   Status check_step() const;
   Status run_step(bool shadowed);
   Status agree_on_contributors(bool shadowed, std::uint32_t* out);
@@ -51,6 +69,7 @@ class Optimizer {
   optimizers::Settings settings_;
   Arena state_;
   std::vector<optimizers::Piece> pieces_;
+  std::vector<OwnedRange> ranges_;
   std::uint64_t steps_ = 0;
   std::vector<std::uint64_t> steps_of_;  // by target, if parameters can be skipped; or empty
   std::vector<bool> skipped_;            // by target, in this step

@@ -1,0 +1,244 @@
+// The state of training as ranges that this rank owns, and as one piece of bytes that it holds.
+//
+// Saved: a header, the steps of each parameter if parameters can be skipped, the parameters group by
+// group, the optimizer's state. Everything that decides where an element lies is in a hash, so a part
+// fits one rank of one layout only.
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <string>
+
+#include "kernels/hash.hpp"
+#include "kernels/reduce.hpp"
+#include "platform/names.hpp"
+#include "strategies/agreement.hpp"
+#include "strategies/optimizer.hpp"
+#include "strategies/strategy.hpp"
+
+namespace trireme::strategies {
+
+using sharding::Group;
+using sharding::Parameter;
+using sharding::Range;
+
+// The header: 13 numbers of 8 bytes in the byte order of the machine, which `magic` shows.
+struct Optimizer::Saved {
+  std::uint64_t magic = 0;
+  std::uint64_t version = 0;
+  std::uint64_t bytes = 0;     // of all, this header included
+  std::uint64_t checksum = 0;  // of all that follows this field
+  std::uint64_t layout = 0;    // a hash
+  std::uint64_t strategy = 0, rank = 0, world_size = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t learning_rate = 0, norm = 0;  // bits
+  std::uint64_t parameter_bytes = 0, state_bytes = 0;
+};
+
+namespace {
+
+constexpr std::uint64_t kMagic = 0x45544154'53495254;  // "TRISTATE" in memory
+constexpr std::uint64_t kVersion = 1;
+
+}  // namespace
+
+// Parameters of all groups, then the vectors of the rule. With data_parallel every rank has all of
+// them, but still owns its share alone.
+void Optimizer::place_ranges() {
+  const Model& model = *model_;
+  const sharding::Layout& layout = *model.layout_;
+  for (const Group& group : layout.groups) {
+    const std::uint64_t size = dtype_size(group.dtype);
+    for (const std::uint64_t unit : group.units) {
+      for (const std::uint64_t number : model.registry_.units()[unit].parameters) {
+        const Parameter& parameter = model.registry_.parameters()[number];
+        const std::uint64_t first = layout.first_in_group(parameter);
+        const Range part = intersect(group.owned, {first, parameter.elements});
+        if (part.count == 0) continue;
+        char* const data = model.storage_->parameters.data() + group.offset +
+                           (part.first - group.kept.first) * size;
+        ranges_.push_back(
+            {TRIREME_STATE_PARAMETER, 0, number, part.first - first, part.count, data});
+      }
+    }
+  }
+  for (std::uint32_t vector = 0; vector < settings_.states; ++vector) {
+    for (const optimizers::Piece& piece : pieces_) {
+      const Parameter& parameter = model.registry_.parameters()[piece.parameter];
+      const Range owned = layout.group_of_parameter(parameter).owned;
+      const std::uint64_t first = layout.first_in_group(parameter) + piece.first;
+      if (intersect(owned, {first, piece.count}).count == 0) continue;  // another rank's
+      ranges_.push_back({TRIREME_STATE_OPTIMIZER, vector, piece.parameter, piece.first, piece.count,
+                         piece.states[vector]});
+    }
+  }
+}
+
+Status Optimizer::range(std::uint64_t index, trireme_state_range* out) const {
+  if (index >= ranges_.size()) {
+    return invalid_argument("range " + std::to_string(index) + " of " +
+                            std::to_string(ranges_.size()));
+  }
+  const OwnedRange& range = ranges_[index];
+  const Parameter& parameter = model_->registry_.parameters()[range.parameter];
+  out->kind = range.kind;
+  out->dtype = parameter.dtype;
+  out->vector = range.vector;
+  out->parameter = range.parameter;
+  out->name = parameter.name.c_str();
+  out->shape = parameter.shape.empty() ? nullptr : parameter.shape.data();
+  out->dimensions = static_cast<std::uint32_t>(parameter.shape.size());
+  out->first = range.first;
+  out->count = range.count;
+  out->data = range.data;
+  return Status::success();
+}
+
+Optimizer::Saved Optimizer::describe_saved() const {
+  const Model& model = *model_;
+  const sharding::Spread& spread = model.layout_->spread;
+  std::string text;
+  for (const std::uint64_t number :
+       {std::uint64_t{spread.shard_ranks}, spread.bucket_bytes, spread.first_bucket_bytes,
+        spread.minimum_unit_bytes, spread.persistent_unit_bytes, std::uint64_t{spread.shared},
+        std::uint64_t{steps_of_.size()}, std::uint64_t{settings_.states}}) {
+    text += std::to_string(number) + " ";
+  }
+  text += optimizers::kind_name(settings_.rule.kind);
+  for (const sharding::Fact& fact : model.registry_.facts()) {
+    text += "\n" + fact.subject + "\t" + fact.value;
+  }
+  Saved saved;
+  saved.magic = kMagic;
+  saved.version = kVersion;
+  saved.layout = kernels::hash(text.data(), text.size(), 0);
+  saved.strategy = static_cast<std::uint64_t>(spread.strategy);
+  saved.rank = spread.rank;
+  saved.world_size = spread.world_size;
+  saved.steps = steps_;
+  saved.learning_rate = std::bit_cast<std::uint64_t>(settings_.learning_rate);
+  saved.norm = std::bit_cast<std::uint64_t>(norm_);
+  saved.parameter_bytes = model.layout_->parameter_bytes;
+  saved.state_bytes = state_.bytes();
+  saved.bytes = sizeof saved + steps_of_.size() * sizeof steps_of_[0] + saved.parameter_bytes +
+                saved.state_bytes;
+  return saved;
+}
+
+std::uint64_t Optimizer::saved_bytes() const { return describe_saved().bytes; }
+
+Status Optimizer::save(char* state, std::uint64_t capacity) const {
+  const Model& model = *model_;
+  TRIREME_RETURN_IF_ERROR(model.check_sealed());
+  if (model.reducer_->step_under_way()) return invalid_state("a step is under way");
+  Saved saved = describe_saved();
+  if (capacity < saved.bytes) {
+    return invalid_argument("capacity " + std::to_string(capacity) + ", but the state takes " +
+                            std::to_string(saved.bytes) + " bytes");
+  }
+  char* to = state + sizeof saved;
+  const auto write = [&to](const void* from, std::uint64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    to += bytes;
+  };
+  write(steps_of_.data(), steps_of_.size() * sizeof steps_of_[0]);
+  for (const Group& group : model.layout_->groups) {
+    const std::uint64_t size = dtype_size(group.dtype);
+    write(model.storage_->parameters.data() + group.offset +
+              (group.held.first - group.kept.first) * size,
+          group.held.count * size);
+  }
+  write(state_.data(), saved.state_bytes);
+  constexpr std::uint64_t kChecked = offsetof(Saved, layout);
+  std::memcpy(state, &saved, sizeof saved);
+  saved.checksum = kernels::hash(state + kChecked, saved.bytes - kChecked, saved.bytes);
+  std::memcpy(state, &saved, sizeof saved);
+  return Status::success();
+}
+
+Status Optimizer::check_saved(const char* state, std::uint64_t bytes, Saved* out) const {
+  if (state == nullptr) return invalid_argument("state is NULL");
+  const auto corrupt = [](const std::string& what) {
+    return Status::failure(TRIREME_ERROR_CORRUPT, what);
+  };
+  if (bytes < sizeof *out) {
+    return corrupt(std::to_string(bytes) + " bytes are no saved state: its header alone has " +
+                   std::to_string(sizeof *out));
+  }
+  std::memcpy(out, state, sizeof *out);
+  if (out->magic == __builtin_bswap64(kMagic)) {
+    return unsupported("the state was saved on a machine of another byte order");
+  }
+  if (out->magic != kMagic) return corrupt("the bytes are no saved state");
+  if (out->version != kVersion) {
+    return unsupported("the state has format " + std::to_string(out->version) +
+                       ", this library reads format " + std::to_string(kVersion));
+  }
+  if (out->bytes != bytes) {
+    return corrupt("the state has " + std::to_string(out->bytes) + " bytes, but " +
+                   std::to_string(bytes) + " were given");
+  }
+  constexpr std::uint64_t kChecked = offsetof(Saved, layout);
+  if (kernels::hash(state + kChecked, bytes - kChecked, bytes) != out->checksum) {
+    return corrupt("the state is damaged: its checksum is another one");
+  }
+  const Saved here = describe_saved();
+  const auto differs = [](const char* what, const std::string& saved, const std::string& now) {
+    return invalid_argument(std::string("the state is of ") + what + " " + saved + ", this is " +
+                            now);
+  };
+  if (out->strategy != here.strategy) {
+    const auto name = [](std::uint64_t strategy) {
+      return std::string(strategy_name(static_cast<trireme_strategy>(strategy)));
+    };
+    return differs("strategy", name(out->strategy), name(here.strategy));
+  }
+  if (out->world_size != here.world_size) {
+    return differs("world size", std::to_string(out->world_size), std::to_string(here.world_size));
+  }
+  if (out->rank != here.rank) {
+    return differs("rank", std::to_string(out->rank), std::to_string(here.rank));
+  }
+  if (out->layout != here.layout || out->bytes != here.bytes ||
+      out->parameter_bytes != here.parameter_bytes || out->state_bytes != here.state_bytes) {
+    return invalid_argument(
+        "the state is of a model with other parameters, units, buckets or update rule");
+  }
+  return Status::success();
+}
+
+Status Optimizer::load(const char* state, std::uint64_t bytes) {
+  Model& model = *model_;
+  TRIREME_RETURN_IF_ERROR(model.check_sealed());
+  if (model.reducer_->step_under_way()) return invalid_state("a step is under way");
+  TRIREME_RETURN_IF_ERROR(model.check_released("state is loaded"));
+  if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.keep(model.pool_->drop_unused()));
+  Saved saved;
+  Status status = check_saved(state, bytes, &saved);
+  // Nobody changes anything before everybody can. Afterwards nobody reads parameters any more.
+  status = agree(model.link_,
+                 {{"the number of steps", std::to_string(saved.steps)},
+                  {"the learning rate's bits", std::to_string(saved.learning_rate)}},
+                 std::move(status));
+  if (!status.ok()) {
+    return model.link_.communicator->failure().ok() ? status : model.keep(std::move(status));
+  }
+  const char* from = state + sizeof saved;
+  const auto read = [&from](void* to, std::uint64_t size) {
+    if (size > 0) std::memcpy(to, from, size);
+    from += size;
+  };
+  read(steps_of_.data(), steps_of_.size() * sizeof steps_of_[0]);
+  for (const Group& group : model.layout_->groups) {
+    const std::uint64_t size = dtype_size(group.dtype);
+    read(model.storage_->parameters.data() + group.offset +
+             (group.held.first - group.kept.first) * size,
+         group.held.count * size);
+  }
+  read(state_.data(), saved.state_bytes);
+  steps_ = saved.steps;
+  settings_.learning_rate = std::bit_cast<double>(saved.learning_rate);
+  norm_ = std::bit_cast<double>(saved.norm);
+  return model.layout_->spread.shared ? model.keep(model.link_.meet()) : Status::success();
+}
+
+}  // namespace trireme::strategies
