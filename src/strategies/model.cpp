@@ -168,10 +168,12 @@ Status Model::seal() {
   plan_ = plan_memory(registry_, *layout, options_.unused == TRIREME_UNUSED_SKIP,
                       (options_.flags & TRIREME_MODEL_UNEVEN) != 0);
   storage_ = std::make_shared<Storage>();
-  if (spread.strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-    // Before any group is made: ranks that want different ones could not even talk about it.
+  const bool hybrid = spread.strategy == TRIREME_STRATEGY_HYBRID_SHARD;
+  if (hybrid || spread.shared) {
+    // Before any group is made or memory shared: ranks that want different ones could not even talk
+    // about it.
     failed_ = agree(link_, facts(), Status::success());
-    if (failed_.ok()) failed_ = make_groups();
+    if (failed_.ok() && hybrid) failed_ = make_groups();
     TRIREME_RETURN_IF_ERROR(Status(failed_));
   }
   failed_ = agree(link_, facts(), allocate(*layout));

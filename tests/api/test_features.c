@@ -516,6 +516,34 @@ static void one_copy_is_shared_where_it_can_be(void **state) {
     FOR_EACH_STRATEGY(&job) run_job(&job, share_parameters);
 }
 
+/* One wants a copy with the others, one of its own: that is said before memory is shared. */
+static void ask_for_different_sharing(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    const bool strategies = job->kind == 1;
+    trireme_model_options options = options_of(TRIREME_STRATEGY_ZERO3, job->world_size);
+    options.share_parameters = TRIREME_SHARE_AUTO;
+    if (rank == 1 && strategies) options.strategy = TRIREME_STRATEGY_ZERO1;
+    if (rank == 1 && !strategies) options.share_parameters = TRIREME_SHARE_NEVER;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    parameter.name = "p";
+    parameter.dtype = F32;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
+    EXPECT(v, says(strategies ? "strategy is zero3 on rank 0 and zero1 on rank 1"
+                              : "share_parameters is 0 on rank 0 and 2 on rank 1"));
+    sum_again(v, communicator, job->world_size);
+    trireme_model_destroy(model);
+}
+
+static void different_sharing_is_a_mismatch_and_the_group_lives_on(void **state) {
+    (void)state;
+    struct job job = {.world_size = 3};
+    for (job.kind = 0; job.kind < 2; ++job.kind) run_job(&job, ask_for_different_sharing);
+}
+
 /* ---- groups that are not there ---- */
 
 static void ask_for_hybrid(trireme_communicator *communicator, int rank, void *context) {
@@ -558,6 +586,7 @@ int main(void) {
         cmocka_unit_test(missing_gradients_are_named_and_may_still_come),
         cmocka_unit_test(a_thousand_tiny_layers_are_a_few_dozen_gathers),
         cmocka_unit_test(one_copy_is_shared_where_it_can_be),
+        cmocka_unit_test(different_sharing_is_a_mismatch_and_the_group_lives_on),
         cmocka_unit_test(hybrid_groups_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
