@@ -200,6 +200,21 @@ namespace Trireme
         Skip = 2,
     }
 
+    /// <summary>
+    /// Whether ranks that share memory keep one copy of the parameters between them.
+    /// </summary>
+    public enum ShareParameters
+    {
+        /// <summary>Zero3 and HybridShard do, if the ranks of a copy share memory.</summary>
+        Auto = 0,
+
+        /// <summary>Zero1 and Zero2 too, or the model is refused.</summary>
+        Always = 1,
+
+        /// <summary>Every rank has memory of its own, and gathers copy.</summary>
+        Never = 2,
+    }
+
     [Flags]
     public enum ModelFlags
     {
@@ -255,6 +270,16 @@ namespace Trireme
 
         /// <summary>The delegate <see cref="OptimizerOptions.Rule"/>.</summary>
         User = 4,
+    }
+
+    /// <summary>What a range of state belongs to.</summary>
+    public enum StateKind
+    {
+        /// <summary>The parameter's own values.</summary>
+        Parameter = 1,
+
+        /// <summary>A state vector of the update rule.</summary>
+        Optimizer = 2,
     }
 
     [Flags]

@@ -48,6 +48,11 @@ namespace Trireme
 
         public ModelFlags Flags { get; set; }
 
+        /// <summary>
+        /// Whether ranks that share memory keep one copy of the parameters between them.
+        /// </summary>
+        public ShareParameters ShareParameters { get; set; }
+
         /// <summary>The caller's own work on each bucket; all ranks have one or none has.</summary>
         public BucketHook BucketHook { get; set; }
     }
@@ -116,6 +121,7 @@ namespace Trireme
                 ShardRanks = options.ShardRanks,
                 Unused = (int)options.Unused,
                 Flags = (uint)options.Flags,
+                ShareParameters = (int)options.ShareParameters,
             };
             HookRunner hook = null;
             if (options.BucketHook != null)
@@ -272,7 +278,10 @@ namespace Trireme
             TriremeException.Check(NativeMethods.trireme_model_check_replicas(handle));
         }
 
-        /// <summary>Makes a unit's parameters whole on this rank. Collective for zero3.</summary>
+        /// <summary>
+        /// Makes a unit's parameters whole on this rank. Collective for zero3 and hybrid_shard,
+        /// unless the ranks share the parameters.
+        /// </summary>
         public void GatherUnit(ulong unit)
         {
             TriremeException.Check(NativeMethods.trireme_model_gather_unit(handle, unit));
@@ -286,7 +295,8 @@ namespace Trireme
 
         /// <summary>
         /// A parameter's elements inside the library's own memory: good until its unit is released
-        /// (zero3) or the model is disposed or collected, so hold the model as long.
+        /// (zero3) or the model is disposed or collected, so hold the model as long. Not to be
+        /// written where ranks share the parameters (ModelInfo.SharedBytes).
         /// </summary>
         public unsafe Span<T> GetParameterData<T>(ulong parameter) where T : struct
         {

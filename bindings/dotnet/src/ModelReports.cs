@@ -17,6 +17,7 @@ namespace Trireme
             Elements = native.Elements;
             Buckets = native.Buckets;
             Groups = native.Groups;
+            SharedBytes = native.SharedBytes;
         }
 
         public Strategy Strategy { get; }
@@ -44,6 +45,11 @@ namespace Trireme
 
         /// <summary>Groups in which units are gathered, persistent ones included.</summary>
         public ulong Groups { get; }
+
+        /// <summary>
+        /// Size of the one copy of the parameters that ranks share; 0: each has its own memory.
+        /// </summary>
+        public ulong SharedBytes { get; }
     }
 
     /// <summary>What one unit looks like on this rank.</summary>

@@ -665,6 +665,26 @@ namespace Trireme
         internal static extern Status trireme_optimizer_gradient_norm(
             OptimizerHandle optimizer, out double outNorm);
 
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_optimizer_range_count(
+            OptimizerHandle optimizer, out ulong outCount);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_optimizer_get_range(
+            OptimizerHandle optimizer, ulong index, ref NativeStateRange outRange);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_optimizer_saved_bytes(
+            OptimizerHandle optimizer, out ulong outBytes);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_optimizer_save(
+            OptimizerHandle optimizer, void* state, ulong capacity, ulong* outBytes);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_optimizer_load(
+            OptimizerHandle optimizer, void* state, ulong bytes);
+
         // .NET asks a resolver where a library is; the type is missing on Mono and .NET Framework.
         private static bool InstallResolver()
         {

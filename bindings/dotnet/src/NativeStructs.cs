@@ -146,7 +146,7 @@ namespace Trireme
         public uint ShardRanks;
         public int Unused;
         public uint Flags;
-        public uint Reserved;
+        public int ShareParameters;
         public IntPtr BucketHook;
         public IntPtr HookData;
     }
@@ -201,6 +201,7 @@ namespace Trireme
         public ulong Elements;
         public ulong Buckets;
         public ulong Groups;
+        public ulong SharedBytes;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -287,5 +288,22 @@ namespace Trireme
         public IntPtr UserData;
         public double MaxValue;
         public ulong CheckEvery;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeStateRange
+    {
+        public uint StructSize;
+        public int Kind;
+        public int Dtype;
+        public uint Vector;
+        public ulong Parameter;
+        public IntPtr Name;
+        public IntPtr Shape;
+        public uint Dimensions;
+        public uint Reserved;
+        public ulong First;
+        public ulong Count;
+        public IntPtr Data;
     }
 }

@@ -144,7 +144,7 @@ namespace Trireme
     }
 
     /// <summary>The update rule of a model, run on the part of it that this rank owns.</summary>
-    public sealed class Optimizer : IDisposable
+    public sealed partial class Optimizer : IDisposable
     {
         // In a field for as long as the process lives: native code calls it in every step.
         private static readonly NativeMethods.UpdateCallback Callback = RunRule;

@@ -17,6 +17,8 @@ namespace Trireme.Tests
             Pair("TRIREME_OPTIMIZER_NESTEROV", typeof(OptimizerFlags)),
             Pair("TRIREME_PARAMETER_", typeof(ParameterFlags)),
             Pair("TRIREME_UNUSED_", typeof(Unused)),
+            Pair("TRIREME_SHARE_", typeof(ShareParameters)),
+            Pair("TRIREME_STATE_", typeof(StateKind)),
             Pair("TRIREME_MODEL_", typeof(ModelFlags)),
             Pair("TRIREME_HOOK_", typeof(HookPhase)),
             Pair("TRIREME_GRADIENTS_", typeof(Gradients)),

@@ -17,6 +17,7 @@ from ._values import (
     DTYPES,
     GRADIENTS,
     LETTERS,
+    SHARE,
     UNUSED,
     Name,
     dtype_name,
@@ -51,6 +52,7 @@ class ModelInfo(NamedTuple):
     elements: int  #: Elements of the flat vectors.
     buckets: int  #: Buckets in which gradients are reduced.
     groups: int  #: Groups in which units are gathered, persistent ones included.
+    shared_bytes: int  #: Size of the one copy that ranks share; 0: each has its own memory.
 
 
 class UnitInfo(NamedTuple):
@@ -139,6 +141,7 @@ class Model:
         shard_ranks: int = 0,
         unused: Name = "error",
         uneven: bool = False,
+        share: Name = "auto",
         bucket_hook: _hook.Hook | None = None,
     ) -> None:
         """`leaves` above 0 makes training reproducible: the same bits for any number of ranks.
@@ -146,6 +149,8 @@ class Model:
         `shard_ranks` neighbouring ranks keep one copy of the parameters between them
         ("hybrid_shard"). `unused` is what becomes of a parameter whose gradient is not handed in:
         "error", "zero" or "skip". `uneven` lets ranks be absent, and end by Optimizer.join().
+        `share` is whether ranks that share memory keep one copy of the parameters between them:
+        "auto" ("zero3" and "hybrid_shard"), "always" ("zero1" and "zero2" too) or "never".
         `bucket_hook` is called with a Bucket for each bucket, before and after its reduction; what
         it raises comes out of Optimizer.step(), which has then failed on all ranks. It must not
         use the model.
@@ -164,6 +169,7 @@ class Model:
             shard_ranks=in_range(shard_ranks, 32, "shard_ranks"),
             unused=number_of(unused, UNUSED, "unused"),
             flags=_native.TRIREME_MODEL_UNEVEN if uneven else 0,
+            share_parameters=number_of(share, SHARE, "share"),
         )
         self._hook: _hook.BucketHook | None = None
         if bucket_hook is not None:
@@ -181,6 +187,7 @@ class Model:
         self._parameters: dict[str, int] = {}
         self._units: dict[str, int] = {}
         self._described: list[tuple[int, tuple[int, ...]]] = []  # dtype and shape
+        self._shares = False
 
     def close(self) -> None:
         """Gives the model back; its memory goes once no optimizer and no view needs it."""
@@ -247,6 +254,7 @@ class Model:
     def seal(self) -> None:
         """Ends the description. Collective: checks that all ranks registered the same."""
         check(library.trireme_model_seal(self._handle))
+        self._shares = self.info().shared_bytes > 0
 
     def _parameter(self, which: Which) -> int:
         return self._number(which, self._parameters, "parameter")
@@ -346,7 +354,10 @@ class Model:
         check(library.trireme_model_check_replicas(self._handle))
 
     def gather_unit(self, unit: Which) -> None:
-        """Makes a unit's parameters whole on this rank. Collective for zero3."""
+        """Makes a unit's parameters whole on this rank.
+
+        Collective for zero3 and hybrid_shard, unless the ranks share the parameters.
+        """
         check(library.trireme_model_gather_unit(self._handle, self._unit(unit)))
 
     def release_unit(self, unit: Which) -> None:
@@ -366,6 +377,7 @@ class Model:
         """A parameter's elements in its shape, inside the library's own memory.
 
         Good until the unit is released (zero3) or the model closed. Copy what must live longer.
+        Read-only where ranks share the parameters.
         """
         number = self._parameter(which)
         address = c_void_p()
@@ -374,7 +386,8 @@ class Model:
             library.trireme_model_parameter_data(self._handle, number, byref(address), byref(count))
         )
         code, shape = self._described[number]
-        return view_of(address.value, count.value, size_of(code), LETTERS[code], self._owner, shape)
+        view = view_of(address.value, count.value, size_of(code), LETTERS[code], self._owner, shape)
+        return view.toreadonly() if self._shares else view
 
     # ---- gradients -------------------------------------------------------------------------
 

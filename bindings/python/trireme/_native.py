@@ -565,6 +565,17 @@ def address_of(view: memoryview) -> int | None:
     return address
 
 
+_new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
+_new_bytes.restype = ctypes.py_object
+_new_bytes.argtypes = [c_void_p, ctypes.c_ssize_t]
+
+
+def new_bytes(size: int) -> bytes:
+    """Bytes with no content yet, to be filled before anybody else sees them."""
+    made: bytes = _new_bytes(None, size)
+    return made
+
+
 # ---- loading -------------------------------------------------------------------------------
 
 

@@ -30,6 +30,10 @@ TRIREME_UNUSED_ERROR = 0
 TRIREME_UNUSED_ZERO = 1
 TRIREME_UNUSED_SKIP = 2
 
+TRIREME_SHARE_AUTO = 0
+TRIREME_SHARE_ALWAYS = 1
+TRIREME_SHARE_NEVER = 2
+
 TRIREME_MODEL_UNEVEN = 1
 
 TRIREME_HOOK_BEFORE = 1
@@ -82,7 +86,7 @@ class trireme_model_options(Structure):
         ("shard_ranks", c_uint32),
         ("unused", c_int32),
         ("flags", c_uint32),
-        ("reserved", c_uint32),
+        ("share_parameters", c_int32),
         ("bucket_hook", trireme_bucket_callback),
         ("hook_data", c_void_p),
     ]
@@ -114,6 +118,7 @@ class trireme_model_info(Structure):
         ("elements", c_uint64),
         ("buckets", c_uint64),
         ("groups", c_uint64),
+        ("shared_bytes", c_uint64),
     ]
 
 
@@ -168,6 +173,9 @@ TRIREME_OPTIMIZER_USER = 4
 
 TRIREME_OPTIMIZER_NESTEROV = 1
 
+TRIREME_STATE_PARAMETER = 1
+TRIREME_STATE_OPTIMIZER = 2
+
 TRIREME_MAX_STATES = 8
 
 
@@ -206,6 +214,23 @@ class trireme_optimizer_options(Structure):
         ("user_data", c_void_p),
         ("max_value", c_double),
         ("check_every", c_uint64),
+    ]
+
+
+class trireme_state_range(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("kind", c_int32),
+        ("dtype", c_int32),
+        ("vector", c_uint32),
+        ("parameter", c_uint64),
+        ("name", c_char_p),
+        ("shape", POINTER(c_uint64)),
+        ("dimensions", c_uint32),
+        ("reserved", c_uint32),
+        ("first", c_uint64),
+        ("count", c_uint64),
+        ("data", c_void_p),
     ]
 
 
@@ -258,4 +283,9 @@ TRAINING: dict[str, tuple[Any, list[Any]]] = {
     "trireme_optimizer_learning_rate": (_status, [_handle, POINTER(c_double)]),
     "trireme_optimizer_step_count": (_status, [_handle, POINTER(c_uint64)]),
     "trireme_optimizer_gradient_norm": (_status, [_handle, POINTER(c_double)]),
+    "trireme_optimizer_range_count": (_status, [_handle, POINTER(c_uint64)]),
+    "trireme_optimizer_get_range": (_status, [_handle, c_uint64, POINTER(trireme_state_range)]),
+    "trireme_optimizer_saved_bytes": (_status, [_handle, POINTER(c_uint64)]),
+    "trireme_optimizer_save": (_status, [_handle, _memory, c_uint64, POINTER(c_uint64)]),
+    "trireme_optimizer_load": (_status, [_handle, _memory, c_uint64]),
 }

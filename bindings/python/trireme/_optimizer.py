@@ -14,7 +14,17 @@ from ._buffer import Owner, view_of
 from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
 from ._model import Model
 from ._native import library
-from ._values import LETTERS, OPTIMIZERS, Name, dtype_name, in_range, number_of, size_of
+from ._values import (
+    LETTERS,
+    OPTIMIZERS,
+    STATES,
+    Name,
+    dtype_name,
+    in_range,
+    number_of,
+    readable,
+    size_of,
+)
 
 _step = library.trireme_optimizer_step
 _join = library.trireme_optimizer_join
@@ -36,6 +46,21 @@ class Update:
     parameters: memoryview[float]  #: To be updated.
     gradients: memoryview[float]  #: Reduced and clipped; read-only.
     states: tuple[memoryview[float], ...]  #: As many as asked for; 0 before the first step.
+
+
+@dataclasses.dataclass(frozen=True)
+class StateRange:
+    """A stretch of the state of training that this rank owns."""
+
+    kind: str  #: "parameter", or "optimizer" for a state vector of the update rule.
+    vector: int  #: Which state vector. SGD: momentum; ADAM, ADAMW: m, v.
+    parameter: int  #: Number of the parameter.
+    name: str  #: Its name.
+    dtype: str  #: Type of its elements.
+    shape: tuple[int, ...]  #: Its whole shape.
+    first: int  #: Which of its elements, in row-major order, comes first.
+    count: int  #: Elements; 1 or more.
+    data: memoryview[float]  #: Them, in the library's own memory.
 
 
 Rule = Callable[[Update], object]
@@ -173,7 +198,7 @@ class Optimizer:
             self.learning_rate = 0.0
 
     def close(self) -> None:
-        """Gives the state back. The model may then get another optimizer."""
+        """Gives the state back once no view of it is left. The model may then get another."""
         self._owner = None
 
     @property
@@ -253,6 +278,56 @@ class Optimizer:
         norm = c_double()
         check(library.trireme_optimizer_gradient_norm(self._handle, byref(norm)))
         return norm.value
+
+    def ranges(self) -> list[StateRange]:
+        """Where the state of training lies: parameters, frozen ones too, and state vectors.
+
+        Over all ranks the ranges hold every element once, whatever the strategy. numpy.asarray() of
+        `data` makes no copy. Whoever writes to it between steps changes this rank's copy only, or
+        everybody's where ranks share the parameters.
+        """
+        count = c_uint64()
+        check(library.trireme_optimizer_range_count(self._handle, byref(count)))
+        return [self._range(index) for index in range(count.value)]
+
+    def _range(self, index: int) -> StateRange:
+        found = _native.trireme_state_range(struct_size=ctypes.sizeof(_native.trireme_state_range))
+        check(library.trireme_optimizer_get_range(self._handle, index, byref(found)))
+        return StateRange(
+            STATES.get(found.kind, "unknown"),
+            found.vector,
+            found.parameter,
+            found.name.decode(),
+            dtype_name(found.dtype),
+            tuple(found.shape[: found.dimensions]),
+            found.first,
+            found.count,
+            view_of(
+                found.data, found.count, size_of(found.dtype), LETTERS[found.dtype], self._owner
+            ),
+        )
+
+    def save(self) -> bytes:
+        """What this rank holds of the training, for load(). Every rank saves after the same step.
+
+        Parameters, state of the update rule, number of steps and learning rate, with a description
+        of the layout and a checksum. Waits for no peer.
+        """
+        size = c_uint64()
+        check(library.trireme_optimizer_saved_bytes(self._handle, byref(size)))
+        state = _native.new_bytes(size.value)
+        address = _native.address_of(memoryview(state))
+        check(library.trireme_optimizer_save(self._handle, address, size.value, None))
+        return state
+
+    def load(self, state: Any) -> None:
+        """Takes back what save() gave on this rank. Collective.
+
+        The model, its options, strategy and world size, and the rule must be those of the training
+        that was saved. Nothing changes unless all ranks can load parts of the same step.
+        """
+        view, address, _count, _code = readable(state, None, "state")
+        check(library.trireme_optimizer_load(self._handle, address, view.nbytes))
 
     def __repr__(self) -> str:
         return f"<trireme.Optimizer{', closed' if self.closed else ''}>"

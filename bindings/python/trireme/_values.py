@@ -84,6 +84,15 @@ UNUSED = {
     "zero": _native.TRIREME_UNUSED_ZERO,
     "skip": _native.TRIREME_UNUSED_SKIP,
 }
+SHARE = {
+    "auto": _native.TRIREME_SHARE_AUTO,
+    "always": _native.TRIREME_SHARE_ALWAYS,
+    "never": _native.TRIREME_SHARE_NEVER,
+}
+STATES = {
+    _native.TRIREME_STATE_PARAMETER: "parameter",
+    _native.TRIREME_STATE_OPTIMIZER: "optimizer",
+}
 PHASES = {
     _native.TRIREME_HOOK_BEFORE: "before",
     _native.TRIREME_HOOK_AFTER: "after",

@@ -116,6 +116,9 @@ constants! {
     TRIREME_UNUSED_ERROR: i32 = 0;
     TRIREME_UNUSED_ZERO: i32 = 1;
     TRIREME_UNUSED_SKIP: i32 = 2;
+    TRIREME_SHARE_AUTO: i32 = 0;
+    TRIREME_SHARE_ALWAYS: i32 = 1;
+    TRIREME_SHARE_NEVER: i32 = 2;
     TRIREME_MODEL_UNEVEN: u32 = 1;
     TRIREME_HOOK_BEFORE: i32 = 1;
     TRIREME_HOOK_AFTER: i32 = 2;
@@ -128,6 +131,8 @@ constants! {
     TRIREME_OPTIMIZER_ADAMW: trireme_optimizer_kind = 3;
     TRIREME_OPTIMIZER_USER: trireme_optimizer_kind = 4;
     TRIREME_OPTIMIZER_NESTEROV: u32 = 1;
+    TRIREME_STATE_PARAMETER: i32 = 1;
+    TRIREME_STATE_OPTIMIZER: i32 = 2;
     TRIREME_MAX_STATES: usize = 8;
     // mesh.h
     TRIREME_MAX_AXES: usize = 16;

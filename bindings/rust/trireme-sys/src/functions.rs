@@ -760,4 +760,28 @@ extern "C" {
         optimizer: *const trireme_optimizer,
         out_norm: *mut f64,
     ) -> trireme_status;
+    pub fn trireme_optimizer_range_count(
+        optimizer: *const trireme_optimizer,
+        out_count: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_get_range(
+        optimizer: *const trireme_optimizer,
+        index: u64,
+        out_range: *mut trireme_state_range,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_saved_bytes(
+        optimizer: *const trireme_optimizer,
+        out_bytes: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_save(
+        optimizer: *const trireme_optimizer,
+        state: *mut c_void,
+        capacity: u64,
+        out_bytes: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_load(
+        optimizer: *mut trireme_optimizer,
+        state: *const c_void,
+        bytes: u64,
+    ) -> trireme_status;
 }

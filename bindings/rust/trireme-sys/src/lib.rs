@@ -353,8 +353,8 @@ structs! {
         unused: i32,
         /// TRIREME_MODEL_UNEVEN or 0.
         flags: u32,
-        /// 0.
-        reserved: u32,
+        /// TRIREME_SHARE_*.
+        share_parameters: i32,
         /// Called for each bucket. NULL: none. All ranks have one or none has.
         bucket_hook: trireme_bucket_callback,
         /// Handed to bucket_hook.
@@ -405,6 +405,9 @@ structs! {
         buckets: u64,
         /// Groups in which units are gathered, persistent ones included.
         groups: u64,
+        /// Size of the copy of the parameters that ranks keep between them in shared memory; 0:
+        /// every rank has its own memory.
+        shared_bytes: u64,
     }
     /// What one unit looks like on this rank. Set struct_size before the call.
     trireme_unit_info {
@@ -531,6 +534,34 @@ structs! {
         /// never.
         check_every: u64,
     }
+    /// A stretch of the state of training that this rank owns. Set struct_size before the call.
+    trireme_state_range {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// TRIREME_STATE_*.
+        kind: i32,
+        /// Type of the elements.
+        dtype: trireme_dtype,
+        /// OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW: m, v; USER: the
+        /// caller's.
+        vector: u32,
+        /// Number of the parameter.
+        parameter: u64,
+        /// Its name; lives as long as the model.
+        name: *const c_char,
+        /// Its whole shape; lives as long as the model. NULL for a scalar.
+        shape: *const u64,
+        /// Numbers at `shape`.
+        dimensions: u32,
+        /// 0.
+        reserved: u32,
+        /// Which of its elements, in row-major order, comes first.
+        first: u64,
+        /// Elements; 1 or more.
+        count: u64,
+        /// Where they lie, good until the optimizer is destroyed.
+        data: *mut c_void,
+    }
 }
 
 macro_rules! inits {
@@ -565,4 +596,5 @@ inits! {
     trireme_model_memory
     trireme_model_statistics
     trireme_optimizer_options
+    trireme_state_range
 }

@@ -71,6 +71,7 @@ mod operation;
 mod optimizer;
 mod request;
 mod rooted;
+mod state;
 mod subgroup;
 mod to_buffer;
 mod transport;
@@ -85,12 +86,13 @@ pub use log::{clear_log, set_log, LogLevel};
 pub use mesh::{Mesh, MeshOptions, MeshOrder};
 pub use messages::{MessageInfo, Source, Tag};
 pub use model::{
-    Gradients, Model, ModelInfo, ModelMemory, ModelOptions, ModelStatistics, Parameter, Strategy,
-    UnitInfo, Unused,
+    Gradients, Model, ModelInfo, ModelMemory, ModelOptions, ModelStatistics, Parameter, Share,
+    Strategy, UnitInfo, Unused,
 };
 pub use operation::{Algorithm, OperationOptions, Priority};
 pub use optimizer::{Kind, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};
 pub use request::{wait_all, wait_any, Pending, Request, Storage};
+pub use state::{State, StateRange};
 pub use subgroup::GroupOptions;
 pub use transport::Transport;
 

@@ -104,6 +104,18 @@ pub enum Unused {
     Skip,
 }
 
+/// Whether ranks that share memory keep one copy of the parameters between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// `Zero3` and `HybridShard` do, if the ranks of a copy share memory.
+    #[default]
+    Auto,
+    /// `Zero1` and `Zero2` too, or the model is refused.
+    Always,
+    /// Every rank has memory of its own, and gathers copy.
+    Never,
+}
+
 /// How to spread a model. Start from [`ModelOptions::new`]; 0 means the default.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelOptions {
@@ -131,6 +143,8 @@ pub struct ModelOptions {
     pub unused: Unused,
     /// Ranks may be absent from a pass, and join the others when they run out of data.
     pub uneven: bool,
+    /// Whether ranks that share memory keep one copy of the parameters between them.
+    pub share: Share,
 }
 
 impl ModelOptions {
@@ -149,6 +163,7 @@ impl ModelOptions {
             shard_ranks: 0,
             unused: Unused::Error,
             uneven: false,
+            share: Share::Auto,
         }
     }
 }
@@ -196,6 +211,8 @@ pub struct ModelInfo {
     pub buckets: usize,
     /// Groups in which units are gathered, persistent ones included.
     pub groups: usize,
+    /// Size of the one copy of the parameters that ranks share; 0: each has memory of its own.
+    pub shared_bytes: u64,
 }
 
 /// What one unit looks like on this rank.
@@ -262,6 +279,8 @@ pub struct Model {
     hook: Option<Arc<Hook>>,
     /// By number of the parameter.
     dtypes: Vec<Dtype>,
+    /// Whether other ranks see the same parameters, which then only the library may write.
+    shares: bool,
 }
 
 impl Model {
@@ -313,6 +332,11 @@ impl Model {
             Unused::Skip => sys::TRIREME_UNUSED_SKIP,
         };
         raw.flags = if options.uneven { sys::TRIREME_MODEL_UNEVEN } else { 0 };
+        raw.share_parameters = match options.share {
+            Share::Auto => sys::TRIREME_SHARE_AUTO,
+            Share::Always => sys::TRIREME_SHARE_ALWAYS,
+            Share::Never => sys::TRIREME_SHARE_NEVER,
+        };
         if let Some(hook) = &hook {
             raw.bucket_hook = Some(hook::call);
             raw.hook_data = hook.user_data();
@@ -322,7 +346,7 @@ impl Model {
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_model_create(communicator.handle.get(), &raw, out) })
         })?;
-        Ok(Self { handle, one_call, hook, dtypes: Vec::new() })
+        Ok(Self { handle, one_call, hook, dtypes: Vec::new(), shares: false })
     }
 
     /// Adds a parameter and gives its number, from 0 in the order added.
@@ -350,7 +374,9 @@ impl Model {
     /// `Mismatch` names the first difference; the communicator lives on. Collective.
     pub fn seal(&mut self) -> Result<()> {
         // SAFETY: a live model, one call at a time.
-        self.call(|model| unsafe { sys::trireme_model_seal(model) })
+        self.call(|model| unsafe { sys::trireme_model_seal(model) })?;
+        self.shares = self.info()?.shared_bytes > 0;
+        Ok(())
     }
 
     /// What the sealed model looks like.
@@ -369,6 +395,7 @@ impl Model {
             elements: raw.elements as usize,
             buckets: raw.buckets as usize,
             groups: raw.groups as usize,
+            shared_bytes: raw.shared_bytes,
         })
     }
 
@@ -461,7 +488,8 @@ impl Model {
         })
     }
 
-    /// Makes a unit's parameters whole on this rank until as many releases. Collective for zero3.
+    /// Makes a unit's parameters whole on this rank until as many releases. Collective for zero3
+    /// and hybrid_shard, unless the ranks share the parameters.
     pub fn gather_unit(&mut self, unit: usize) -> Result<()> {
         // SAFETY: a live model, one call at a time.
         self.call(|model| unsafe { sys::trireme_model_gather_unit(model, unit as u64) })
@@ -481,8 +509,13 @@ impl Model {
         Ok(unsafe { std::slice::from_raw_parts(data, count) })
     }
 
-    /// As [`parameter`](Self::parameter), to write to between steps: this rank's copy only.
+    /// As [`parameter`](Self::parameter), to write to between steps: this rank's copy only, so
+    /// `InvalidState` where ranks share the parameters.
     pub fn parameter_mut<T: Real>(&mut self, parameter: usize) -> Result<&mut [T]> {
+        if self.shares {
+            let text = format!("parameter {parameter} is shared with other ranks, who may read it");
+            return Err(Error::local(Status::InvalidState, text));
+        }
         let (data, count) = self.parameter_data::<T>(parameter)?;
         // SAFETY: as parameter(); the borrow keeps every other slice and call away.
         Ok(unsafe { std::slice::from_raw_parts_mut(data, count) })

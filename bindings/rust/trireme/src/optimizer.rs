@@ -223,11 +223,7 @@ impl Optimizer {
         name: &str,
         call: impl FnOnce(*mut sys::trireme_optimizer) -> i32,
     ) -> Result<()> {
-        if !Arc::ptr_eq(&self.one_call, model.one_call()) {
-            return Err(Error::invalid(format!(
-                "{name}: the optimizer was made for another model"
-            )));
-        }
+        self.refuse_another(model, name)?;
         hook::refuse_inside(&self.one_call)?;
         let _one_call = model.lock();
         let outcome = check(call(self.handle.get()));
@@ -299,7 +295,15 @@ impl Optimizer {
         Ok(Self { handle, one_call, rule, hook })
     }
 
-    fn call(&self, call: impl FnOnce(*mut sys::trireme_optimizer) -> i32) -> Result<()> {
+    /// Refuses a model that this optimizer was not made for.
+    pub(crate) fn refuse_another(&self, model: &Model, name: &str) -> Result<()> {
+        if Arc::ptr_eq(&self.one_call, model.one_call()) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("{name}: the optimizer was made for another model")))
+    }
+
+    pub(crate) fn call(&self, call: impl FnOnce(*mut sys::trireme_optimizer) -> i32) -> Result<()> {
         hook::refuse_inside(&self.one_call)?;
         let _one_call = self.one_call.lock().unwrap_or_else(PoisonError::into_inner);
         check(call(self.handle.get()))

@@ -1,0 +1,132 @@
+using System;
+
+namespace Trireme
+{
+    /// <summary>A stretch of the state of training that this rank owns.</summary>
+    public sealed class StateRange
+    {
+        private readonly OptimizerHandle owner;
+        private readonly IntPtr data;
+
+        internal unsafe StateRange(OptimizerHandle owner, NativeStateRange native)
+        {
+            this.owner = owner;
+            data = native.Data;
+            Kind = (StateKind)native.Kind;
+            Vector = native.Vector;
+            Parameter = native.Parameter;
+            Name = Utf8.Read(native.Name);
+            Type = (ElementType)native.Dtype;
+            First = native.First;
+            Count = native.Count;
+            Shape = new long[native.Dimensions];
+            for (int i = 0; i < Shape.Length; ++i)
+            {
+                Shape[i] = checked((long)((ulong*)native.Shape)[i]);
+            }
+        }
+
+        public StateKind Kind { get; }
+
+        /// <summary>Which state vector. SGD: momentum; ADAM, ADAMW: m, v.</summary>
+        public uint Vector { get; }
+
+        /// <summary>Number of the parameter.</summary>
+        public ulong Parameter { get; }
+
+        /// <summary>Its name.</summary>
+        public string Name { get; }
+
+        /// <summary>Type of its elements.</summary>
+        public ElementType Type { get; }
+
+        /// <summary>Its whole shape.</summary>
+        public long[] Shape { get; }
+
+        /// <summary>Which of its elements, in row-major order, comes first.</summary>
+        public ulong First { get; }
+
+        /// <summary>Elements; 1 or more.</summary>
+        public ulong Count { get; }
+
+        /// <summary>
+        /// The elements inside the library's own memory: good until the optimizer is disposed or
+        /// collected, so hold this range as long. Whoever writes them between steps changes this
+        /// rank's copy only, or everybody's where ranks share the parameters.
+        /// </summary>
+        public unsafe Span<T> GetData<T>() where T : struct
+        {
+            if (owner.IsClosed)
+            {
+                throw new ObjectDisposedException(nameof(Optimizer));
+            }
+
+            if (Elements.Of<T>(ElementType.Automatic).Type != Type)
+            {
+                throw new ArgumentException(
+                    "The elements are " + Type + ", not " + typeof(T) + ".");
+            }
+
+            return new Span<T>((void*)data, checked((int)Count));
+        }
+    }
+
+    public sealed partial class Optimizer
+    {
+        /// <summary>
+        /// Where the state of training lies on this rank: parameters, frozen ones too, and the
+        /// vectors of the update rule. Over all ranks the ranges hold every element once, whatever
+        /// the strategy.
+        /// </summary>
+        public unsafe StateRange[] GetRanges()
+        {
+            ulong count;
+            TriremeException.Check(
+                NativeMethods.trireme_optimizer_range_count(handle, out count));
+            var ranges = new StateRange[count];
+            for (ulong i = 0; i < count; ++i)
+            {
+                var native = new NativeStateRange { StructSize = (uint)sizeof(NativeStateRange) };
+                TriremeException.Check(
+                    NativeMethods.trireme_optimizer_get_range(handle, i, ref native));
+                ranges[i] = new StateRange(handle, native);
+            }
+
+            return ranges;
+        }
+
+        /// <summary>
+        /// What this rank holds of the training (parameters, state of the update rule, number of
+        /// steps, learning rate) with a description of the layout and a checksum. Every rank saves
+        /// its own part, all after the same step. Waits for no peer.
+        /// </summary>
+        public unsafe byte[] Save()
+        {
+            ulong size;
+            TriremeException.Check(
+                NativeMethods.trireme_optimizer_saved_bytes(handle, out size));
+            var state = new byte[checked((int)size)];
+            fixed (byte* first = state)
+            {
+                TriremeException.Check(
+                    NativeMethods.trireme_optimizer_save(handle, first, size, null));
+            }
+
+            return state;
+        }
+
+        /// <summary>
+        /// Takes back what <see cref="Save"/> gave on this rank of a training of the same model,
+        /// options, strategy, world size and update rule. Nothing changes unless all ranks can
+        /// load parts of the same step. Collective.
+        /// </summary>
+        public unsafe void Load(ReadOnlySpan<byte> state)
+        {
+            fixed (byte* first = &Elements.First(state))
+            {
+                TriremeException.Check(
+                    NativeMethods.trireme_optimizer_load(handle, first, (ulong)state.Length));
+            }
+        }
+    }
+}
