@@ -6,7 +6,7 @@ mod support;
 use support::{fails, options, ranks};
 use trireme::{
     Communicator, Dtype, Gradients, Kind, Model, ModelOptions, Optimizer, OptimizerOptions,
-    Parameter, Reduction, Status, Strategy,
+    Parameter, Reduction, Share, Status, Strategy,
 };
 
 const WORLDS: [i32; 5] = [1, 2, 3, 4, 5];
@@ -34,7 +34,12 @@ const PARTS: [(usize, usize); 4] = [(0, 6), (6, 2), (8, 5), (13, 1)];
 const UNIT: [usize; 4] = [0, 0, 1, 2];
 
 fn sealed(communicator: &Communicator, strategy: Strategy) -> Model {
+    sealed_and_shared(communicator, strategy, Share::Auto)
+}
+
+fn sealed_and_shared(communicator: &Communicator, strategy: Strategy, share: Share) -> Model {
     let options = ModelOptions {
+        share,
         gradients: Gradients::Sum,
         bucket_bytes: 16,
         minimum_unit_bytes: 1,
@@ -281,7 +286,8 @@ fn tied_parameters_share_and_frozen_ones_stay() {
 #[test]
 fn parameters_without_elements_are_parameters() {
     everywhere(|communicator, strategy| {
-        let mut model = Model::new(communicator, &options(communicator, strategy)).unwrap();
+        let options = ModelOptions { share: Share::Never, ..options(communicator, strategy) };
+        let mut model = Model::new(communicator, &options).unwrap();
         model.add_parameter(&Parameter::new("none", Dtype::F32, &[4, 0])).unwrap();
         model.add_parameter(&Parameter::new("one", Dtype::F32, &[1])).unwrap();
         model.seal().unwrap();
@@ -320,7 +326,7 @@ fn the_root_gives_its_values_and_the_others_need_none() {
 #[test]
 fn a_parameter_of_a_sharded_unit_is_there_while_it_is_gathered() {
     ranks(2, |communicator| {
-        let mut model = sealed(communicator, Strategy::Zero3);
+        let mut model = sealed_and_shared(communicator, Strategy::Zero3, Share::Never);
         fails(model.parameter::<f32>(0), Status::InvalidState);
         fails(model.release_unit(0), Status::InvalidState);
         model.gather_unit(0).unwrap();
@@ -534,7 +540,8 @@ fn a_model_dropped_while_its_gradients_travel_harms_nobody() {
 fn training_ends_when_the_group_does() {
     let both = std::sync::Barrier::new(2);
     ranks(2, |communicator| {
-        let mut model = sealed(communicator, Strategy::Zero3);
+        // So that the parameters come from the others.
+        let mut model = sealed_and_shared(communicator, Strategy::Zero3, Share::Never);
         let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(0.5)).unwrap();
         model.accumulate_flat(&gradient(communicator.rank(), 0)).unwrap();
         optimizer.step(&mut model).unwrap();
