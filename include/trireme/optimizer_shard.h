@@ -38,7 +38,8 @@ enum {
 
 /** Flags of an optimizer. */
 enum {
-    TRIREME_OPTIMIZER_NESTEROV = 1 /**< SGD with momentum > 0 only. */
+    TRIREME_OPTIMIZER_NESTEROV  = 1, /**< SGD with momentum > 0 only. */
+    TRIREME_OPTIMIZER_ONE_SWEEP = 2  /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP or a rule of the caller. */
 };
 
 /** Most state vectors that a caller's own rule can ask for. */
@@ -70,7 +71,7 @@ typedef int32_t(TRIREME_CALL *trireme_update_callback)(const trireme_update *upd
 typedef struct trireme_optimizer_options {
     uint32_t                struct_size;   /**< sizeof this struct as the caller knows it. */
     trireme_optimizer_kind  kind;          /**< Required. */
-    uint32_t                flags;         /**< TRIREME_OPTIMIZER_NESTEROV or 0. */
+    uint32_t                flags;         /**< A sum of TRIREME_OPTIMIZER_NESTEROV and ONE_SWEEP, or 0. */
     uint32_t                state_count;   /**< USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds. */
     double                  learning_rate; /**< Default: 0.001. */
     double                  momentum;      /**< SGD; 0 is none. In [0, 1). */
@@ -144,7 +145,8 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  * optimizer.
  * @retval TRIREME_ERROR_MISMATCH  Ranks name different options; the model goes on without an
  * optimizer.
- * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library, or
+ * TRIREME_OPTIMIZER_ONE_SWEEP does not go with the model or another option; the message says which.
  * @return Any other status as listed at the top of model_shard.h.
  *
  * Thread safety: one call at a time per model.

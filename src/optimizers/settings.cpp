@@ -44,8 +44,8 @@ Status check_numbers(const trireme_optimizer_options& options) {
        "finite and 0 or more", !user},
       {"max_norm", options.max_norm, finite_from_zero(options.max_norm), "finite and 0 or more",
        true},
-      {"max_value", options.max_value, finite_from_zero(options.max_value),
-       "finite and 0 or more", true}};
+      {"max_value", options.max_value, finite_from_zero(options.max_value), "finite and 0 or more",
+       true}};
   for (const Number& number : numbers) {
     const std::string shown = std::string("options.") + number.field + " " + text_of(number.value);
     if (!number.allowed) return invalid_argument(shown + " is not " + number.rule);
@@ -95,7 +95,8 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   if (kind < 1 || kind > TRIREME_OPTIMIZER_USER) {
     return invalid_argument("options.kind " + std::to_string(kind) + " is no update rule");
   }
-  if ((options.flags & ~static_cast<std::uint32_t>(TRIREME_OPTIMIZER_NESTEROV)) != 0) {
+  constexpr std::uint32_t kFlags = TRIREME_OPTIMIZER_NESTEROV | TRIREME_OPTIMIZER_ONE_SWEEP;
+  if ((options.flags & ~kFlags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
                             " has a bit that means nothing");
   }
@@ -119,6 +120,7 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   settings.learning_rate = options.learning_rate != 0 ? options.learning_rate : 0.001;
   settings.max_norm = options.max_norm;
   settings.max_value = options.max_value;
+  settings.one_sweep = (options.flags & TRIREME_OPTIMIZER_ONE_SWEEP) != 0;
   settings.check_every = options.check_every;
   settings.states = kind == TRIREME_OPTIMIZER_USER
                         ? options.state_count
@@ -142,6 +144,7 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
           {"weight_decay", text_of(rule.weight_decay)},
           {"max_norm", text_of(settings.max_norm)},
           {"max_value", text_of(settings.max_value)},
+          {"one_sweep", settings.one_sweep ? "on" : "off"},
           {"check_every", std::to_string(settings.check_every)}};
 }
 

@@ -30,6 +30,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   if (model->reducer_->step_under_way()) return invalid_state("a step is under way");
 
   std::shared_ptr<Optimizer> optimizer(new Optimizer(model, settings));
+  if (settings.one_sweep) TRIREME_RETURN_IF_ERROR(optimizer->check_one_sweep());
   model->has_optimizer_ = true;  // taken back by the destructor
   const std::uint64_t bytes = plan_state_bytes(*model->layout_, settings.states);
   if (model->options_.unused == TRIREME_UNUSED_SKIP) {
@@ -45,6 +46,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   const Status agreed = agree(model->link_, facts, allocated);
   if (!agreed.ok()) return agreed;
   model->planned_state_ = bytes;
+  model->reducer_->keep_until_step(settings.one_sweep);
   optimizer->place_pieces();
   optimizer->place_ranges();
   *out = std::move(optimizer);
@@ -52,6 +54,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
 }
 
 Optimizer::~Optimizer() {
+  model_->reducer_->keep_until_step(false);
   model_->has_optimizer_ = false;
   model_->planned_state_ = 0;
 }
@@ -117,6 +120,12 @@ Status Optimizer::run_step(bool shadowed) {
     if (model.attendance_.is_open()) {
       TRIREME_RETURN_IF_ERROR(agree_on_contributors(shadowed, &contributors));
     }
+    double norm = 0;
+    if (settings_.one_sweep) {
+      TRIREME_RETURN_IF_ERROR(begin_update(&norm));
+      TRIREME_RETURN_IF_ERROR(sweep());
+      return end_step(shadowed, norm);
+    }
     TRIREME_RETURN_IF_ERROR(model.reducer_->finish(contributors));
     if (model.options_.bucket_hook != nullptr) {
       model.reducer_->run_hook_after();
@@ -124,25 +133,30 @@ Status Optimizer::run_step(bool shadowed) {
       TRIREME_RETURN_IF_ERROR(compare_answers(hook.answer, hook.bucket, "bucket hook", "bucket"));
     }
     clip_values();
-    double norm = 0;
     TRIREME_RETURN_IF_ERROR(begin_update(&norm));
     TRIREME_RETURN_IF_ERROR(update(optimizers::clip_factor(norm, settings_.max_norm)));
-    TRIREME_RETURN_IF_ERROR(give_parameters());
-    // Nobody reads what others still write. begin_update() was the other end of this.
-    if (model.layout_->spread.shared) TRIREME_RETURN_IF_ERROR(model.link_.meet());
-    model.reducer_->clear();
-    TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, shadowed));
-    model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
-    norm_ = norm;
-    ++steps_;
-    ++model.steps_;
-    if (settings_.check_every == 0 || steps_ % settings_.check_every != 0) return Status::success();
-    return model.check_replicas();
+    return end_step(shadowed, norm);
   };
   Status status = run();
   // Whatever broke a step has left parameters that are neither the old nor the new ones.
   if (!status.ok()) model.failed_ = status;
   return status;
+}
+
+// What is updated goes where it is needed, and the next step may begin.
+Status Optimizer::end_step(bool shadowed, double norm) {
+  Model& model = *model_;
+  TRIREME_RETURN_IF_ERROR(give_parameters());
+  // Nobody reads what others still write. begin_update() was the other end of this.
+  if (model.layout_->spread.shared) TRIREME_RETURN_IF_ERROR(model.link_.meet());
+  model.reducer_->clear();
+  TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, shadowed));
+  model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
+  norm_ = norm;
+  ++steps_;
+  ++model.steps_;
+  if (settings_.check_every == 0 || steps_ % settings_.check_every != 0) return Status::success();
+  return model.check_replicas();
 }
 
 // Uneven inputs: by how many the sum is divided, and with which learning rate it goes on. A rank
@@ -175,6 +189,107 @@ Status Optimizer::agree_on_contributors(bool shadowed, std::uint32_t* out) {
   // Nobody brought anything: gradients are zero, whatever they are divided by.
   *out = contributors > 0 ? static_cast<std::uint32_t>(contributors) : 1;
   return Status::success();
+}
+
+// ---- one sweep ----
+
+namespace {
+
+// Reduces a stretch of this rank's block in pieces that stay in the nearest cache, and updates each
+// while it is there.
+struct SweepFold {
+  // Where a piece of the shard begins in the block.
+  struct Placed {
+    std::uint64_t position = 0;
+    const Piece* piece = nullptr;
+  };
+  const optimizers::Settings* settings;
+  trireme_dtype dtype;
+  trireme_reduction reduction;
+  std::uint64_t step;
+  std::vector<Placed> pieces;  // ascending
+
+  void operator()(std::uint64_t first, std::uint64_t count, const void* const* sources,
+                  std::uint32_t ranks) const {
+    constexpr std::uint64_t kTile = 2048;
+    alignas(64) double sums[kTile];
+    std::vector<const void*> shifted(ranks);
+    const std::uint64_t size = dtype_size(dtype);
+    for (std::uint64_t done = 0; done < count; done += kTile) {
+      const std::uint64_t here = std::min(kTile, count - done);
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        shifted[rank] = static_cast<const char*>(sources[rank]) + done * size;
+      }
+      kernels::reduce(dtype, reduction, sums, shifted.data(), ranks, here, ranks, 0);
+      update({first + done, here}, reinterpret_cast<char*>(sums));
+    }
+  }
+
+  void update(sharding::Range range, char* sums) const {
+    const std::uint64_t size = dtype_size(dtype);
+    auto at = std::upper_bound(
+        pieces.begin(), pieces.end(), range.first,
+        [](std::uint64_t position, const Placed& placed) { return position < placed.position; });
+    if (at != pieces.begin()) --at;
+    for (; at != pieces.end() && at->position < range.end(); ++at) {
+      const sharding::Range part = intersect(range, {at->position, at->piece->count});
+      if (part.count == 0) continue;
+      Piece piece = *at->piece;
+      const std::uint64_t offset = (part.first - at->position) * size;
+      piece.count = part.count;
+      piece.parameters = static_cast<char*>(piece.parameters) + offset;
+      piece.gradients = sums + (part.first - range.first) * size;
+      for (std::uint32_t i = 0; i < settings->states; ++i) {
+        piece.states[i] = static_cast<char*>(piece.states[i]) + offset;
+      }
+      optimizers::update_piece(*settings, piece, step, 1);
+    }
+  }
+};
+
+}  // namespace
+
+Status Optimizer::check_one_sweep() const {
+  const Model& model = *model_;
+  const char* why = nullptr;
+  if (model.options_.strategy != TRIREME_STRATEGY_ZERO1) {
+    why = "a strategy other than zero1";
+  } else if (model.options_.leaves > 0) {
+    why = "a reproducible model";
+  } else if (model.options_.flags != 0) {
+    why = "TRIREME_MODEL_UNEVEN";
+  } else if (model.options_.unused == TRIREME_UNUSED_SKIP) {
+    why = "TRIREME_UNUSED_SKIP";
+  } else if (model.options_.bucket_hook != nullptr) {
+    why = "a bucket hook";
+  } else if (settings_.max_norm > 0 || settings_.max_value > 0) {
+    why = "clipping";
+  } else if (settings_.update != nullptr) {
+    why = "a rule of the caller";
+  }
+  if (why == nullptr) return Status::success();
+  return unsupported(std::string("TRIREME_OPTIMIZER_ONE_SWEEP with ") + why);
+}
+
+Status Optimizer::sweep() {
+  const Model& model = *model_;
+  return model.reducer_->reduce_all([&](std::uint64_t number) -> Fold {
+    const Bucket& bucket = model.layout_->buckets[number];
+    SweepFold fold{&settings_,
+                   bucket.dtype,
+                   model.reducer_->averages() ? TRIREME_AVERAGE : TRIREME_SUM,
+                   steps_ + 1,
+                   {}};
+    const char* const block = model.reducer_->reduced_block(bucket);
+    const std::uint64_t size = dtype_size(bucket.dtype);
+    const char* const end = block + bucket.counts[model.link_.rank()] * size;
+    for (const Piece& piece : pieces_) {
+      const char* const gradients = static_cast<const char*>(piece.gradients);
+      if (gradients < block || gradients >= end) continue;
+      fold.pieces.push_back({static_cast<std::uint64_t>(gradients - block) / size, &piece});
+    }
+    return fold;
+  });
 }
 
 void Optimizer::clip_values() {

@@ -55,7 +55,10 @@ class Optimizer {
   Status check_saved(const char* state, std::uint64_t bytes, Saved* out) const;
   Status check_step() const;
   Status run_step(bool shadowed);
+  Status end_step(bool shadowed, double norm);
   Status agree_on_contributors(bool shadowed, std::uint32_t* out);
+  Status check_one_sweep() const;
+  Status sweep();
   void clip_values();
   Status begin_update(double* out_norm);
   void count_skipped(const std::int64_t* words);

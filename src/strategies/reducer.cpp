@@ -467,6 +467,28 @@ Status Reducer::finish(std::uint32_t contributors) {
   return wait_all();
 }
 
+Status Reducer::reduce_all(const std::function<Fold(std::uint64_t bucket)>& fold_of) {
+  for (std::uint64_t number = 0; number < layout_.buckets.size(); ++number) {
+    const Bucket& bucket = layout_.buckets[number];
+    Operation operation;
+    operation.channel = link_.reductions;
+    operation.kind = OperationKind::fold;
+    operation.dtype = bucket.dtype;
+    operation.send = storage_->gradients.data() + bucket.whole_offset;
+    operation.count = bucket.elements;
+    operation.counts = bucket.counts;
+    operation.fold = fold_of(number);
+    operation.agreement = number;
+    operation.agreement_name = "bucket";
+    operation.owner = storage_->hold();
+    link_.given_bytes +=
+        sharding::reduce_bytes(bucket.counts, link_.rank(), dtype_size(bucket.dtype));
+    TRIREME_RETURN_IF_ERROR(link_.run(std::move(operation)));
+    ++reductions_;
+  }
+  return Status::success();
+}
+
 // What was only added up while it was not known by how many.
 void Reducer::divide(std::uint32_t contributors) {
   const bool whole = layout_.spread.whole_state();

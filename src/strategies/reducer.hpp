@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -38,6 +39,8 @@ class Reducer {
           const sharding::MemoryPlan& plan, const ReducerSettings& settings, Link& link,
           const std::shared_ptr<Storage>& storage, char* slots, char* levels, char* held);
 
+  // From now on gradients stay on this rank until reduce_all(), as in a pass without exchange.
+  void keep_until_step(bool keep) { kept_until_step_ = keep; }
   Status begin(bool no_sync, bool absent);
   // `gradient` holds the parameter's elements. with_aliases: it is the sum for all its names.
   Status ready(std::uint64_t parameter, const void* gradient, bool with_aliases);
@@ -55,6 +58,10 @@ class Reducer {
   // Afterwards every gradient that this rank holds is the reduced one. `contributors`: the sum of
   // all ranks' contributed(); what that must be if inputs are even is not asked.
   Status finish(std::uint32_t contributors);
+  // Reduces what was kept, bucket by bucket. fold_of(bucket) gets the ranks' gradients of this rank's
+  // block; they must not change before it is over.
+  Status reduce_all(const std::function<Fold(std::uint64_t bucket)>& fold_of);
+  bool averages() const { return settings_.average; }
   void run_hook_after();
   const HookAnswer& hook_answer() const { return hook_answer_; }
   // By target: whether it had a gradient on this rank in this step.
@@ -90,7 +97,9 @@ class Reducer {
   };
 
   bool reproducible() const { return layout_.spread.leaves > 0; }
-  bool exchanges() const { return !(no_sync_ && layout_.spread.whole_gradients()); }
+  bool exchanges() const {
+    return !kept_until_step_ && !(no_sync_ && layout_.spread.whole_gradients());
+  }
   Status contribution(std::uint64_t bucket, char** out);
   Status find_slot(std::uint64_t bucket);
   void put(std::uint64_t parameter, char* bucket, const void* gradient, bool add);
@@ -120,6 +129,7 @@ class Reducer {
   const std::uint32_t rounds_;      // micro-batches of a reproducible step
   const std::uint32_t own_leaves_;  // of them, those in which this rank has a leaf
 
+  bool kept_until_step_ = false;
   bool in_backward_ = false;
   bool no_sync_ = false;
   bool absent_ = false;

@@ -109,6 +109,11 @@ static int32_t TRIREME_CALL accept_all(const trireme_bucket *bucket, void *data)
     return 0;
 }
 
+static int32_t TRIREME_CALL accept_update(const trireme_update *update, void *data) {
+    (void)update, (void)data;
+    return 0;
+}
+
 static void fail_in_a_hook(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -399,6 +404,49 @@ static void missing_gradients_are_named_and_may_still_come(void **state) {
     FOR_EACH_STRATEGY(&job) run_job(&job, leave_gradients_out);
 }
 
+/* ---- one sweep ---- */
+
+static void ask_for_one_sweep(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    const char *const words[] = {"reproducible",      "UNEVEN",        "UNUSED_SKIP",
+                                 "a bucket hook",     "with clipping", "with clipping",
+                                 "rule of the caller"};
+    for (int kind = 0; kind < 8; ++kind) {
+        trireme_model_options options = options_of(job->strategy, job->world_size);
+        trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+        rule.kind = TRIREME_OPTIMIZER_SGD;
+        rule.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+        if (kind == 0) options.leaves = 2;
+        if (kind == 1) options.flags = TRIREME_MODEL_UNEVEN;
+        if (kind == 2) options.unused = TRIREME_UNUSED_SKIP;
+        if (kind == 3) options.bucket_hook = accept_all;
+        if (kind == 4) rule.max_norm = 1;
+        if (kind == 5) rule.max_value = 1;
+        if (kind == 6) rule.kind = TRIREME_OPTIMIZER_USER, rule.update = accept_update;
+        trireme_model *const model = make(v, communicator, &options, 2);
+        trireme_optimizer *optimizer = NULL;
+        const bool good = kind == 7 && job->strategy == TRIREME_STRATEGY_ZERO1;
+        EXPECT_STATUS(v, good ? TRIREME_OK : TRIREME_ERROR_UNSUPPORTED,
+                      trireme_optimizer_create(model, &rule, &optimizer));
+        EXPECT(v, good || says(job->strategy == TRIREME_STRATEGY_ZERO1 ? words[kind]
+                                                                       : "other than zero1"));
+        EXPECT(v, good == (optimizer != NULL));
+        rule.flags = 0;
+        if (!good) {
+            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+        }
+        trireme_optimizer_destroy(optimizer);
+        trireme_model_destroy(model);
+    }
+}
+
+static void one_sweep_says_what_it_does_not_go_with(void **state) {
+    (void)state;
+    struct job job = {.world_size = 2};
+    FOR_EACH_STRATEGY(&job) run_job(&job, ask_for_one_sweep);
+}
+
 /* ---- groups, and what the engine says it did ---- */
 
 enum { LAYERS = 1000 };
@@ -584,6 +632,7 @@ int main(void) {
         cmocka_unit_test(ranks_that_run_out_of_data_follow_the_others),
         cmocka_unit_test(following_other_steps_than_ones_own_is_a_mismatch),
         cmocka_unit_test(missing_gradients_are_named_and_may_still_come),
+        cmocka_unit_test(one_sweep_says_what_it_does_not_go_with),
         cmocka_unit_test(a_thousand_tiny_layers_are_a_few_dozen_gathers),
         cmocka_unit_test(one_copy_is_shared_where_it_can_be),
         cmocka_unit_test(different_sharing_is_a_mismatch_and_the_group_lives_on),

@@ -91,6 +91,7 @@ struct setup {
     bool hook;
     uint64_t check_every;
     bool shared; /* one copy of the parameters */
+    bool one_sweep;
 };
 
 /* Whether a parameter gets no gradient from a leaf; the last one gets none at
@@ -175,6 +176,7 @@ static void make_optimizer(struct outcome *o, const struct setup *setup, trireme
     options.max_norm = setup->max_norm;
     options.max_value = setup->max_value;
     options.check_every = setup->check_every;
+    options.flags = setup->one_sweep ? TRIREME_OPTIMIZER_ONE_SWEEP : 0;
     if (setup->rule == TRIREME_OPTIMIZER_SGD) {
         options.momentum = 0.9;
         options.weight_decay = 0.01;
@@ -193,12 +195,13 @@ static void describe(const struct setup *s) {
         "bucket_bytes %llu, "
         "prefetch_bytes %llu, %s, max_norm %g, max_value %g, "
         "minimum_unit_bytes %llu, "
-        "persistent_unit_bytes %llu, shard_ranks %u, unused %d, uneven %d, hook %d, shared %d\n",
+        "persistent_unit_bytes %llu, shard_ranks %u, unused %d, uneven %d, hook %d, shared %d, "
+        "one sweep %d\n",
         s->world_size, trireme_strategy_name(s->strategy), s->leaves, s->passes, (int)s->gradients,
         (int)s->way, (unsigned long long)s->bucket_bytes, (unsigned long long)s->prefetch_bytes,
         trireme_optimizer_kind_name(s->rule), s->max_norm, s->max_value,
         (unsigned long long)s->minimum_unit_bytes, (unsigned long long)s->persistent_unit_bytes,
-        s->shard_ranks, (int)s->unused, s->uneven, s->hook, s->shared);
+        s->shard_ranks, (int)s->unused, s->uneven, s->hook, s->shared, s->one_sweep);
 }
 
 static void explain(const struct setup *setup, const struct outcome *outcome, int rank) {
@@ -236,7 +239,7 @@ static int unit_elements(int unit) {
 struct group {
     int first_unit, end_unit;
     int first, count; /* in the flat vector */
-    bool stays; /* so: callers need not gather them */
+    bool stays;       /* so: callers need not gather them */
     bool whole;
 };
 
@@ -642,6 +645,29 @@ static void ranks_that_share_one_copy_train_as_one_process(void **state) {
     }
 }
 
+static void one_sweep_changes_no_bit(void **state) {
+    (void)state;
+    for (int w = 0; w < WORLD_SIZES; ++w) {
+        for (int shared = 0; shared < (ranks_use_transport() ? 1 : 2); ++shared) {
+            struct setup setup = base(kWorldSizes[w], TRIREME_STRATEGY_ZERO1);
+            setup.one_sweep = true;
+            setup.shared = shared;
+            check_both(&setup);
+            setup.rule = TRIREME_OPTIMIZER_ADAMW;
+            setup.way = HOOKS;
+            setup.bucket_bytes = 1;
+            setup.passes = 2;
+            check_both(&setup);
+            setup.way = SHUFFLED;
+            setup.bucket_bytes = 100;
+            setup.minimum_unit_bytes = 100;
+            setup.gradients = TRIREME_GRADIENTS_SUM;
+            setup.unused = TRIREME_UNUSED_ZERO;
+            check_both(&setup);
+        }
+    }
+}
+
 /* Everything that can be on or off, in pairs and all together, with every
  * strategy. */
 static void features_work_with_each_other_and_every_strategy(void **state) {
@@ -699,6 +725,7 @@ int main(void) {
         cmocka_unit_test(units_that_persist_change_no_bit),
         cmocka_unit_test(hybrid_shards_train_as_one_process),
         cmocka_unit_test(ranks_that_share_one_copy_train_as_one_process),
+        cmocka_unit_test(one_sweep_changes_no_bit),
         cmocka_unit_test(features_work_with_each_other_and_every_strategy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
