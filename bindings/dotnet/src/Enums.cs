@@ -287,5 +287,11 @@ namespace Trireme
     {
         None = 0,
         Nesterov = 1,
+
+        /// <summary>
+        /// zero1: gradients are reduced in the step, which updates each while its sum is in the
+        /// cache: the fewest bytes, the same bits. See optimizer_shard.h for what it goes with.
+        /// </summary>
+        OneSweep = 2,
     }
 }

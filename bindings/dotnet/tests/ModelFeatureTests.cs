@@ -350,6 +350,39 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void One_sweep_has_the_bits_of_separate_passes()
+        {
+            Ranks.RunAndLeaveTogether(3, c =>
+            {
+                var found = new List<float[]>();
+                foreach (OptimizerFlags flags in new[] { OptimizerFlags.None, OptimizerFlags.OneSweep })
+                {
+                    OptimizerOptions options = ModelTests.Sgd();
+                    options.Flags = flags;
+                    using (Model model = ModelTests.Sealed(c, Strategy.Zero1))
+                    using (var optimizer = new Optimizer(model, options))
+                    {
+                        for (int step = 0; step < 3; ++step)
+                        {
+                            model.AccumulateFlat<float>(Enumerable.Range(0, 20)
+                                .Select(i => (i * 7 + c.Rank * 3 + step) * 0.3f - 4).ToArray());
+                            optimizer.Step();
+                        }
+                        found.Add(Parameters(model));
+                    }
+
+                    if (flags == OptimizerFlags.None) continue;
+                    using (Model other = ModelTests.Sealed(c, Strategy.Zero2))
+                    {
+                        Check.Throws<UnsupportedException>(() => new Optimizer(other, options));
+                    }
+                }
+
+                Check.Same(found[0], found[1], "one sweep");
+            });
+        }
+
+        [Test]
         public static void A_hook_changes_gradients_before_and_after()
         {
             foreach (int world in Ranks.Worlds)

@@ -376,6 +376,31 @@ class ClipTest(TestCase):
                 trireme.Optimizer(model, "sgd", max_value=limit)
 
 
+class OneSweepTest(TestCase):
+    def test_the_bits_are_those_of_separate_passes(self):
+        def body(group):
+            found = []
+            for one_sweep in (False, True):
+                model = build(group, "zero1")
+                optimizer = trireme.Optimizer(model, "adamw", one_sweep=one_sweep)
+                for step in range(3):
+                    model.accumulate_flat(gradients_of(group.rank + step))
+                    optimizer.step()
+                found.append(model.get_parameters().tobytes())
+            return found
+
+        for separate, swept in self.ranks(3, body):
+            self.assertEqual(separate, swept)
+
+    def test_what_it_does_not_go_with_is_refused(self):
+        model = build(self.alone(), "zero2")
+        with self.assertRaisesRegex(trireme.UnsupportedError, "other than zero1"):
+            trireme.Optimizer(model, "sgd", one_sweep=True)
+        model = build(self.alone(), "zero1")
+        with self.assertRaisesRegex(trireme.UnsupportedError, "clipping"):
+            trireme.Optimizer(model, "sgd", one_sweep=True, max_norm=1)
+
+
 class Mine(Exception):
     pass
 

@@ -155,16 +155,20 @@ class Optimizer:
         states: int = 0,
         max_value: float = 0.0,
         check_every: int = 0,
+        one_sweep: bool = False,
     ) -> None:
         """Collective: all ranks name the same options.
 
         `max_norm` above 0 clips the global norm of the gradients, `max_value` above 0 each of them
         before that. `states` is the number of state vectors that a function of one's own gets.
-        After every `check_every` steps Model.check_replicas() is part of the step.
+        After every `check_every` steps Model.check_replicas() is part of the step. With
+        `one_sweep` ("zero1" only) gradients are reduced in the step, which updates each while its
+        sum is in the cache: the fewest bytes, the same bits.
         """
         options = _native.trireme_optimizer_options(
             struct_size=ctypes.sizeof(_native.trireme_optimizer_options),
-            flags=_native.TRIREME_OPTIMIZER_NESTEROV if nesterov else 0,
+            flags=(_native.TRIREME_OPTIMIZER_NESTEROV if nesterov else 0)
+            | (_native.TRIREME_OPTIMIZER_ONE_SWEEP if one_sweep else 0),
             state_count=in_range(states, 32, "states"),
             learning_rate=learning_rate or 0.0,
             momentum=momentum,

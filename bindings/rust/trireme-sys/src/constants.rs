@@ -131,6 +131,7 @@ constants! {
     TRIREME_OPTIMIZER_ADAMW: trireme_optimizer_kind = 3;
     TRIREME_OPTIMIZER_USER: trireme_optimizer_kind = 4;
     TRIREME_OPTIMIZER_NESTEROV: u32 = 1;
+    TRIREME_OPTIMIZER_ONE_SWEEP: u32 = 2;
     TRIREME_STATE_PARAMETER: i32 = 1;
     TRIREME_STATE_OPTIMIZER: i32 = 2;
     TRIREME_MAX_STATES: usize = 8;

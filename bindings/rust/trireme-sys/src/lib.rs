@@ -505,7 +505,7 @@ structs! {
         struct_size: u32,
         /// Required.
         kind: trireme_optimizer_kind,
-        /// TRIREME_OPTIMIZER_NESTEROV or 0.
+        /// A sum of TRIREME_OPTIMIZER_NESTEROV and ONE_SWEEP, or 0.
         flags: u32,
         /// USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds.
         state_count: u32,

@@ -65,6 +65,9 @@ pub struct OptimizerOptions {
     pub max_value: f64,
     /// After every so many steps [`Model::check_replicas`] is part of the step; 0 is never.
     pub check_every: u64,
+    /// Zero1 only: gradients are reduced in the step, which updates each while its sum is in the
+    /// cache. The fewest bytes, the same bits.
+    pub one_sweep: bool,
 }
 
 /// One piece of the model for a caller's own rule: the trainable part of one parameter that this
@@ -330,7 +333,8 @@ impl fmt::Debug for Optimizer {
 
 fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_options {
     let mut raw = sys::trireme_optimizer_options::init();
-    raw.flags = if options.nesterov { sys::TRIREME_OPTIMIZER_NESTEROV } else { 0 };
+    raw.flags = if options.nesterov { sys::TRIREME_OPTIMIZER_NESTEROV } else { 0 }
+        | if options.one_sweep { sys::TRIREME_OPTIMIZER_ONE_SWEEP } else { 0 };
     raw.learning_rate = options.learning_rate;
     raw.momentum = options.momentum;
     raw.beta1 = options.beta1;

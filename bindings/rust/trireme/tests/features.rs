@@ -293,6 +293,30 @@ fn values_are_clipped_on_both_sides() {
     });
 }
 
+#[test]
+fn one_sweep_has_the_bits_of_separate_passes() {
+    ranks(3, |communicator| {
+        let mut found = Vec::new();
+        for one_sweep in [false, true] {
+            let mut model = sealed(communicator, &sum_of(Strategy::Zero1));
+            let rule = OptimizerOptions { one_sweep, ..sgd() };
+            let mut optimizer = Optimizer::new(&mut model, Kind::AdamW, &rule).unwrap();
+            for step in 0..3 {
+                let rank = communicator.rank() as usize;
+                let gradients: Vec<f64> =
+                    (0..ELEMENTS).map(|i| (i * 7 + rank * 3 + step) as f64 * 0.3 - 4.0).collect();
+                model.accumulate_flat(&gradients).unwrap();
+                optimizer.step(&mut model).unwrap();
+            }
+            found.push(model.get_parameters::<f64>().unwrap());
+        }
+        assert_eq!(found[0], found[1]);
+        let mut other = sealed(communicator, &sum_of(Strategy::Zero2));
+        let rule = OptimizerOptions { one_sweep: true, ..sgd() };
+        fails(Optimizer::new(&mut other, Kind::Sgd, &rule), Status::Unsupported);
+    });
+}
+
 /// Twice what comes, and one more after the reduction.
 fn twice_and_one(bucket: &mut Bucket<'_>) -> Result<(), String> {
     let phase = bucket.phase();
