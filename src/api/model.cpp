@@ -138,7 +138,7 @@ trireme_status trireme_model_get_statistics(const trireme_model* model,
 }
 
 trireme_status trireme_model_check_replicas(trireme_model* model) {
-  return with_model(__func__, model, [](Model& found) { return found.check_replicas(); });
+  return together(__func__, model, [](Model& found) { return found.check_replicas(); });
 }
 
 trireme_status trireme_model_set_parameters(trireme_model* model, const void* values,
@@ -201,5 +201,5 @@ trireme_status trireme_model_accumulate_flat(trireme_model* model, const void* g
 }
 
 trireme_status trireme_model_discard_gradients(trireme_model* model) {
-  return with_model(__func__, model, [](Model& found) { return found.discard_gradients(); });
+  return together(__func__, model, [](Model& found) { return found.discard_gradients(); });
 }

@@ -67,9 +67,10 @@ trireme_status trireme_optimizer_step(trireme_optimizer* optimizer) {
 trireme_status trireme_optimizer_join(trireme_optimizer* optimizer, uint64_t* out_steps) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     uint64_t steps = 0;
-    TRIREME_RETURN_IF_ERROR(found.join(&steps));
-    if (out_steps != nullptr) *out_steps = steps;
-    return Status::success();
+    Status status = Status::success();
+    api::hand_out(found.communicator(), [&] { status = found.join(&steps); });
+    if (status.ok() && out_steps != nullptr) *out_steps = steps;
+    return status;
   });
 }
 
@@ -146,7 +147,10 @@ trireme_status trireme_optimizer_save(const trireme_optimizer* optimizer, void* 
 
 trireme_status trireme_optimizer_load(trireme_optimizer* optimizer, const void* state,
                                       uint64_t bytes) {
-  return with_optimizer(__func__, optimizer, [&](Optimizer& found) {
-    return found.load(static_cast<const char*>(state), bytes);
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    Status status = Status::success();
+    api::hand_out(found.communicator(),
+                  [&] { status = found.load(static_cast<const char*>(state), bytes); });
+    return status;
   });
 }

@@ -246,7 +246,7 @@ class Backend {
   // Whether all ranks can see one memory.
   virtual bool shares_memory() const { return false; }
   // What peers know memory of allocate() by; they map it while it lives.
-  virtual std::uint64_t key_of(const Memory&) const { return 0; }
+  virtual std::uint64_t key_of(Memory&) const { return 0; }
   virtual Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
                           std::shared_ptr<Memory>* out);
 

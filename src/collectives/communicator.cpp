@@ -213,7 +213,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return backend != nullptr && backend->shares_memory();
   }
 
-  std::uint64_t key_of(const Memory& memory) const override {
+  std::uint64_t key_of(Memory& memory) const override {
     const std::shared_ptr<Backend> backend = this->backend();
     return backend == nullptr ? 0 : backend->key_of(memory);
   }

@@ -109,7 +109,7 @@ class Communicator {
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
   // As Backend's: memory of a peer that this rank sees, too.
   virtual bool shares_memory() const = 0;
-  virtual std::uint64_t key_of(const Memory& memory) const = 0;
+  virtual std::uint64_t key_of(Memory& memory) const = 0;
   virtual Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
                           std::shared_ptr<Memory>* out) = 0;
   // Memory that an operation allocated, from now on like that of allocate().

@@ -128,14 +128,13 @@ std::vector<Fact> Model::facts() const {
 Status Model::allocate(const sharding::Layout& layout) {
   Communicator& communicator = *link_.communicator;
   const auto& counter = storage_->allocated;
-  Communicator& holders = link_.shard ? *link_.shard : communicator;
   const std::uint32_t channel = link_.shard ? 0 : link_.gathers;
   TRIREME_RETURN_IF_ERROR(layout.spread.shared
-                              ? storage_->parameters.share(holders, channel, link_.deadline(),
+                              ? storage_->parameters.share(holders(), channel, link_.deadline(),
                                                            counter, MemoryKind::parameters,
                                                            layout.arena_bytes, plan_.parameters)
                               : storage_->parameters.allocate(
-                                    holders, counter, MemoryKind::parameters, plan_.parameters));
+                                    holders(), counter, MemoryKind::parameters, plan_.parameters));
   TRIREME_RETURN_IF_ERROR(
       storage_->gradients.allocate(communicator, counter, MemoryKind::gradients, plan_.gradients));
   return storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.working());
@@ -174,6 +173,11 @@ Status Model::seal() {
     // about it.
     failed_ = agree(link_, facts(), Status::success());
     if (failed_.ok() && hybrid) failed_ = make_groups();
+    TRIREME_RETURN_IF_ERROR(Status(failed_));
+  }
+  if (spread.shared) {
+    failed_ =
+        agree(link_, {}, storage_->parameters.prepare_to_share(holders(), layout->arena_bytes));
     TRIREME_RETURN_IF_ERROR(Status(failed_));
   }
   failed_ = agree(link_, facts(), allocate(*layout));

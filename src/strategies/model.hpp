@@ -77,6 +77,8 @@ class Model {
   char* unit_memory(std::uint64_t unit) const;
   Status gather_all(char* values);
   Status make_groups();
+  // The ranks that keep one copy of the parameters between them.
+  Communicator& holders() const { return link_.shard ? *link_.shard : *link_.communicator; }
 
   const trireme_model_options options_;
   Link link_;

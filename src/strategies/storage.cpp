@@ -16,16 +16,22 @@ Status Arena::allocate(Communicator& communicator, const std::shared_ptr<Allocat
   return Status::success();
 }
 
+Status Arena::prepare_to_share(Communicator& ranks, std::uint64_t total_bytes) {
+  reset();
+  TRIREME_RETURN_IF_ERROR(ranks.allocate(sizeof(std::uint64_t), &word_));
+  return ranks.rank() == 0 ? ranks.allocate(total_bytes, &memory_) : Status::success();
+}
+
 Status Arena::share(Communicator& ranks, std::uint32_t channel, Deadline deadline,
                     const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
                     std::uint64_t total_bytes, std::uint64_t bytes) {
-  reset();
-  const bool makes = ranks.rank() == 0;
-  std::shared_ptr<Memory> word, memory;
-  Status status = makes ? ranks.allocate(total_bytes, &memory) : Status::success();
-  TRIREME_RETURN_IF_ERROR(ranks.allocate(sizeof(std::uint64_t), &word));
+  counter_ = counter;
+  kind_ = kind;
+  bytes_ = bytes;
+  counter_->of(kind_) += bytes_;
+  const std::shared_ptr<Memory> word = std::exchange(word_, nullptr);
   auto* const key = static_cast<std::uint64_t*>(word->data());
-  if (makes) *key = status.ok() ? ranks.key_of(*memory) : 0;
+  if (ranks.rank() == 0) *key = ranks.key_of(*memory_);
   Operation tell;
   tell.channel = channel;
   tell.kind = OperationKind::broadcast;
@@ -34,36 +40,27 @@ Status Arena::share(Communicator& ranks, std::uint32_t channel, Deadline deadlin
   tell.count = 1;
   tell.owner = word;
   TRIREME_RETURN_IF_ERROR(ranks.run(std::move(tell), deadline));
-  if (*key == 0) {
-    if (status.ok()) {
-      status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "rank 0 cannot make shared memory");
-    }
-    return status;
-  }
-  if (!makes) status = ranks.map_peer(0, *key, total_bytes, deadline, &memory);
+  Status status = Status::success();
+  if (ranks.rank() != 0) status = ranks.map_peer(0, *key, total_bytes, deadline, &memory_);
   // The key is good while rank 0 holds the memory.
   Operation mapped;
   mapped.channel = channel;
   mapped.kind = OperationKind::barrier;
   TRIREME_RETURN_IF_ERROR(ranks.run(std::move(mapped), deadline));
-  TRIREME_RETURN_IF_ERROR(std::move(status));
-  memory_ = std::move(memory);
-  counter_ = counter;
-  kind_ = kind;
-  bytes_ = bytes;
-  counter_->of(kind_) += bytes_;
-  return Status::success();
+  return status;
 }
 
 void Arena::reset() {
-  if (memory_ != nullptr) counter_->of(kind_) -= bytes_;
+  if (counter_ != nullptr) counter_->of(kind_) -= bytes_;
   bytes_ = 0;
   memory_.reset();
+  word_.reset();
   counter_.reset();
 }
 
 void Arena::swap(Arena& other) noexcept {
   std::swap(memory_, other.memory_);
+  std::swap(word_, other.word_);
   std::swap(counter_, other.counter_);
   std::swap(kind_, other.kind_);
   std::swap(bytes_, other.bytes_);

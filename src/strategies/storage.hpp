@@ -32,8 +32,10 @@ class Arena {
 
   Status allocate(Communicator& communicator, const std::shared_ptr<AllocatedBytes>& counter,
                   MemoryKind kind, std::uint64_t bytes);
-  // Memory that all of `ranks` see; of it this one counts `bytes`, and rank 0 makes it. Collective,
-  // on `channel`; after a failure of this rank, too.
+  // Memory that all of `ranks` see, of which this one counts `bytes`. First what may fail on one
+  // rank alone: rank 0 makes the memory. When all have done that well, they share it; collective,
+  // on `channel`.
+  Status prepare_to_share(Communicator& ranks, std::uint64_t total_bytes);
   Status share(Communicator& ranks, std::uint32_t channel, Deadline deadline,
                const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
                std::uint64_t total_bytes, std::uint64_t bytes);
@@ -48,6 +50,7 @@ class Arena {
   void swap(Arena& other) noexcept;
 
   std::shared_ptr<Memory> memory_;
+  std::shared_ptr<Memory> word_;  // by which it is shared
   std::shared_ptr<AllocatedBytes> counter_;
   MemoryKind kind_ = MemoryKind::working;
   std::uint64_t bytes_ = 0;  // that are counted

@@ -42,7 +42,7 @@ class LocalBackend final : public Backend {
   }
   void wake_waiters() override { group_.wake_waiters(); }
   bool shares_memory() const override { return true; }
-  std::uint64_t key_of(const Memory& memory) const override {
+  std::uint64_t key_of(Memory& memory) const override {
     return buffers_->key_of(memory);
   }
   Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,

@@ -183,16 +183,46 @@ class MappedBuffer final : public Memory {
 
 }  // namespace
 
-std::uint64_t Buffers::key_of(const Memory& memory) const {
-  const auto& buffer = static_cast<const OwnBuffer&>(memory);
-  return processes_ ? buffer.id() : reinterpret_cast<std::uintptr_t>(&buffer);
+namespace {
+
+// Between threads: buffers by key, as long as they live. A rank may look for one whose owner has
+// failed and gone.
+struct KeyedBuffers {
+  std::mutex mutex;
+  std::uint64_t next_key = 1;
+  std::map<std::uint64_t, std::weak_ptr<OwnBuffer>> by_key;
+};
+
+KeyedBuffers& keyed_buffers() {
+  static auto* const all = new KeyedBuffers();  // threads may outlive static objects
+  return *all;
+}
+
+}  // namespace
+
+std::uint64_t Buffers::key_of(Memory& memory) const {
+  auto& buffer = static_cast<OwnBuffer&>(memory);
+  if (processes_) return buffer.id();
+  KeyedBuffers& all = keyed_buffers();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.by_key, [](const auto& entry) { return entry.second.expired(); });
+  all.by_key[all.next_key] = buffer.shared_from_this();
+  return all.next_key++;
 }
 
 Status Buffers::map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
                          std::shared_ptr<Memory>* out) {
   if (!processes_) {
-    *out = reinterpret_cast<OwnBuffer*>(key)->shared_from_this();
-    return Status::success();
+    KeyedBuffers& all = keyed_buffers();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.by_key.find(key);
+    if (found != all.by_key.end()) *out = found->second.lock();
+    if (found != all.by_key.end() && *out != nullptr) return Status::success();
+    FailureDetails details;
+    details.blamed = {peer};
+    return Status::failure(TRIREME_ERROR_PEER_LOST,
+                           "rank " + std::to_string(peer) + " gave up the memory it shares")
+        .with_details(std::move(details));
   }
   Location location = {};
   location.id = key;

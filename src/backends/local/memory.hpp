@@ -53,7 +53,7 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
                  std::byte** out, std::shared_ptr<void>* keep);
   // What peers map a buffer of this rank by, while it lives: its number, or between threads its
   // address.
-  std::uint64_t key_of(const Memory& memory) const;
+  std::uint64_t key_of(Memory& memory) const;
   Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
                   std::shared_ptr<Memory>* out);
   // Puts memory of this rank alone, with the same content, in place of the pages of the buffer that holds `data`.
