@@ -30,6 +30,7 @@ constexpr const char* kOthers[] = {
     "join.before_hello",  "join.after_hello",    "join.before_ready",   "buffer.before_allocate",
     "buffer.after_allocate", "leave.before_mark", "leave.after_mark",
     "child.before_join",  "child.after_join",   "all_reduce.mid_write",
+    "broadcast.mid_write",
     "decide.before_vote", "decide.after_vote",
     "decide.before_decision", "decide.after_decision", "shrink.before_join", "shrink.after_join",
 };

@@ -179,6 +179,7 @@ static void a_rank_frozen_for_longer_is_named_and_gets_an_error_itself(void **st
 
 struct late_trial {
     char rendezvous[64];
+    trireme_operation operation; /* all_reduce, or broadcast of rank 1 */
     int overwritten[2]; /* pipe: the survivor has used its memory anew */
     int woken[2];       /* pipe: the victim is through with its call */
 };
@@ -197,12 +198,16 @@ static void write_late(int rank, void *context, struct outcome *outcome) {
         trireme_communicator_wait_ready(communicator, PATIENT_NS) != TRIREME_OK) {
         _exit(93);
     }
-    if (rank == 1 && trireme_failpoint_set("all_reduce.mid_write=stop@1") != TRIREME_OK) _exit(91);
+    const bool reduces = trial->operation == TRIREME_OPERATION_ALL_REDUCE;
+    const char *const point = reduces ? "all_reduce.mid_write=stop@1" : "broadcast.mid_write=stop@1";
+    if (rank == 1 && trireme_failpoint_set(point) != TRIREME_OK) _exit(91);
     memset(memory, 0x70, bytes); /* large next to what rank 0 writes later */
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
     options.timeout_ns = SHORT_DEADLINE_NS;
-    keep_error(outcome, trireme_all_reduce(communicator, memory, memory, LATE_COUNT,
-                                           TRIREME_DTYPE_F32, TRIREME_SUM, &options));
+    keep_error(outcome, reduces ? trireme_all_reduce(communicator, memory, memory, LATE_COUNT,
+                                                     TRIREME_DTYPE_F32, TRIREME_SUM, &options)
+                                : trireme_broadcast(communicator, memory, LATE_COUNT,
+                                                    TRIREME_DTYPE_F32, 1, &options));
     char byte = 0;
     if (rank == 1) {
         if (write(trial->woken[1], &byte, 1) != 1) _exit(94);
@@ -218,11 +223,11 @@ static void write_late(int rank, void *context, struct outcome *outcome) {
     trireme_communicator_destroy(communicator);
 }
 
-static void a_frozen_rank_that_wakes_writes_to_nobodys_memory(void **state) {
-    (void)state;
+static void write_late_in(trireme_operation operation) {
     struct late_trial trial;
     struct processes group;
     char byte = 0;
+    trial.operation = operation;
     unique_host_rendezvous(trial.rendezvous, sizeof trial.rendezvous);
     assert_int_equal(pipe(trial.overwritten), 0);
     assert_int_equal(pipe(trial.woken), 0);
@@ -242,6 +247,12 @@ static void a_frozen_rank_that_wakes_writes_to_nobodys_memory(void **state) {
     close(trial.overwritten[0]);
     close(trial.woken[0]);
     close(trial.woken[1]);
+}
+
+static void a_frozen_rank_that_wakes_writes_to_nobodys_memory(void **state) {
+    (void)state;
+    write_late_in(TRIREME_OPERATION_ALL_REDUCE);
+    write_late_in(TRIREME_OPERATION_BROADCAST);
 }
 
 int main(void) {

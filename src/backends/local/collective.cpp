@@ -79,6 +79,10 @@ void Run::offer(Slot* slot) {
     slot->send = locate(data, bytes);
     slot->receive =
         op_.kind == OperationKind::all_reduce ? locate(op_.receive, bytes) : Location{};
+    if (root_helps() && me_ != op_.root) {
+      const Location whole = locate(op_.receive, largest_);
+      if (whole.place != Place::staged) slot->receive = whole;
+    }
     const bool staged =
         slot->send.place == Place::staged || slot->receive.place == Place::staged;
     if (staged) slot->flags |= kStaged;
@@ -210,6 +214,10 @@ Status Run::open_sources() {
       results_[at] = static_cast<std::byte*>(op_.receive);
       continue;
     }
+    if (me_ == op_.root && root_helps()) {
+      const Location receive = slot(rank).receive;
+      TRIREME_RETURN_IF_ERROR(open(rank, receive, largest_, &results_[at]));
+    }
     if (!reads_from(rank)) continue;
     const std::uint64_t bytes = contribution(rank) * size_;
     // Each once: what a peer changes later does not matter.
@@ -218,7 +226,9 @@ Status Run::open_sources() {
     std::byte* source = nullptr;
     TRIREME_RETURN_IF_ERROR(open(rank, send, bytes, &source));
     sources_[at] = source;
-    TRIREME_RETURN_IF_ERROR(open(rank, receive, bytes, &results_[at]));
+    if (op_.kind == OperationKind::all_reduce) {
+      TRIREME_RETURN_IF_ERROR(open(rank, receive, bytes, &results_[at]));
+    }
     const bool may_be_absent = op_.kind == OperationKind::fold || bytes == 0;
     const bool needs_result = op_.kind == OperationKind::all_reduce;
     if (!may_be_absent && (sources_[at] == nullptr || (needs_result && results_[at] == nullptr))) {
@@ -256,6 +266,7 @@ Status Run::execute_published() {
       case Way::direct:
         TRIREME_RETURN_IF_ERROR(open_sources());
         TRIREME_RETURN_IF_ERROR(op_.kind == OperationKind::all_reduce ? all_reduce_direct()
+                                : root_helps()                        ? broadcast_direct()
                                                                       : move_whole());
         TRIREME_RETURN_IF_ERROR(barrier());
         break;

@@ -1,5 +1,5 @@
 // The moving of data: each rank writes its own receive memory, and only reads what is a peer's, but
-// for all_reduce_direct().
+// for all_reduce_direct() and the root in broadcast_direct().
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -17,6 +17,9 @@ namespace {
 std::uint64_t piece_bytes(std::uint64_t total_bytes) {
   return total_bytes < (64u << 20) ? 256u << 10 : 32u << 20;
 }
+
+// From here on the root of a broadcast is no idler than the others.
+constexpr std::uint64_t kSharedBroadcast = 64u << 10;
 
 constexpr std::uint64_t kAllReducePiece = 1u << 20;  // the same, where the kernel is told how to store
 
@@ -185,6 +188,40 @@ Status Run::all_reduce_direct() {
   given_ += bytes;
   read_ += bytes;
   return Status::success();
+}
+
+bool Run::root_helps() const {
+  return op_.kind == OperationKind::broadcast && n_ > 1 && largest_ >= kSharedBroadcast;
+}
+
+// The last n-th of what a rank gets is written there by the root, if it is memory that the root can write to; the
+// rest the rank reads. So all n have the same to do.
+Status Run::broadcast_direct() {
+  count_part_traffic();
+  const auto n = static_cast<std::uint64_t>(n_);
+  const std::uint64_t line = kLine / size_;
+  const std::uint64_t shared = op_.count / n / line * line;
+  const std::uint64_t from = op_.count - shared;
+  const bool streams = op_.count * size_ >= kernels::streaming_bytes();
+  if (me_ != op_.root) {
+    return in_pieces(exposed_ ? from : op_.count, [&](std::uint64_t first, std::uint64_t count) {
+      copy_from(op_.root, first, first, count, streams);
+    });
+  }
+  Status visit = Status::success();
+  const Status moved = in_pieces(shared, [&](std::uint64_t first, std::uint64_t count) {
+    if (visit.ok()) visit = failpoint("broadcast", "mid_write");
+    if (!visit.ok()) return;
+    const std::uint64_t begin = (from + first) * size_;
+    for (int step = 1; step < n_; ++step) {
+      std::byte* const target = results_[static_cast<std::size_t>((me_ + step) % n_)];
+      if (target == nullptr) continue;
+      const std::byte* const source = at(sources_[static_cast<std::size_t>(me_)], begin);
+      if (streams) kernels::stream(target + begin, source, count * size_);
+      else kernels::copy(target + begin, source, count * size_);
+    }
+  });
+  return visit.ok() ? moved : visit;
 }
 
 // --- staged: processes with memory of their own ---

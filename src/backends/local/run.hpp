@@ -98,6 +98,9 @@ class Run {
   Status move_whole();   // every contribution can be read where it lies
   Status move_staged();  // through the staging chunks, piece by piece
   Status all_reduce_direct();
+  // Whether the root writes its share of a broadcast to those who can be written to: the same on all ranks.
+  bool root_helps() const;
+  Status broadcast_direct();
 
   // Runs `body`, which touches memory of peers, unless the group has failed. See settle().
   template <class Body>
