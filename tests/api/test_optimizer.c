@@ -70,7 +70,7 @@ struct refusal {
     trireme_optimizer_options options;
 };
 
-static struct refusal refusals[32];
+static struct refusal refusals[40];
 static struct answer refused[32];
 static int refusal_count;
 
@@ -102,7 +102,7 @@ static void options_out_of_range_are_named(void **state) {
     refusal_count = 0;
     (void)next_refusal("options.kind 0", 0);
     (void)next_refusal("options.kind 5", 5);
-    next_refusal("options.flags 2", sgd)->flags = 2;
+    next_refusal("options.flags 4", sgd)->flags = 4;
     next_refusal("options.learning_rate -1", sgd)->learning_rate = -1;
     next_refusal("options.learning_rate inf", sgd)->learning_rate = INFINITY;
     next_refusal("options.momentum 1", sgd)->momentum = 1;
@@ -115,6 +115,8 @@ static void options_out_of_range_are_named(void **state) {
     next_refusal("options.epsilon 1 means nothing to sgd", sgd)->epsilon = 1;
     next_refusal("options.weight_decay -0.5", sgd)->weight_decay = -0.5;
     next_refusal("options.max_norm nan", sgd)->max_norm = NAN;
+    next_refusal("options.max_value -1", sgd)->max_value = -1;
+    next_refusal("options.max_value inf", adam)->max_value = INFINITY;
     next_refusal("options.state_count 1 means nothing to sgd", sgd)->state_count = 1;
     next_refusal("options.update is set", sgd)->update = do_nothing;
     next_refusal("options.update is NULL", user)->state_count = 1;
