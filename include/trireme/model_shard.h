@@ -26,7 +26,8 @@
  * hybrid_shard: S = shard_ranks neighbouring ranks, such as those of one host, keep one copy of the
  * parameters between them, so gathers stay among them; N/S such groups are replicas. Gradients and
  * state are spread over all N: each replica updates its part of a shard and gives it to the others,
- * which moves as many bytes as an all-reduce of the shard's gradients and holds S/N of their memory.
+ * which moves as many bytes as an all-reduce of the shard's gradients and holds S/N of their
+ * memory.
  *
  * Units are gathered in groups: neighbouring units of one type are joined until they have
  * minimum_unit_bytes, so that a model of many tiny layers needs few gathers. A group is one flat
@@ -34,18 +35,18 @@
  * keeps part r mod S of S, cut the same way, and owns part r / S of N/S of that.)
  * Gradients and optimizer state exist for trainable parameters only. What is in flight is reported
  * as working memory: two of the largest bucket (all buckets, if there are more ranks than leaves),
- * units up to the largest plus prefetch_bytes, the partial sums of reproducible training, gradients
- * of aliases until their turn, and about a kilobyte for agreement. Two habits take more, which is
- * planned and allocated when it happens: to hand in gradients in another order than the reverse of
- * registration, and to keep several units gathered at the same time.
+ * groups up to the largest plus prefetch_bytes, the partial sums of reproducible training,
+ * gradients of aliases until their turn, and about a kilobyte for agreement. Two habits take more,
+ * which is planned and allocated when it happens: to hand in gradients in another order than the
+ * reverse of registration, and to keep several units gathered at the same time.
  *
  * One copy a host: ranks that share memory need no copies of what they gather. All of them see the
- * parameters whole in the same pages, of which each rank counts n/N as its own; the owner of an element
- * writes it in trireme_optimizer_step(), in which nobody reads. A gather is then a look at a table: 0
- * bytes, no wait, no working memory. So a caller must not write to parameters of such a model.
- * zero3 and hybrid_shard do this by themselves, zero1 and zero2 on demand (share_parameters);
- * trireme_model_get_info() tells. data_parallel cannot: there every rank updates everything; zero1 with
- * TRIREME_SHARE_ALWAYS is the same training in less memory.
+ * parameters whole in the same pages, of which each rank counts n/N as its own; the owner of an
+ * element writes it in trireme_optimizer_step(), in which nobody reads. A gather is then a look at
+ * a table: 0 bytes, no wait, no working memory. So a caller must not write to parameters of such a
+ * model. zero3 and hybrid_shard do this by themselves, zero1 and zero2 on demand
+ * (share_parameters); trireme_model_get_info() tells. data_parallel cannot: there every rank
+ * updates everything; zero1 with TRIREME_SHARE_ALWAYS is the same training in less memory.
  *
  * Reproducible: with `leaves` = L > 0 the global batch is L leaves, whatever the world size N.
  * Leaf l is computed by rank l mod N as its micro-batch number l / N. Each element's gradient is
@@ -55,9 +56,9 @@
  *
  * Uneven inputs: with TRIREME_MODEL_UNEVEN a rank may hand in nothing for a micro-batch
  * (TRIREME_BACKWARD_ABSENT), and one that has run out of data follows the others with
- * trireme_optimizer_join(). An average then divides by the ranks (or leaves) that contributed to the
- * step, which all ranks agree on at its end; a rank contributes if any of its passes of the step was
- * not absent.
+ * trireme_optimizer_join(). An average then divides by the ranks (or leaves) that contributed to
+ * the step, which all ranks agree on at its end; a rank contributes if any of its passes of the
+ * step was not absent.
  *
  * Ownership: a model keeps its communicator alive, an optimizer keeps its model alive; destroy in
  * any order. Thread safety: one call at a time per model, except where a function says otherwise.
@@ -104,8 +105,8 @@ enum {
 
 /** Whether ranks of one host keep one copy of the parameters between them, in memory that all of them see. */
 enum {
-    TRIREME_SHARE_AUTO   = 0, /**< zero3 and hybrid_shard, if the ranks of a copy share memory. */
-    TRIREME_SHARE_ALWAYS = 1, /**< zero1 and zero2 too, or trireme_model_seal() fails. */
+    TRIREME_SHARE_AUTO   = 0, /**< zero3 and hybrid_shard, if the ranks of the communicator share memory. */
+    TRIREME_SHARE_ALWAYS = 1, /**< zero1 and zero2 too, or trireme_model_create() fails. A copy of which one rank holds all (a world of 1, shard_ranks 1) has nobody to share with. */
     TRIREME_SHARE_NEVER  = 2  /**< Every rank has memory of its own, and gathers copy. */
 };
 
@@ -143,10 +144,11 @@ typedef struct trireme_bucket {
 
 /**
  * A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0, or any
- * other number to fail the step on all ranks. It must not call the library on the same model. AFTER is
- * called where a rank updates elements of the bucket (data_parallel: everywhere, with all of them, and
- * all ranks must do the same to them). BEFORE is called once a bucket and pass; data_parallel and zero1
- * call it with the sum of all passes before the last one reduces it, so with NO_SYNC not at all.
+ * other number to fail the step on all ranks. It must not call the library on the same model. AFTER
+ * is called where a rank updates elements of the bucket (data_parallel: everywhere, with all of
+ * them, and all ranks must do the same to them). BEFORE is called once a bucket and pass;
+ * data_parallel and zero1 call it with the sum of all passes before the last one reduces it, so
+ * with NO_SYNC not at all.
  */
 typedef int32_t(TRIREME_CALL *trireme_bucket_callback)(const trireme_bucket *bucket,
                                                        void *user_data);
@@ -157,7 +159,7 @@ typedef struct trireme_model_options {
     trireme_strategy strategy;       /**< Required. */
     int32_t          gradients;      /**< TRIREME_GRADIENTS_*. */
     uint32_t         leaves;         /**< Leaves of the global batch for reproducible training; 0: reduction in rank order. At most 65,536. */
-    uint64_t         bucket_bytes;   /**< Gradients are reduced once this much is ready. Default: 25 MiB; a unit is never cut. */
+    uint64_t         bucket_bytes;   /**< Gradients are reduced once this much is ready. Default: 25 MiB; a group of units is never cut. */
     uint64_t         prefetch_bytes; /**< zero3: gathered units may take this much beyond the one in use. Default: the largest unit, so that one is prefetched. */
     uint64_t         timeout_ns;     /**< Longest any call may wait. Default: the communicator's. */
     uint64_t         minimum_unit_bytes;    /**< Neighbouring units are gathered together until they have this much. Default: 1 MiB; 1 joins none. */
@@ -255,7 +257,7 @@ typedef struct trireme_model_statistics {
     uint64_t prefetched;     /**< Those of them that began before they were asked for. */
     uint64_t reductions;     /**< Buckets that were reduced, once for each pass. */
     uint64_t peak_groups;    /**< Most groups that were whole in flight at one time. */
-    uint64_t exposed_ns;     /**< Time in which calls of this model waited for operations: communication that compute did not hide. */
+    uint64_t exposed_ns;     /**< Time in which calls of this model waited for operations: communication that compute did not hide. With ONE_SWEEP the update is part of an operation. */
 } trireme_model_statistics; /* since 1.0 */
 
 /** A report ready for trireme_model_get_statistics(). */
@@ -283,7 +285,7 @@ TRIREME_API const char *TRIREME_CALL trireme_strategy_name(trireme_strategy stra
 
 /**
  * Finds a strategy by name. Synonyms: ddp, no_shard (data_parallel); shard_grad_op (zero2);
- * fsdp, full_shard (zero3). Case does not matter.
+ * fsdp, full_shard (zero3); hsdp (hybrid_shard). Case does not matter.
  *
  * Does not block. Keeps no pointer.
  *
@@ -311,7 +313,8 @@ trireme_strategy_parse(const char *text, trireme_strategy *out_strategy);
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
- * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library, or asks for
+ * TRIREME_SHARE_ALWAYS of ranks that share no memory.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  *
  * Thread safety: any thread, also concurrently.
@@ -370,6 +373,8 @@ trireme_model_add_parameter(trireme_model *model, const trireme_parameter_option
  * @retval TRIREME_ERROR_MISMATCH  Ranks registered different parameters or options; the message
  * names the first difference and both sides. The communicator lives on; this model can only be
  * destroyed.
+ * @retval TRIREME_ERROR_UNSUPPORTED  hybrid_shard on ranks of a transport, of which no groups can
+ * be made yet.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
@@ -454,8 +459,8 @@ trireme_model_get_statistics(const trireme_model *model, trireme_model_statistic
 
 /**
  * Compares the parameters of which several ranks hold copies, bit by bit (by a 64-bit hash of each
- * parameter): whole units on all ranks, and with hybrid_shard the shards of the replicas. zero3 holds
- * each element once, so only persistent units are compared.
+ * parameter): whole units on all ranks, and with hybrid_shard the shards of the replicas. zero3
+ * holds each element once, so only persistent units are compared.
  *
  * Collective: blocks until it is done or the deadline passes.
  *
@@ -463,8 +468,8 @@ trireme_model_get_statistics(const trireme_model *model, trireme_model_statistic
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or a unit is
  * gathered (zero3, hybrid_shard).
- * @retval TRIREME_ERROR_MISMATCH  Copies differ, on all ranks: the message names the first parameter
- * and the ranks that do not hold what most hold. The communicator and the model live on;
+ * @retval TRIREME_ERROR_MISMATCH  Copies differ, on all ranks: the message names the first
+ * parameter and the ranks that do not hold what most hold. The communicator and the model live on;
  * trireme_model_set_parameters() makes the copies the same again.
  * @return Any other status as listed at the top of this file.
  *
@@ -526,8 +531,8 @@ trireme_model_get_parameters(trireme_model *model, void *values, uint64_t count,
  *
  * Collective for zero3 and hybrid_shard: blocks until it is done or the deadline passes; all ranks
  * gather the same units in the same order, also a rank that has no leaf for this micro-batch. The
- * other strategies hold whole parameters and return at once, and so does a model that shares them. Gathering a unit that is gathered counts:
- * it is released by as many releases.
+ * other strategies hold whole parameters and return at once, and so does a model that shares them.
+ * Gathering a unit that is gathered counts: it is released by as many releases.
  *
  * @param model  The model.
  * @param unit  Number of the unit.
@@ -620,6 +625,7 @@ trireme_model_leaf(const trireme_model *model, uint32_t micro_batch, uint32_t *o
  * leaves of this step.
  * @retval TRIREME_ERROR_UNSUPPORTED  NO_SYNC on a reproducible model: every leaf is reduced on its
  * own, so there is nothing to hold back. Or ABSENT on a model without TRIREME_MODEL_UNEVEN.
+ * @return With TRIREME_MODEL_UNEVEN any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -661,8 +667,8 @@ trireme_model_gradient_ready(trireme_model *model, uint64_t parameter, const voi
  * @param model  The model.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, or gradients are missing and
- * the model was created with TRIREME_UNUSED_ERROR; the message names the first of them and tells how
- * many. The pass goes on: hand them in, or discard the step.
+ * the model was created with TRIREME_UNUSED_ERROR; the message names the first of them and tells
+ * how many. The pass goes on: hand them in, or discard the step.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
@@ -679,7 +685,7 @@ trireme_model_end_backward(trireme_model *model);
  *
  * @param model  The model.
  * @param gradients  One element for each element of the flat vector; those of frozen parameters
- *                  are ignored.
+ *                  are ignored. May be NULL with TRIREME_BACKWARD_ABSENT.
  * @param count  Elements; must be the model's.
  * @param dtype  Type of the elements; must be the type of every unit.
  * @param flags  As trireme_model_begin_backward().

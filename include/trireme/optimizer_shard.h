@@ -52,7 +52,7 @@ typedef struct trireme_update {
     uint64_t      parameter;     /**< Number of the parameter. */
     uint64_t      first;         /**< Which of its elements comes first here. */
     uint64_t      count;         /**< Elements; 1 or more. */
-    uint64_t      step;          /**< Number of this step, from 1. */
+    uint64_t      step;          /**< Number of this step, from 1. With TRIREME_UNUSED_SKIP: of those in which the parameter had a gradient. */
     double        learning_rate; /**< As set. */
     void         *parameters;    /**< `count` elements, to be updated. */
     const void   *gradients;     /**< `count` elements, reduced and clipped. */
@@ -180,8 +180,8 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  * @param optimizer  The optimizer.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_STATE  No backward pass was made since the last step (an absent one
- * counts), one is under way, the last one was NO_SYNC, leaves are missing, or a unit is gathered (zero3), whose copy would
- * be stale.
+ * counts), one is under way, the last one was NO_SYNC, leaves are missing, or a unit is gathered
+ * (zero3), whose copy would be stale.
  * @retval TRIREME_ERROR_CALLBACK  The caller's rule or bucket hook returned another number than 0,
  * on this rank or another; the model has failed on all ranks.
  * @retval TRIREME_ERROR_MISMATCH  Also from the comparison of check_every; the step is done, the
@@ -195,20 +195,23 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_optimizer_step(trireme_optimizer *optimizer);
 
 /**
- * Takes part in the steps of ranks that still have data, for a rank that has run out: makes the same
- * gathers and absent passes as in its own last step (before the first: gathers up and down through the
- * units, one pass) and ends the steps, until all ranks have come here. All then hold the same
- * parameters, as after any step. Rank by rank it takes the place of begin_backward() to step().
+ * Takes part in the steps of ranks that still have data, for a rank that has run out: makes the
+ * same gathers and absent passes as in its own last step (before the first: gathers up and down
+ * through the units, one pass) and ends the steps, until all ranks have come here. All then hold
+ * the same parameters, as after any step. Rank by rank it takes the place of begin_backward() to
+ * step().
  *
  * Collective: blocks until all ranks have called it, each for itself when its data is over, or a
- * deadline passes; each step may take as long as one call.
+ * deadline passes; each step may take as long as one call. A step that others follow cannot be
+ * discarded. A step in which all ranks only follow each other, as when all have gathered to
+ * evaluate and then come here, is not made.
  *
  * @param optimizer  The optimizer of a model with TRIREME_MODEL_UNEVEN.
  * @param[out] out_steps  How many steps of the others were followed; may be NULL. Not written on
  * failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_STATE  The model has no TRIREME_MODEL_UNEVEN, a step is under way, or
- * a unit is gathered (zero3, hybrid_shard).
+ * @retval TRIREME_ERROR_INVALID_STATE  The model has no TRIREME_MODEL_UNEVEN, a step is under way,
+ * or a unit is gathered (zero3, hybrid_shard).
  * @retval TRIREME_ERROR_MISMATCH  The others do something else than this rank did in its last step,
  * such as another order of units; the message names both sides.
  * @return Any other status as of trireme_optimizer_step().
@@ -291,9 +294,10 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_optimizer_gradient_norm(const trireme_optimizer *optimizer, double *out_norm);
 
 /**
- * Tells in how many ranges the state of training lies on this rank: parameters, frozen ones included,
- * and the vectors of the update rule. Over all ranks the ranges hold every element once, whatever the
- * strategy, so what is read rank by rank can be put together for another number of ranks.
+ * Tells in how many ranges the state of training lies on this rank: parameters, frozen ones
+ * included, and the vectors of the update rule. Over all ranks the ranges hold every element once,
+ * whatever the strategy, so what is read rank by rank can be put together for another number of
+ * ranks.
  *
  * Does not block.
  *
@@ -310,18 +314,22 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_optimizer_range_count(const trireme_optimizer *optimizer, uint64_t *out_count);
 
 /**
- * Describes one range and gives its address. Between steps the elements may be read; whoever writes
- * them changes this rank's copy only, or everybody's where ranks share the parameters.
+ * Describes one range and gives its address. Between steps the elements may be read. Who writes
+ * parameters changes this rank's copy alone (data_parallel, zero1, zero2, persistent units, and one
+ * replica's with hybrid_shard) or everybody's where ranks share them, and does so before any unit
+ * is gathered since the last step, load or trireme_model_set_parameters(): gathered copies may
+ * stay.
  *
  * Does not block.
  *
  * @param optimizer  The optimizer.
- * @param index  Number of the range: parameters come first, each kind in the order of registration.
+ * @param index  Number of the range: parameters come first, then vector by vector of the rule; each
+ *                  in the order of registration.
  * @param[out] out_range  Filled up to its own struct_size. Required.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_range is NULL, its struct_size is too small, or there is
- * no such range.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_range is NULL, its struct_size is too small, or there
+ * is no such range.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -348,12 +356,12 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_optimizer_saved_bytes(const trireme_optimizer *optimizer, uint64_t *out_bytes);
 
 /**
- * Writes what this rank holds of the training (parameters, state of the update rule, number of steps,
- * learning rate) into memory of the caller, with a description of the layout and a checksum
+ * Writes what this rank holds of the training (parameters, state of the update rule, number of
+ * steps, learning rate) into memory of the caller, with a description of the layout and a checksum
  * (64-bit XXH3).
  *
- * Local: does not wait for the peers. Every rank saves its own part, all after the same step. Keeps no
- * pointer.
+ * Local: does not wait for the peers. Every rank saves its own part, all after the same step. Keeps
+ * no pointer.
  *
  * @param optimizer  The optimizer.
  * @param[out] state  Memory for it; its content is undefined after a failure.
@@ -361,8 +369,8 @@ trireme_optimizer_saved_bytes(const trireme_optimizer *optimizer, uint64_t *out_
  * @param[out] out_bytes  Bytes that were written; may be NULL. Not written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  state is NULL, or capacity is too small; the message names
- * both sizes.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  state is NULL, or capacity is too small; the message
+ * names both sizes.
  * @retval TRIREME_ERROR_INVALID_STATE  A step is under way.
  * @return The status with which the model has failed, if it has.
  *
@@ -374,26 +382,27 @@ trireme_optimizer_save(const trireme_optimizer *optimizer, void *state, uint64_t
                        uint64_t *out_bytes);
 
 /**
- * Takes back what trireme_optimizer_save() wrote on this rank of a training of the same model, options,
- * strategy, world size and update rule. Nothing changes unless all ranks can load parts of the same
- * step.
+ * Takes back what trireme_optimizer_save() wrote on this rank of a training of the same model,
+ * options, strategy, world size, update rule and way of sharing parameters. Nothing changes unless
+ * all ranks can load parts of the same step.
  *
- * Collective: blocks until it is done or the deadline passes. Keeps no pointer. The bytes are checked
- * before anything is believed.
+ * Collective: blocks until it is done or the deadline passes. Keeps no pointer. The bytes are
+ * checked before anything is believed.
  *
  * @param optimizer  The optimizer.
  * @param state  What was saved.
  * @param bytes  Its size.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_CORRUPT  The bytes are cut off or damaged, on this rank or another; so it is
- * with the next two. A message about another rank says so.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  state is NULL, or it is of another rank, world size, layout or
- * model; the message says which and names both sides.
- * @retval TRIREME_ERROR_UNSUPPORTED  Saved by a later version of this format, or on a machine of another
- * byte order.
+ * @retval TRIREME_ERROR_CORRUPT  The bytes are cut off or damaged, on this rank or another; so it
+ * is with the next two. A message about another rank says so.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  state is NULL, or it is of another rank, world size,
+ * layout or model; the message says which and names both sides.
+ * @retval TRIREME_ERROR_UNSUPPORTED  Saved by a later version of this format, or on a machine of
+ * another byte order.
  * @retval TRIREME_ERROR_INVALID_STATE  A step is under way, or a unit is gathered (zero3,
  * hybrid_shard). Nothing was sent: the other ranks wait for this one.
- * @retval TRIREME_ERROR_MISMATCH  The parts are of different steps. Nothing has changed.
+ * @retval TRIREME_ERROR_MISMATCH  The parts are of different steps, or were saved with different
+ * learning rates. Nothing has changed.
  * @return Any other status as listed at the top of model_shard.h.
  *
  * Thread safety: one call at a time per model.

@@ -282,11 +282,13 @@ Status Channel::wait_turn(std::unique_lock<std::mutex>& lock, Queue* turn, Opera
   note_queue();
   if (!queue_.empty()) changed_.notify_all();
   // The peers will wait for an operation that never comes: the group is out of step.
-  const Status failure = make_failure(records_, kind, sequence, TRIREME_ERROR_TIMEOUT,
-                                      ("rank " + std::to_string(records_.rank) +
-                                       " had it queued behind others when its deadline passed")
-                                          .c_str(),
-                                      {records_.rank});
+  const Status failure = caught(records_, kind, sequence, [&] {
+    return make_failure(records_, kind, sequence, TRIREME_ERROR_TIMEOUT,
+                        ("rank " + std::to_string(records_.rank) +
+                         " had it queued behind others when its deadline passed")
+                            .c_str(),
+                        {records_.rank});
+  });
   const std::shared_ptr<Backend> backend = backend_;
   if (backend != nullptr) backend->fail(failure);
   return with_operation(records_, kind, sequence, failure);
@@ -360,9 +362,11 @@ std::uint64_t Channel::expire() {
         earliest = std::min(earliest, late.deadline.moment_ns());
         continue;
       }
-      const Status failure = make_failure(
-          records_, late.kind, late.sequence, TRIREME_ERROR_TIMEOUT,
-          "this rank had it queued behind others when its deadline passed", {records_.rank});
+      const Status failure = caught(records_, late.kind, late.sequence, [&] {
+        return make_failure(records_, late.kind, late.sequence, TRIREME_ERROR_TIMEOUT,
+                            "this rank had it queued behind others when its deadline passed",
+                            {records_.rank});
+      });
       if (first.ok()) first = failure;
       backend = late.backend;
       withdraw(turn, failure);

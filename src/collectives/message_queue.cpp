@@ -154,6 +154,7 @@ void MessageQueue::warn(const Backend& backend, const Batch& batch, OperationKin
     std::string what = std::string("not done its part of ") + operation_name(kind) +
                        ", sequence " + std::to_string(sequence) + ",";
     ranks = peers_of_unfinished(batch.posted, batch.count);
+    if (ranks.empty()) return;  // done meanwhile
     warn_slow(records_.name, records_.rank, backend.last_calls(), ranks, what, waited_ns);
   } catch (...) {  // no memory for a line: nothing is said
   }
@@ -491,18 +492,18 @@ void MessageQueue::work() noexcept {
     const std::uint32_t seen = backend->activity();
     drive(*backend);
     std::uint64_t earliest = UINT64_MAX;
-    if (!collect(&ended, &slow, &earliest)) {
-      lock.unlock();
-      for (const auto& started : slow) {
-        warn(*backend, started->message, started->stall.waited_ns());
-      }
-      slow.clear();
+    const bool any_ended = collect(&ended, &slow, &earliest);
+    lock.unlock();
+    for (const auto& started : slow) {
+      warn(*backend, started->message, started->stall.waited_ns());
+    }
+    slow.clear();
+    if (!any_ended) {
       backend->wait_activity(seen, Deadline::at(earliest));
       backend.reset();
       lock.lock();
       continue;
     }
-    lock.unlock();
     backend.reset();
     for (const auto& started : ended) {
       Status status = finish(started->message, started->flight);

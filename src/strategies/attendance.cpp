@@ -44,10 +44,13 @@ Status Attendance::settle(Link& link) {
   return request == nullptr ? Status::success() : link.wait(*request);
 }
 
-Status Attendance::leave(Link& link, bool shadowed) {
+Status Attendance::leave(Link& link, bool own) {
   if (!is_open()) return Status::success();
   entered_ = false;
-  if (!shadowed) last_ = std::move(events_);
+  if (own) {
+    last_ = std::move(events_);
+    has_last_ = true;
+  }
   events_.clear();
   return settle(link);
 }

@@ -26,6 +26,7 @@ class Attendance {
   // `word` lies in memory that peers read.
   void open(std::int64_t* word) { word_ = word; }
   bool is_open() const { return word_ != nullptr; }
+  bool entered() const { return entered_; }
 
   // This rank has data for the step. Called by every function that may be the step's first.
   Status enter(Link& link, const std::shared_ptr<Storage>& storage);
@@ -34,9 +35,10 @@ class Attendance {
   // This rank has none: answers how many have.
   Status look(Link& link, const std::shared_ptr<Storage>& storage, std::int64_t* out_active);
   void note(StepEvent::Kind kind, std::uint64_t value = 0);
-  // The step is over. A shadowed one leaves the record of this rank's own last one.
-  Status leave(Link& link, bool shadowed);
-  // begun: events of a step that did not come to its end.
+  // The step is over. One that was followed or discarded leaves the record of this rank's last own one.
+  Status leave(Link& link, bool own);
+  // What this rank did in the last step that it made itself, if there was one.
+  bool has_last_step() const { return has_last_; }
   const std::vector<StepEvent>& last_step() const { return last_; }
 
  private:
@@ -44,6 +46,7 @@ class Attendance {
 
   std::int64_t* word_ = nullptr;
   bool entered_ = false;
+  bool has_last_ = false;
   std::shared_ptr<Request> request_;
   std::vector<StepEvent> events_, last_;
 };

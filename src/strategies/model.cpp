@@ -408,16 +408,28 @@ Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dt
   return Status::success();
 }
 
-// Every rank writes its part of the copy it shares, of what the root gives out group by group.
+// Into copies that ranks share.
 Status Model::set_shared(const void* values, std::int32_t root) {
-  TRIREME_RETURN_IF_ERROR(link_.meet());  // nobody reads any more
+  const bool is_root = root == link_.communicator->rank();
+  if (link_.shard == nullptr) {  // one copy: the root writes it when nobody reads any more
+    TRIREME_RETURN_IF_ERROR(link_.meet());
+    for (const Group& group : layout_->groups) {
+      if (!is_root || group.bytes == 0) continue;
+      kernels::copy(storage_->parameters.data() + group.offset,
+                    static_cast<const char*>(values) + group.flat_first * dtype_size(group.dtype),
+                    group.bytes);
+    }
+    return link_.meet();
+  }
+  // Several: every rank writes its part of what the root gives out group by group.
   std::shared_ptr<Memory> memory;
   std::uint64_t largest = 0;
   for (const Group& group : layout_->groups) largest = std::max(largest, group.bytes);
-  TRIREME_RETURN_IF_ERROR(link_.communicator->allocate(largest, &memory));
+  // All ranks have come here and have the memory: nobody reads any more, and nobody is left alone.
+  TRIREME_RETURN_IF_ERROR(agree(link_, {}, link_.communicator->allocate(largest, &memory)));
   for (const Group& group : layout_->groups) {
     const std::uint64_t size = dtype_size(group.dtype);
-    if (root == link_.communicator->rank() && group.bytes > 0) {
+    if (is_root && group.bytes > 0) {
       kernels::copy(memory->data(), static_cast<const char*>(values) + group.flat_first * size,
                     group.bytes);
     }
@@ -539,10 +551,12 @@ Status Model::begin_backward(std::uint32_t flags) {
   if ((flags & ~kFlags) != 0) {
     return invalid_argument("flags " + std::to_string(flags) + " has a bit that means nothing");
   }
+  // First, as it may fail.
+  if (!reducer_->in_backward()) TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
   TRIREME_RETURN_IF_ERROR(reducer_->begin((flags & TRIREME_BACKWARD_NO_SYNC) != 0,
                                           (flags & TRIREME_BACKWARD_ABSENT) != 0));
   attendance_.note(Event::begin_backward, flags);
-  return keep(attendance_.enter(link_, storage_));
+  return Status::success();
 }
 
 Status Model::gradient_ready(std::uint64_t parameter, const void* gradient, std::uint64_t count,
@@ -590,6 +604,8 @@ Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trirem
 Status Model::discard_gradients() {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(keep(reducer_->discard()));
+  // A rank without a leaf may not have begun the step.
+  TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
   return keep(attendance_.leave(link_, false));
 }
 

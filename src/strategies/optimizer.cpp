@@ -105,10 +105,11 @@ Status Optimizer::check_step() const {
 Status Optimizer::step() {
   TRIREME_RETURN_IF_ERROR(check_step());
   TRIREME_RETURN_IF_ERROR(model_->keep(model_->attendance_.enter(model_->link_, model_->storage_)));
-  return run_step(false);
+  bool nobody = false;
+  return run_step(false, &nobody);
 }
 
-Status Optimizer::run_step(bool shadowed) {
+Status Optimizer::run_step(bool shadowed, bool* nobody) {
   Model& model = *model_;
   const auto run = [&]() -> Status {
     // A gather ends on this rank when no peer reads its shard any more, and a later one begins to
@@ -118,7 +119,11 @@ Status Optimizer::run_step(bool shadowed) {
     TRIREME_RETURN_IF_ERROR(model.reducer_->wait_reductions());
     std::uint32_t contributors = 0;
     if (model.attendance_.is_open()) {
-      TRIREME_RETURN_IF_ERROR(agree_on_contributors(shadowed, &contributors));
+      TRIREME_RETURN_IF_ERROR(agree_on_contributors(shadowed, &contributors, nobody));
+      if (*nobody) {
+        model.reducer_->clear();
+        return model.attendance_.leave(model.link_, false);
+      }
     }
     double norm = 0;
     if (settings_.one_sweep) {
@@ -150,7 +155,7 @@ Status Optimizer::end_step(bool shadowed, double norm) {
   // Nobody reads what others still write. begin_update() was the other end of this.
   if (model.layout_->spread.shared) TRIREME_RETURN_IF_ERROR(model.link_.meet());
   model.reducer_->clear();
-  TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, shadowed));
+  TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, !shadowed));
   model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
   norm_ = norm;
   ++steps_;
@@ -161,7 +166,7 @@ Status Optimizer::end_step(bool shadowed, double norm) {
 
 // Uneven inputs: by how many the sum is divided, and with which learning rate it goes on. A rank
 // without data takes the others' rate.
-Status Optimizer::agree_on_contributors(bool shadowed, std::uint32_t* out) {
+Status Optimizer::agree_on_contributors(bool shadowed, std::uint32_t* out, bool* nobody) {
   Model& model = *model_;
   auto* const facts = reinterpret_cast<std::int64_t*>(model.storage_->working.data());
   std::int64_t* const own = facts + 2 * std::size_t{model.link_.rank()};
@@ -178,13 +183,13 @@ Status Optimizer::agree_on_contributors(bool shadowed, std::uint32_t* out) {
   operation.owner = model.storage_->hold();
   TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
   std::int64_t contributors = 0;
+  *nobody = true;
   for (std::uint32_t rank = 0; rank < model.link_.world_size(); ++rank) {
     contributors += facts[2 * std::size_t{rank}];
     const std::int64_t rate = facts[2 * std::size_t{rank} + 1];
-    if (shadowed && rate != kNoRate) {
-      settings_.learning_rate = std::bit_cast<double>(rate);
-      shadowed = false;
-    }
+    if (rate == kNoRate) continue;
+    if (shadowed && *nobody) settings_.learning_rate = std::bit_cast<double>(rate);
+    *nobody = false;
   }
   // Nobody brought anything: gradients are zero, whatever they are divided by.
   *out = contributors > 0 ? static_cast<std::uint32_t>(contributors) : 1;
@@ -444,36 +449,55 @@ Status Optimizer::join(std::uint64_t* out_steps) {
   }
   if (model.reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(model.check_released("joining"));
-  // A step that this rank began and will not end, such as by a gather to evaluate, counts as its
-  // own.
   std::uint64_t steps = 0;
-  for (;; ++steps) {
+  for (;;) {
     if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.keep(model.pool_->drop_unused()));
-    std::int64_t active = 0;
-    TRIREME_RETURN_IF_ERROR(
-        model.keep(model.attendance_.look(model.link_, model.storage_, &active)));
-    if (active == 0) break;
-    TRIREME_RETURN_IF_ERROR(shadow_step());
+    // Who has gathered since the last step, such as to evaluate, is counted among those with data, as
+    // all others are: then the step itself shows whether somebody has some.
+    if (!model.attendance_.entered()) {
+      std::int64_t active = 0;
+      TRIREME_RETURN_IF_ERROR(
+          model.keep(model.attendance_.look(model.link_, model.storage_, &active)));
+      if (active == 0) break;
+    }
+    bool nobody = false;
+    const Status status = shadow_step(&nobody);
+    if (!status.ok()) {
+      // The others have begun a step that this rank does not end.
+      model.failed_ = status;
+      model.link_.communicator->abort("it cannot follow a step: " + status.message());
+      return status;
+    }
+    if (nobody) break;
+    ++steps;
   }
-  TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, true));
+  TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, false));
   *out_steps = steps;
   return Status::success();
 }
 
-Status Optimizer::shadow_step() {
-  Model& model = *model_;
-  std::vector<StepEvent> events = model.attendance_.last_step();
-  if (events.empty()) {
-    const std::uint64_t units = model.registry_.units().size();
+// What this rank did in its last own step; before the first: gathers up and down, and its passes.
+std::vector<StepEvent> Optimizer::step_to_follow() const {
+  const Model& model = *model_;
+  if (model.attendance_.has_last_step()) return model.attendance_.last_step();
+  const std::uint64_t units = model.registry_.units().size();
+  std::vector<StepEvent> events;
+  for (std::uint32_t pass = 0; pass < model.reducer_->step_passes(); ++pass) {
+    const bool has_part = pass < model.reducer_->own_passes();
     for (std::uint64_t i = 0; i < 2 * units; ++i) {
       const std::uint64_t unit = i < units ? i : 2 * units - 1 - i;
-      if (i == units) events.push_back({Event::begin_backward, 0});
+      if (i == units && has_part) events.push_back({Event::begin_backward, 0});
       events.push_back({Event::gather_unit, unit});
       events.push_back({Event::release_unit, unit});
     }
-    events.push_back({Event::end_backward, 0});
+    if (has_part) events.push_back({Event::end_backward, 0});
   }
-  for (const StepEvent& event : events) {
+  return events;
+}
+
+Status Optimizer::shadow_step(bool* nobody) {
+  Model& model = *model_;
+  for (const StepEvent& event : step_to_follow()) {
     switch (event.kind) {
       case Event::gather_unit: TRIREME_RETURN_IF_ERROR(model.gather_unit(event.value)); break;
       case Event::release_unit: TRIREME_RETURN_IF_ERROR(model.release_unit(event.value)); break;
@@ -487,7 +511,8 @@ Status Optimizer::shadow_step() {
       case Event::end_backward: TRIREME_RETURN_IF_ERROR(model.end_backward()); break;
     }
   }
-  return run_step(true);
+  TRIREME_RETURN_IF_ERROR(check_step());
+  return run_step(true, nobody);
 }
 
 Status Optimizer::set_learning_rate(double learning_rate) {

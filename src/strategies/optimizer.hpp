@@ -54,9 +54,10 @@ class Optimizer {
   Saved describe_saved() const;
   Status check_saved(const char* state, std::uint64_t bytes, Saved* out) const;
   Status check_step() const;
-  Status run_step(bool shadowed);
+  // nobody: set if all ranks only follow each other, so that there is no step to make.
+  Status run_step(bool shadowed, bool* nobody);
   Status end_step(bool shadowed, double norm);
-  Status agree_on_contributors(bool shadowed, std::uint32_t* out);
+  Status agree_on_contributors(bool shadowed, std::uint32_t* out, bool* nobody);
   Status check_one_sweep() const;
   Status sweep();
   void clip_values();
@@ -66,7 +67,8 @@ class Optimizer {
   Status compare_answers(std::int32_t answer, std::uint64_t number, const char* who,
                          const char* what);
   Status give_parameters();
-  Status shadow_step();
+  std::vector<StepEvent> step_to_follow() const;
+  Status shadow_step(bool* nobody);
 
   const std::shared_ptr<Model> model_;
   optimizers::Settings settings_;

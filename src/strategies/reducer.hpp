@@ -47,6 +47,10 @@ class Reducer {
   Status end();
 
   bool in_backward() const { return in_backward_; }
+  // Backward passes that a step of this rank has, if it has data for all of them.
+  std::uint32_t own_passes() const { return reproducible() ? own_leaves_ : 1; }
+  // Micro-batches of a step, of which some ranks may have no part in the last one.
+  std::uint32_t step_passes() const { return reproducible() ? rounds_ : 1; }
   bool step_under_way() const { return in_backward_ || passes_ > 0; }
 
   // Whether a step may end here.

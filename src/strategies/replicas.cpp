@@ -6,6 +6,7 @@
 
 #include "kernels/hash.hpp"
 #include "platform/names.hpp"
+#include "strategies/agreement.hpp"
 
 namespace trireme::strategies {
 
@@ -57,7 +58,8 @@ Status compare_replicas(const Link& link, const sharding::Registry& registry,
   const std::uint64_t count = own.size();
   const std::uint32_t ranks = link.world_size();
   std::shared_ptr<Memory> memory;
-  TRIREME_RETURN_IF_ERROR(link.communicator->allocate(count * ranks * sizeof own[0], &memory));
+  TRIREME_RETURN_IF_ERROR(
+      agree(link, {}, link.communicator->allocate(count * ranks * sizeof own[0], &memory)));
   auto* const all = static_cast<std::uint64_t*>(memory->data());
   std::copy(own.begin(), own.end(), all + count * link.rank());
   Operation operation;

@@ -3,10 +3,11 @@
 // Saved: a header, the steps of each parameter if parameters can be skipped, the parameters group by
 // group, the optimizer's state. Everything that decides where an element lies is in a hash, so a part
 // fits one rank of one layout only.
+#include <algorithm>
 #include <bit>
 #include <cstring>
-#include <iterator>
 #include <string>
+#include <tuple>
 
 #include "kernels/hash.hpp"
 #include "kernels/reduce.hpp"
@@ -71,6 +72,11 @@ void Optimizer::place_ranges() {
                          piece.states[vector]});
     }
   }
+  // Buckets come in another order.
+  std::sort(ranges_.begin(), ranges_.end(), [](const OwnedRange& a, const OwnedRange& b) {
+    return std::tie(a.kind, a.vector, a.parameter, a.first) <
+           std::tie(b.kind, b.vector, b.parameter, b.first);
+  });
 }
 
 Status Optimizer::range(std::uint64_t index, trireme_state_range* out) const {
@@ -201,7 +207,7 @@ Status Optimizer::check_saved(const char* state, std::uint64_t bytes, Saved* out
   if (out->layout != here.layout || out->bytes != here.bytes ||
       out->parameter_bytes != here.parameter_bytes || out->state_bytes != here.state_bytes) {
     return invalid_argument(
-        "the state is of a model with other parameters, units, buckets or update rule");
+        "the state is of a model with other parameters, units, buckets, sharing or update rule");
   }
   return Status::success();
 }

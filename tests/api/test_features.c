@@ -331,6 +331,99 @@ static void ranks_that_run_out_of_data_follow_the_others(void **state) {
     FOR_EACH_STRATEGY(&job) run_job(&job, run_out_one_by_one);
 }
 
+/* Rank 0 never has data. The gradient of leaf l is l + 1 everywhere. */
+struct leaves_job {
+    struct job job;
+    uint32_t leaves;
+};
+
+enum { PLAIN, EVALUATED, DISCARDED };
+
+static void step_with_leaves(struct verdict *v, trireme_model *model,
+                             trireme_optimizer *optimizer) {
+    trireme_model_info info = TRIREME_MODEL_INFO_INIT;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_info(model, &info));
+    for (uint32_t pass = 0; pass < info.micro_batches; ++pass) {
+        uint32_t leaf = UINT32_MAX;
+        float g[6];
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_leaf(model, pass, &leaf));
+        for (int i = 0; i < 6; ++i) g[i] = (float)(leaf + 1);
+        for (uint64_t i = 0; i < 4; ++i) {
+            const uint64_t unit = i < 2 ? i : 3 - i;
+            if (i == 2 && leaf != UINT32_MAX) {
+                EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
+            }
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, unit));
+            if (i >= 2 && leaf != UINT32_MAX) {
+                EXPECT_STATUS(v, TRIREME_OK,
+                              trireme_model_gradient_ready(model, unit, g, 5 + unit, F32));
+            }
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, unit));
+        }
+        if (leaf != UINT32_MAX) EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
+    }
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+}
+
+static void never_have_data(trireme_communicator *communicator, int rank, void *context) {
+    struct leaves_job *const all = context;
+    struct job *const job = &all->job;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model_options options = options_of(job->strategy, job->world_size);
+    options.flags = TRIREME_MODEL_UNEVEN;
+    options.leaves = all->leaves;
+    trireme_model *const model = make(v, communicator, &options, 2);
+    trireme_optimizer *const optimizer = sgd(v, model, 0);
+    float values[11], sum = 0, count = 0, expected = 0;
+    for (uint32_t leaf = 0; leaf < all->leaves; ++leaf) {
+        if (leaf % (uint32_t)job->world_size != 0) sum += (float)(leaf + 1), ++count;
+    }
+    for (int round = 0; round < 2; ++round) {
+        if (job->kind == EVALUATED) {
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 11, F32));
+        } else if (job->kind == DISCARDED) {
+            if ((uint32_t)rank < all->leaves) {
+                EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
+            }
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_discard_gradients(model));
+        }
+        for (int step = 0; step < 2 && rank > 0; ++step) step_with_leaves(v, model, optimizer);
+        uint64_t followed = 77;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_join(optimizer, &followed));
+        EXPECT(v, followed == (rank == 0 ? 2 : 0));
+        for (int step = 0; step < 2; ++step) expected -= sum / count;
+    }
+    /* Everybody looks at the parameters, and nobody has anything. */
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 11, F32));
+    uint64_t followed = 77, steps = 77;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_join(optimizer, &followed));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_count(optimizer, &steps));
+    EXPECT(v, followed == 0 && steps == 4);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 11, F32));
+    for (int i = 0; i < 11; ++i) EXPECT(v, values[i] == expected);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void a_rank_may_have_no_data_from_the_first_step_on(void **state) {
+    (void)state;
+    const struct {
+        int world_size;
+        uint32_t leaves;
+    } kinds[] = {{2, 4}, {2, 2}, {4, 6}, {4, 2}, {4, 3}};
+    for (int i = 0; i < 5; ++i) {
+        struct leaves_job all = {.job = {.world_size = kinds[i].world_size},
+                                 .leaves = kinds[i].leaves};
+        FOR_EACH_STRATEGY(&all.job) {
+            for (all.job.kind = PLAIN; all.job.kind <= DISCARDED; ++all.job.kind) {
+                memset(all.job.verdicts, 0, sizeof all.job.verdicts);
+                run_ranks(all.job.world_size, never_have_data, &all);
+                assert_verdicts(all.job.verdicts, all.job.world_size);
+            }
+        }
+    }
+}
+
 /* The others take their units in another order than the rank that follows did, or name two rates. */
 enum { OTHER_ORDER, TWO_RATES };
 
@@ -630,6 +723,7 @@ int main(void) {
         cmocka_unit_test(a_copy_that_differs_is_found_and_named),
         cmocka_unit_test(wrong_calls_with_uneven_inputs_are_refused),
         cmocka_unit_test(ranks_that_run_out_of_data_follow_the_others),
+        cmocka_unit_test(a_rank_may_have_no_data_from_the_first_step_on),
         cmocka_unit_test(following_other_steps_than_ones_own_is_a_mismatch),
         cmocka_unit_test(missing_gradients_are_named_and_may_still_come),
         cmocka_unit_test(one_sweep_says_what_it_does_not_go_with),

@@ -141,11 +141,17 @@ static void list_ranges(trireme_communicator *communicator, int rank, void *cont
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &count));
     const uint64_t first_of[] = {0, 7, 10, 15}, counts[] = {7, 3, 5, 17};
     const char *const names[] = {"a", "frozen", "b", "c"};
+    uint64_t before[4] = {0}; /* kind, vector, parameter, first */
     for (uint64_t i = 0; i < count; ++i) {
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
         if (!EXPECT(v, range.parameter < 4 && range.count > 0)) break;
         const uint64_t p = range.parameter;
+        const uint64_t key[4] = {(uint64_t)range.kind, range.vector, p, range.first + 1};
+        int differs = 0;
+        while (differs < 3 && key[differs] == before[differs]) ++differs;
+        EXPECT(v, key[differs] > before[differs]); /* in order */
+        memcpy(before, key, sizeof before);
         EXPECT(v, strcmp(range.name, names[p]) == 0 && range.dtype == F32);
         EXPECT(v, range.dimensions == 1 && range.shape[0] == counts[p]);
         if (!EXPECT(v, range.first + range.count <= counts[p])) break;
@@ -337,7 +343,6 @@ enum { OTHER_RANK, OTHER_WORLD, OTHER_STRATEGY, OTHER_BUCKETS, OTHER_RULE, OTHER
 static void load_of_another(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
-    const trireme_strategy strategy = job->strategy;
     struct job here = *job;
     if (job->kind == OTHER_STRATEGY) here.strategy = TRIREME_STRATEGY_ZERO2;
     const uint64_t buckets = job->kind == OTHER_BUCKETS ? 1 : 0;
@@ -370,7 +375,6 @@ static void load_of_another(trireme_communicator *communicator, int rank, void *
     EXPECT(v, status == (job->kind == OTHER_STEP ? TRIREME_ERROR_MISMATCH
                                                  : TRIREME_ERROR_INVALID_ARGUMENT));
     if (!EXPECT(v, says(words[job->kind]))) fprintf(stderr, "%s\n", trireme_last_error());
-    job->strategy = strategy;
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
 }

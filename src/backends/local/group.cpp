@@ -170,16 +170,13 @@ std::string Group::with_last_calls(const Status& status) const {
 void Group::fail(const Status& status) noexcept {
   try {
     fail(to_record(status, with_last_calls(status), world_size_));
-  } catch (...) {  // no memory for the words; the code is what counts
-    FailureRecord record{};
-    record.code = status.code();
-    fail(record);
+  } catch (...) {  // no memory for what the ranks called last
+    fail(to_record(status, status.message(), world_size_));
   }
 }
 
 void Group::fail(const FailureRecord& record) noexcept {
   try {
-    const Segment* shared = nullptr;
     std::function<void()> listener;
     {
       const std::lock_guard lock(mutex_);
@@ -187,15 +184,16 @@ void Group::fail(const FailureRecord& record) noexcept {
       listener = listener_;
       own_record_ = record;
       recorded_ = true;
-      shared = segment();
-      if (shared != nullptr) shared->record(rank_) = own_record_;
+      const Segment* const shared = segment();
+      if (shared != nullptr) {
+        shared->record(rank_) = own_record_;
+        std::uint32_t none = 0;
+        shared->header().first_failure.compare_exchange_strong(
+            none, static_cast<std::uint32_t>(rank_) + 1, std::memory_order_seq_cst);
+      }
+      // Under the lock: a thread that finds a failure recorded finds the group failed, too.
+      failed_here_.store(true, std::memory_order_seq_cst);
     }
-    if (shared != nullptr) {
-      std::uint32_t none = 0;
-      shared->header().first_failure.compare_exchange_strong(
-          none, static_cast<std::uint32_t>(rank_) + 1, std::memory_order_seq_cst);
-    }
-    failed_here_.store(true, std::memory_order_seq_cst);
     wake_everybody();
     if (listener) listener();
   } catch (...) {  // a mutex or memory: the flag alone still ends every wait of this rank

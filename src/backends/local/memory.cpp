@@ -216,8 +216,12 @@ Status Buffers::map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadl
     KeyedBuffers& all = keyed_buffers();
     const std::lock_guard lock(all.mutex);
     const auto found = all.by_key.find(key);
-    if (found != all.by_key.end()) *out = found->second.lock();
-    if (found != all.by_key.end() && *out != nullptr) return Status::success();
+    std::shared_ptr<OwnBuffer> buffer;
+    if (found != all.by_key.end()) buffer = found->second.lock();
+    if (buffer != nullptr && buffer->bytes() >= bytes) {
+      *out = std::move(buffer);
+      return Status::success();
+    }
     FailureDetails details;
     details.blamed = {peer};
     return Status::failure(TRIREME_ERROR_PEER_LOST,

@@ -51,8 +51,7 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
   // Waits until the buffer of `peer` is mapped here, and checks that the range lies within it.
   Status resolve(int peer, const Location& location, std::uint64_t bytes, Deadline deadline,
                  std::byte** out, std::shared_ptr<void>* keep);
-  // What peers map a buffer of this rank by, while it lives: its number, or between threads its
-  // address.
+  // What peers map a buffer of this rank by, while it lives.
   std::uint64_t key_of(Memory& memory) const;
   Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
                   std::shared_ptr<Memory>* out);

@@ -60,9 +60,10 @@ Status Run::read(Body&& body) {
 }
 
 template <class Body>
-Status Run::in_pieces(std::uint64_t count, Body&& body) {
+Status Run::in_pieces(std::uint64_t count, Body&& body, std::uint64_t bytes_of_a_piece) {
   const std::uint64_t total = count > UINT64_MAX / size_ ? UINT64_MAX : count * size_;
-  const std::uint64_t length = piece_bytes(total) / size_;
+  const std::uint64_t length =
+      (bytes_of_a_piece > 0 ? bytes_of_a_piece : piece_bytes(total)) / size_;
   for (std::uint64_t first = 0; first < count; first += length) {
     const std::uint64_t here = std::min(length, count - first);
     TRIREME_RETURN_IF_ERROR(read([&] { body(first, here); }));
@@ -209,7 +210,7 @@ Status Run::broadcast_direct() {
     });
   }
   Status visit = Status::success();
-  const Status moved = in_pieces(shared, [&](std::uint64_t first, std::uint64_t count) {
+  const auto write = [&](std::uint64_t first, std::uint64_t count) {
     if (visit.ok()) visit = failpoint("broadcast", "mid_write");
     if (!visit.ok()) return;
     const std::uint64_t begin = (from + first) * size_;
@@ -220,7 +221,9 @@ Status Run::broadcast_direct() {
       if (streams) kernels::stream(target + begin, source, count * size_);
       else kernels::copy(target + begin, source, count * size_);
     }
-  });
+  };
+  // Small ones: a receiver that fails waits for the piece under way.
+  const Status moved = in_pieces(shared, write, kAllReducePiece);
   return visit.ok() ? moved : visit;
 }
 

@@ -107,7 +107,7 @@ class Run {
   Status read(Body&& body);
   // Calls body(first, count) for consecutive pieces of `count` elements, each within one read().
   template <class Body>
-  Status in_pieces(std::uint64_t count, Body&& body);
+  Status in_pieces(std::uint64_t count, Body&& body, std::uint64_t bytes_of_a_piece = 0);
   Status visit_middle();
   std::string operation_text() const {
     return std::string(name_) + ", sequence " + std::to_string(sequence_);
