@@ -112,6 +112,7 @@ namespace Trireme.Tests
                 var options = new ModelOptions
                 {
                     Strategy = Strategy.Zero3, MinimumUnitBytes = 1, BucketBytes = 1,
+                    ShareParameters = ShareParameters.Never, // gathers are real
                 };
                 using (var model = new Model(c, options))
                 {

@@ -87,7 +87,9 @@ class GroupsTest(TestCase):
 
     def test_persistent_units_are_there_without_a_gather(self):
         def body(group):
-            model = build(group, "zero3", minimum_unit_bytes=1, persistent_unit_bytes=49)
+            model = build(
+                group, "zero3", minimum_unit_bytes=1, persistent_unit_bytes=49, share="never"
+            )
             model.set_parameters(start_values())
             with self.assertRaises(trireme.InvalidStateError):
                 model.parameter("layer1.bias")  # a unit of 80 bytes
@@ -121,7 +123,9 @@ class GroupsTest(TestCase):
 class StatisticsTest(TestCase):
     def test_they_count_what_was_done(self):
         def body(group):
-            model = trireme.Model(group, "zero3", minimum_unit_bytes=1, bucket_bytes=1)
+            model = trireme.Model(
+                group, "zero3", minimum_unit_bytes=1, bucket_bytes=1, share="never"
+            )
             for number in range(4):
                 model.add_parameter(f"layer{number}", [6])
             model.seal()

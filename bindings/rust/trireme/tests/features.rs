@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use support::{fails, options, ranks, WORLDS};
 use trireme::{
     Bucket, Communicator, Dtype, Gradients, Kind, Model, ModelOptions, Optimizer, OptimizerOptions,
-    Parameter, Phase, Status, Strategy, Unused,
+    Parameter, Phase, Share, Status, Strategy, Unused,
 };
 
 const ELEMENTS: usize = 12;
@@ -108,6 +108,7 @@ fn statistics_count_what_was_done() {
         let options = ModelOptions {
             minimum_unit_bytes: 1,
             bucket_bytes: 1,
+            share: Share::Never, // gathers are real
             ..ModelOptions::new(Strategy::Zero3)
         };
         fails(Model::new(communicator, &options).unwrap().statistics(), Status::InvalidState);
