@@ -196,10 +196,10 @@ trireme_optimizer_step(trireme_optimizer *optimizer);
 
 /**
  * Takes part in the steps of ranks that still have data, for a rank that has run out: makes the
- * same gathers and absent passes as in its own last step (before the first: gathers up and down
- * through the units, one pass) and ends the steps, until all ranks have come here. All then hold
- * the same parameters, as after any step. Rank by rank it takes the place of begin_backward() to
- * step().
+ * same gathers and absent passes as in its own last step (before the first: in each micro-batch
+ * gathers up and down through the units, and its pass) and ends the steps, until all ranks have
+ * come here. All then hold the same parameters, as after any step. Rank by rank it takes the place
+ * of begin_backward() to step().
  *
  * Collective: blocks until all ranks have called it, each for itself when its data is over, or a
  * deadline passes; each step may take as long as one call. A step that others follow cannot be

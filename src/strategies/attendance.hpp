@@ -35,7 +35,8 @@ class Attendance {
   // This rank has none: answers how many have.
   Status look(Link& link, const std::shared_ptr<Storage>& storage, std::int64_t* out_active);
   void note(StepEvent::Kind kind, std::uint64_t value = 0);
-  // The step is over. One that was followed or discarded leaves the record of this rank's last own one.
+  // The step is over. One that was followed or discarded leaves the record of this rank's last own
+  // one.
   Status leave(Link& link, bool own);
   // What this rank did in the last step that it made itself, if there was one.
   bool has_last_step() const { return has_last_; }

@@ -381,38 +381,43 @@ Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dt
   const std::uint64_t size = dtype_size(dtype);
 
   // `elements` of the flat vector from `first` on, to `memory` of every rank.
-  const auto broadcast = [&](char* memory, std::uint64_t first, std::uint64_t elements) {
+  const auto give = [&](char* memory, std::uint64_t first, std::uint64_t elements) {
     if (is_root && elements > 0) {
       kernels::copy(memory, static_cast<const char*>(values) + first * size, elements * size);
     }
-    Operation operation;
-    operation.channel = link_.gathers;
-    operation.kind = OperationKind::broadcast;
-    operation.dtype = dtype;
-    operation.root = root;
-    operation.receive = memory;
-    operation.count = elements;
-    operation.owner = storage_->hold();
-    return link_.run(std::move(operation));
+    return keep(broadcast(memory, elements, dtype, root, storage_->hold()));
   };
   // With one dtype the arena has the order of the flat vector.
-  if (pool_ == nullptr) return keep(broadcast(storage_->parameters.data(), 0, count));
+  if (pool_ == nullptr) return give(storage_->parameters.data(), 0, count);
   TRIREME_RETURN_IF_ERROR(keep(pool_->drop_unused()));
   for (const Group& group : layout_->groups) {
     char* const kept = storage_->parameters.data() + group.offset;
     char* const memory = group.gathered ? pool_->scratch() : kept;
-    TRIREME_RETURN_IF_ERROR(keep(broadcast(memory, group.flat_first, group.elements)));
+    TRIREME_RETURN_IF_ERROR(give(memory, group.flat_first, group.elements));
     if (!group.gathered || group.held.count == 0) continue;
     kernels::copy(kept, memory + group.held.first * size, group.held.count * size);
   }
   return Status::success();
 }
 
+Status Model::broadcast(void* memory, std::uint64_t count, trireme_dtype dtype, std::int32_t root,
+                        std::shared_ptr<const void> owner) {
+  Operation operation;
+  operation.channel = link_.gathers;
+  operation.kind = OperationKind::broadcast;
+  operation.dtype = dtype;
+  operation.root = root;
+  operation.receive = memory;
+  operation.count = count;
+  operation.owner = std::move(owner);
+  return link_.run(std::move(operation));
+}
+
 // Into copies that ranks share.
 Status Model::set_shared(const void* values, std::int32_t root) {
   const bool is_root = root == link_.communicator->rank();
   if (link_.shard == nullptr) {  // one copy: the root writes it when nobody reads any more
-    TRIREME_RETURN_IF_ERROR(link_.meet());
+    TRIREME_RETURN_IF_ERROR(link_.meet(static_cast<std::uint64_t>(root), "root"));
     for (const Group& group : layout_->groups) {
       if (!is_root || group.bytes == 0) continue;
       kernels::copy(storage_->parameters.data() + group.offset,
@@ -433,15 +438,7 @@ Status Model::set_shared(const void* values, std::int32_t root) {
       kernels::copy(memory->data(), static_cast<const char*>(values) + group.flat_first * size,
                     group.bytes);
     }
-    Operation operation;
-    operation.channel = link_.gathers;
-    operation.kind = OperationKind::broadcast;
-    operation.dtype = group.dtype;
-    operation.root = root;
-    operation.receive = memory->data();
-    operation.count = group.elements;
-    operation.owner = memory;
-    TRIREME_RETURN_IF_ERROR(link_.run(std::move(operation)));
+    TRIREME_RETURN_IF_ERROR(broadcast(memory->data(), group.elements, group.dtype, root, memory));
     if (group.held.count == 0) continue;
     kernels::copy(storage_->parameters.data() + group.offset + group.held.first * size,
                   static_cast<const char*>(memory->data()) + group.held.first * size,

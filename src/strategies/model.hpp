@@ -62,6 +62,8 @@ class Model {
 
   Status allocate(const sharding::Layout& layout);
   Status set_shared(const void* values, std::int32_t root);
+  Status broadcast(void* memory, std::uint64_t count, trireme_dtype dtype, std::int32_t root,
+                   std::shared_ptr<const void> owner);
   std::vector<sharding::Fact> facts() const;
   // Whether the model is sealed and has not failed.
   Status check_sealed() const;

@@ -79,10 +79,12 @@ Status Link::run(Communicator& ranks, Operation&& operation) const {
   return status;
 }
 
-Status Link::meet() const {
+Status Link::meet(std::uint64_t agreement, const char* agreement_name) const {
   Operation operation;
   operation.channel = reductions;
   operation.kind = OperationKind::barrier;
+  operation.agreement = agreement;
+  operation.agreement_name = agreement_name;
   return run(std::move(operation));
 }
 

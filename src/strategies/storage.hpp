@@ -90,8 +90,8 @@ struct Link {
   // One operation from beginning to end.
   Status run(Communicator& ranks, Operation&& operation) const;
   Status run(Operation&& operation) const { return run(*communicator, std::move(operation)); }
-  // A barrier on the reductions' channel.
-  Status meet() const;
+  // A barrier on the reductions' channel, in which ranks may compare something that has a name.
+  Status meet(std::uint64_t agreement = 0, const char* agreement_name = "") const;
   // A started operation has a deadline of its own that names who is missing; it passes before this
   // wait ends.
   Status wait(const Request& request) const;

@@ -685,6 +685,26 @@ static void different_sharing_is_a_mismatch_and_the_group_lives_on(void **state)
     for (job.kind = 0; job.kind < 2; ++job.kind) run_job(&job, ask_for_different_sharing);
 }
 
+/* Two ranks that each think they are the root must not both write the one copy. */
+static void name_two_roots(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model_options options = options_of(job->strategy, job->world_size);
+    options.share_parameters = TRIREME_SHARE_AUTO;
+    trireme_model *const model = make(v, communicator, &options, 3);
+    const float values[18] = {0};
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH,
+                  trireme_model_set_parameters(model, values, 18, F32, rank == 0 ? 0 : 1));
+    EXPECT(v, says("root"));
+    trireme_model_destroy(model);
+}
+
+static void two_roots_are_a_mismatch(void **state) {
+    (void)state;
+    struct job job = {.world_size = 4};
+    FOR_EACH_STRATEGY(&job) run_job(&job, name_two_roots);
+}
+
 /* ---- groups that are not there ---- */
 
 static void ask_for_hybrid(trireme_communicator *communicator, int rank, void *context) {
@@ -730,6 +750,7 @@ int main(void) {
         cmocka_unit_test(a_thousand_tiny_layers_are_a_few_dozen_gathers),
         cmocka_unit_test(one_copy_is_shared_where_it_can_be),
         cmocka_unit_test(different_sharing_is_a_mismatch_and_the_group_lives_on),
+        cmocka_unit_test(two_roots_are_a_mismatch),
         cmocka_unit_test(hybrid_groups_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
