@@ -31,33 +31,12 @@ struct Fingerprint {
 
 Fingerprint fingerprint_of(const Operation& operation, std::uint64_t sequence);
 
-// The same of an operation that is no step of another and has no counts, no agreement and no
-// algorithm. Behind the end of the empty name nothing is written.
-inline void write_plain_fingerprint(const PlainOperation& operation, std::uint64_t sequence,
-                                    Fingerprint* out) {
-  Fingerprint& print = *out;
-  print.sequence = sequence;
-  print.count = operation.count;
-  print.scale_bits =
-      operation.reduction == TRIREME_SCALED_SUM ? std::bit_cast<std::uint64_t>(operation.scale) : 0;
-  print.kind = static_cast<std::uint32_t>(operation.kind);
-  print.dtype = operation.kind == OperationKind::barrier ? 0 : operation.dtype;
-  print.reduction = reduces(operation.kind) ? operation.reduction : 0;
-  print.root = has_root(operation.kind) ? operation.root : 0;
-  print.algorithm = 0;
-  print.reproducible = operation.reproducible ? 1 : 0;
-  print.counts_hash = 0;
-  print.agreement = 0;
-  print.agreement_name[0] = 0;
-}
+constexpr std::size_t kComparedWords = offsetof(Fingerprint, agreement_name) / 8;
+static_assert(kComparedWords == 8 && offsetof(Fingerprint, kind) == 40);
 
-// Of all that is compared: equal prints have equal hashes, and others have not. Every two words go
-// into a product of their own, so that none waits for another.
-inline std::uint64_t hash_of(const Fingerprint& print) {
-  constexpr std::size_t kWords = offsetof(Fingerprint, agreement_name) / 8;
-  static_assert(kWords == 8);
-  std::uint64_t w[kWords];
-  std::memcpy(w, &print, sizeof w);
+// Of all that is compared: equal words have equal hashes, and others have not. Every two go into a
+// product of their own, so that none waits for another.
+inline std::uint64_t hash_of(const std::uint64_t (&w)[kComparedWords]) {
   const auto fold_product = [](std::uint64_t a, std::uint64_t b) {
     const auto product = static_cast<unsigned __int128>(a) * b;
     return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
@@ -66,6 +45,42 @@ inline std::uint64_t hash_of(const Fingerprint& print) {
          fold_product(w[2] ^ 0x165667b19e3779f9u, w[3] ^ 0xbf58476d1ce4e5b9u) ^
          fold_product(w[4] ^ 0x94d049bb133111ebu, w[5] ^ 0xd6e8feb86659fd93u) ^
          fold_product(w[6] ^ 0xa0761d6478bd642fu, w[7] ^ 0xe7037ed1a0b428dbu);
+}
+
+inline std::uint64_t hash_of(const Fingerprint& print) {
+  std::uint64_t words[kComparedWords];
+  std::memcpy(words, &print, sizeof words);
+  return hash_of(words);
+}
+
+// The fingerprint of an operation that is no step of another and has no counts, no agreement and no
+// algorithm; returns its hash. Behind the end of the empty name nothing is written. The words are
+// made in registers: a hash that reads what was just written field by field waits for it.
+inline std::uint64_t write_plain_fingerprint(const PlainOperation& operation,
+                                             std::uint64_t sequence, Fingerprint* out) {
+  const auto pair = [](std::int32_t low, std::int32_t high) {
+    return std::uint64_t{static_cast<std::uint32_t>(low)} |
+           std::uint64_t{static_cast<std::uint32_t>(high)} << 32;
+  };
+  static_assert(std::endian::native == std::endian::little);
+  const OperationKind kind = operation.kind;
+  const bool scaled = operation.reduction == TRIREME_SCALED_SUM;
+  const std::uint64_t scale = scaled ? std::bit_cast<std::uint64_t>(operation.scale) : 0;
+  const std::uint64_t what =
+      pair(static_cast<std::int32_t>(kind), kind == OperationKind::barrier ? 0 : operation.dtype);
+  const std::uint64_t how =
+      pair(reduces(kind) ? operation.reduction : 0, has_root(kind) ? operation.root : 0);
+  const std::uint64_t options = pair(0, operation.reproducible ? 1 : 0);
+  out->sequence = sequence;
+  out->count = operation.count;
+  out->counts_hash = 0;
+  out->agreement = 0;
+  out->scale_bits = scale;
+  std::memcpy(&out->kind, &what, sizeof what);
+  std::memcpy(&out->reduction, &how, sizeof how);
+  std::memcpy(&out->algorithm, &options, sizeof options);
+  out->agreement_name[0] = 0;
+  return hash_of({sequence, operation.count, 0, 0, scale, what, how, options});
 }
 
 // MISMATCH, which names rank 0 and the first rank that wants something else than it, or success.

@@ -126,6 +126,7 @@ double flag_round_trip() {
   return percentile(samples, 0.5);
 }
 
-const char* placement(double round_trip_us) { return round_trip_us < 0.24 ? "near" : "far"; }
+bool is_far(double round_trip_us) { return round_trip_us >= 0.24; }
+const char* placement(double round_trip_us) { return is_far(round_trip_us) ? "far" : "near"; }
 
 }  // namespace trireme::bench

@@ -12,8 +12,9 @@ double sum_kernel(std::uint64_t bytes);
 // Microseconds for a flag from one thread to another and back: the median of many.
 double flag_round_trip();
 
-// The cores of a virtual machine may lie in one cache complex or in two, and change places. "near"
-// or "far".
+// The cores of a virtual machine may lie in one cache complex or in two, and change places.
+bool is_far(double round_trip_us);
+// "near" or "far".
 const char* placement(double round_trip_us);
 
 }  // namespace trireme::bench

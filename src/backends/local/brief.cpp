@@ -65,8 +65,7 @@ Brief Collectives::start_brief(const PlainOperation& op, std::uint64_t sequence,
   const bool tiny = bytes <= kTinyBytes;
   const bool broadcasts = op.kind == OperationKind::broadcast;
   const bool gives = bytes > 0 && (!broadcasts || op.root == me);
-  write_plain_fingerprint(op, sequence, &mine.fingerprint);
-  const std::uint64_t hash = hash_of(mine.fingerprint);
+  const std::uint64_t hash = write_plain_fingerprint(op, sequence, &mine.fingerprint);
   mine.print_hash = hash;
   mine.flags = gives ? kContributes : 0;
   if (gives) give(tiny ? mine.tiny : mine.payload, broadcasts ? op.receive : op.send, bytes);
