@@ -34,6 +34,23 @@ constexpr const char* kOthers[] = {
     "decide.before_vote", "decide.after_vote",
     "decide.before_decision", "decide.after_decision", "shrink.before_join", "shrink.after_join",
 };
+// Of models and their optimizers.
+constexpr const char* kTraining[] = {
+    "agree.before_exchange",    "agree.after_exchange",   "agree.before_texts",
+    "seal.between_groups",      "seal.before_allocate",   "share.before_key",
+    "share.after_key",          "share.after_map",        "set.before_broadcast",
+    "set.after_broadcast",      "set.mid_write",          "unit.before_gather",
+    "unit.after_gather",        "unit.before_prefetch",   "unit.after_prefetch",
+    "unit.before_wait",         "attendance.after_enter", "attendance.before_look",
+    "bucket.before_launch",     "bucket.after_launch",    "bucket.after_wait",
+    "bucket.before_sweep",      "step.before_reductions", "step.after_reductions",
+    "step.before_contributors", "step.before_answers",    "step.before_agree",
+    "step.before_update",       "step.mid_update",        "step.after_update",
+    "step.mid_give",            "step.after_give",        "step.before_return",
+    "follow.before_step",       "follow.after_step",      "replicas.before_exchange",
+    "replicas.after_exchange",  "save.before_copy",       "save.after_copy",
+    "load.before_agree",        "load.before_copy",       "load.after_copy",
+};
 
 const std::vector<std::string>& names() {
   static const auto* const all = [] {
@@ -44,6 +61,7 @@ const std::vector<std::string>& names() {
       }
     }
     list->insert(list->end(), std::begin(kOthers), std::end(kOthers));
+    list->insert(list->end(), std::begin(kTraining), std::end(kTraining));
     return list;
   }();
   return *all;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::strategies {
@@ -95,7 +96,9 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
   Operation operation = operation_of(link, OperationKind::all_gather, TRIREME_DTYPE_U64, all,
                                      link.rank() * sizeof(Summary), memory);
   operation.count = kWords;
+  TRIREME_FAILPOINT("agree", "before_exchange");
   TRIREME_RETURN_IF_ERROR(link.communicator->run(std::move(operation), link.deadline()));
+  TRIREME_FAILPOINT("agree", "after_exchange");
 
   std::vector<Summary> summaries(ranks);
   std::memcpy(summaries.data(), all, ranks * sizeof(Summary));
@@ -123,6 +126,7 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
                            first[link.rank()], memory);
   operation.count = first[ranks];
   for (const Summary& summary : summaries) operation.counts.push_back(summary.length);
+  TRIREME_FAILPOINT("agree", "before_texts");
   TRIREME_RETURN_IF_ERROR(link.communicator->run(std::move(operation), link.deadline()));
   std::vector<std::vector<std::string>> texts;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "platform/failpoint.hpp"
+
 namespace trireme::strategies {
 
 Operation Attendance::operation(Link& link, const std::shared_ptr<Storage>& storage) {
@@ -23,12 +25,14 @@ Status Attendance::enter(Link& link, const std::shared_ptr<Storage>& storage) {
   TRIREME_RETURN_IF_ERROR(
       link.communicator->start(operation(link, storage), link.deadline(), &request_));
   entered_ = true;
+  TRIREME_FAILPOINT("attendance", "after_enter");
   return Status::success();
 }
 
 Status Attendance::look(Link& link, const std::shared_ptr<Storage>& storage,
                         std::int64_t* out_active) {
   *word_ = 0;
+  TRIREME_FAILPOINT("attendance", "before_look");
   TRIREME_RETURN_IF_ERROR(link.run(operation(link, storage)));
   *out_active = *word_;
   entered_ = true;

@@ -7,6 +7,7 @@
 
 #include "collectives/subgroup.hpp"
 #include "kernels/reduce.hpp"
+#include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 #include "sharding/leaf_tree.hpp"
 #include "strategies/agreement.hpp"
@@ -126,15 +127,18 @@ std::vector<Fact> Model::facts() const {
 }
 
 Status Model::allocate(const sharding::Layout& layout) {
+  TRIREME_FAILPOINT("seal", "before_allocate");
   Communicator& communicator = *link_.communicator;
   const auto& counter = storage_->allocated;
   const std::uint32_t channel = link_.shard ? 0 : link_.gathers;
-  TRIREME_RETURN_IF_ERROR(layout.spread.shared
-                              ? storage_->parameters.share(holders(), channel, link_.deadline(),
-                                                           counter, MemoryKind::parameters,
-                                                           layout.arena_bytes, plan_.parameters)
-                              : storage_->parameters.allocate(
-                                    holders(), counter, MemoryKind::parameters, plan_.parameters));
+  TRIREME_RETURN_IF_ERROR(
+      layout.spread.shared
+          ? link_.in_model_ranks(
+                holders(), storage_->parameters.share(holders(), channel, link_.deadline(), counter,
+                                                      MemoryKind::parameters, layout.arena_bytes,
+                                                      plan_.parameters))
+          : storage_->parameters.allocate(holders(), counter, MemoryKind::parameters,
+                                          plan_.parameters));
   TRIREME_RETURN_IF_ERROR(
       storage_->gradients.allocate(communicator, counter, MemoryKind::gradients, plan_.gradients));
   return storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.working());
@@ -212,6 +216,7 @@ Status Model::make_groups() {
   const ChildOptions options = {"", link_.timeout_ns};
   TRIREME_RETURN_IF_ERROR(
       split(*link_.communicator, rank / shard_ranks, rank, options, &link_.shard));
+  TRIREME_FAILPOINT("seal", "between_groups");
   return split(*link_.communicator, rank % shard_ranks, rank, options, &link_.replicas);
 }
 
@@ -410,7 +415,9 @@ Status Model::broadcast(void* memory, std::uint64_t count, trireme_dtype dtype, 
   operation.receive = memory;
   operation.count = count;
   operation.owner = std::move(owner);
-  return link_.run(std::move(operation));
+  TRIREME_FAILPOINT("set", "before_broadcast");
+  TRIREME_RETURN_IF_ERROR(link_.run(std::move(operation)));
+  return failpoint("set", "after_broadcast");
 }
 
 // Into copies that ranks share.
@@ -420,6 +427,7 @@ Status Model::set_shared(const void* values, std::int32_t root) {
     TRIREME_RETURN_IF_ERROR(link_.meet(static_cast<std::uint64_t>(root), "root"));
     for (const Group& group : layout_->groups) {
       if (!is_root || group.bytes == 0) continue;
+      TRIREME_FAILPOINT("set", "mid_write");
       kernels::copy(storage_->parameters.data() + group.offset,
                     static_cast<const char*>(values) + group.flat_first * dtype_size(group.dtype),
                     group.bytes);

@@ -7,6 +7,7 @@
 
 #include "kernels/reduce.hpp"
 #include "optimizers/clipping.hpp"
+#include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 #include "strategies/agreement.hpp"
 
@@ -116,7 +117,9 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
     // read it only when this rank has come to it. So with no gather under way here, the update
     // below is alone with the shard.
     if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.pool_->drop_unused());
+    TRIREME_FAILPOINT("step", "before_reductions");
     TRIREME_RETURN_IF_ERROR(model.reducer_->wait_reductions());
+    TRIREME_FAILPOINT("step", "after_reductions");
     std::uint32_t contributors = 0;
     if (model.attendance_.is_open()) {
       TRIREME_RETURN_IF_ERROR(agree_on_contributors(shadowed, &contributors, nobody));
@@ -151,12 +154,15 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
 // What is updated goes where it is needed, and the next step may begin.
 Status Optimizer::end_step(bool shadowed, double norm) {
   Model& model = *model_;
+  TRIREME_FAILPOINT("step", "after_update");
   TRIREME_RETURN_IF_ERROR(give_parameters());
+  TRIREME_FAILPOINT("step", "after_give");
   // Nobody reads what others still write. begin_update() was the other end of this.
   if (model.layout_->spread.shared) TRIREME_RETURN_IF_ERROR(model.link_.meet());
   model.reducer_->clear();
   TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, !shadowed));
   model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
+  TRIREME_FAILPOINT("step", "before_return");
   norm_ = norm;
   ++steps_;
   ++model.steps_;
@@ -181,6 +187,7 @@ Status Optimizer::agree_on_contributors(bool shadowed, std::uint32_t* out, bool*
   operation.receive = facts;
   operation.count = 2;
   operation.owner = model.storage_->hold();
+  TRIREME_FAILPOINT("step", "before_contributors");
   TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
   std::int64_t contributors = 0;
   *nobody = true;
@@ -342,6 +349,7 @@ Status Optimizer::begin_update(double* out_norm) {
   operation.send = words;
   operation.receive = words;
   operation.count = count;
+  TRIREME_FAILPOINT("step", "before_agree");
   operation.agreement = std::bit_cast<std::uint64_t>(settings_.learning_rate);
   operation.agreement_name = "learning rate";
   operation.owner = model.storage_->hold();
@@ -363,7 +371,9 @@ void Optimizer::count_skipped(const std::int64_t* words) {
 Status Optimizer::update(double gradient_scale) {
   std::int32_t answer = 0;
   std::uint64_t parameter = 0;
+  TRIREME_FAILPOINT("step", "before_update");
   for (const Piece& piece : pieces_) {
+    TRIREME_FAILPOINT("step", "mid_update");
     if (!skipped_.empty() && skipped_[piece.parameter]) continue;
     const std::uint64_t step = steps_of_.empty() ? steps_ + 1 : steps_of_[piece.parameter];
     answer = optimizers::update_piece(settings_, piece, step, gradient_scale);
@@ -390,6 +400,7 @@ Status Optimizer::compare_answers(std::int32_t answer, std::uint64_t number, con
   operation.receive = answers;
   operation.count = 2;
   operation.owner = model.storage_->hold();
+  TRIREME_FAILPOINT("step", "before_answers");
   TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
   for (std::uint32_t rank = 0; rank < model.link_.world_size(); ++rank) {
     const std::int64_t other = answers[2 * std::size_t{rank}];
@@ -432,6 +443,7 @@ Status Optimizer::give_parameters() {
     operation.agreement = number;
     operation.agreement_name = "group of units";
     operation.owner = model.storage_->hold();
+    TRIREME_FAILPOINT("step", "mid_give");
     model.link_.given_bytes += sharding::gather_bytes(
         group.owned_counts, static_cast<std::uint32_t>(holders.rank()), size);
     TRIREME_RETURN_IF_ERROR(model.link_.run(holders, std::move(operation)));
@@ -461,7 +473,9 @@ Status Optimizer::join(std::uint64_t* out_steps) {
       if (active == 0) break;
     }
     bool nobody = false;
-    const Status status = shadow_step(&nobody);
+    Status status = failpoint("follow", "before_step");
+    if (status.ok()) status = shadow_step(&nobody);
+    if (status.ok()) status = failpoint("follow", "after_step");
     if (!status.ok()) {
       // The others have begun a step that this rank does not end.
       model.failed_ = status;

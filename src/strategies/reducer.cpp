@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/reduce.hpp"
+#include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 #include "sharding/leaf_tree.hpp"
 
@@ -364,6 +365,7 @@ Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t rou
   }
   InFlight entry;
   entry.bucket = number;
+  TRIREME_FAILPOINT("bucket", "before_launch");
   TRIREME_RETURN_IF_ERROR(
       link_.communicator->start(std::move(operation), link_.deadline(), &entry.request));
   if (layout_.spread.whole_state() && !reproducible()) {
@@ -372,6 +374,7 @@ Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t rou
   in_flight_.push_back(std::move(entry));
   ++mine.flying;
   ++reductions_;
+  TRIREME_FAILPOINT("bucket", "after_launch");
   return Status::success();
 }
 
@@ -407,7 +410,8 @@ Status Reducer::wait_oldest() {
   in_flight_.pop_front();
   Contribution& mine = contributions_[oldest.bucket];
   --mine.flying;
-  const Status status = link_.wait(*oldest.request);
+  Status status = link_.wait(*oldest.request);
+  if (status.ok()) status = failpoint("bucket", "after_wait");
   if (mine.flying == 0 && !layout_.spread.whole_gradients()) {
     if (mine.slot != kNone) slots_[mine.slot].taken = false;
     extra_bytes_ -= mine.extra.bytes();
@@ -483,6 +487,7 @@ Status Reducer::reduce_all(const std::function<Fold(std::uint64_t bucket)>& fold
     operation.owner = storage_->hold();
     link_.given_bytes +=
         sharding::reduce_bytes(bucket.counts, link_.rank(), dtype_size(bucket.dtype));
+    TRIREME_FAILPOINT("bucket", "before_sweep");
     TRIREME_RETURN_IF_ERROR(link_.run(std::move(operation)));
     ++reductions_;
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/hash.hpp"
+#include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 #include "strategies/agreement.hpp"
 
@@ -70,7 +71,9 @@ Status compare_replicas(const Link& link, const sharding::Registry& registry,
   operation.receive = all;
   operation.count = count;
   operation.owner = memory;
+  TRIREME_FAILPOINT("replicas", "before_exchange");
   TRIREME_RETURN_IF_ERROR(link.run(std::move(operation)));
+  TRIREME_FAILPOINT("replicas", "after_exchange");
 
   for (std::uint64_t i = 0; i < count; ++i) {
     const Parameter& parameter = registry.parameters()[i];

@@ -11,6 +11,7 @@
 
 #include "kernels/hash.hpp"
 #include "kernels/reduce.hpp"
+#include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 #include "strategies/agreement.hpp"
 #include "strategies/optimizer.hpp"
@@ -141,6 +142,7 @@ Status Optimizer::save(char* state, std::uint64_t capacity) const {
     return invalid_argument("capacity " + std::to_string(capacity) + ", but the state takes " +
                             std::to_string(saved.bytes) + " bytes");
   }
+  TRIREME_FAILPOINT("save", "before_copy");
   char* to = state + sizeof saved;
   const auto write = [&to](const void* from, std::uint64_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
@@ -158,6 +160,7 @@ Status Optimizer::save(char* state, std::uint64_t capacity) const {
   std::memcpy(state, &saved, sizeof saved);
   saved.checksum = kernels::hash(state + kChecked, saved.bytes - kChecked, saved.bytes);
   std::memcpy(state, &saved, sizeof saved);
+  TRIREME_FAILPOINT("save", "after_copy");
   return Status::success();
 }
 
@@ -218,6 +221,7 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
   if (model.reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(model.check_released("state is loaded"));
   if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.keep(model.pool_->drop_unused()));
+  TRIREME_FAILPOINT("load", "before_agree");
   Saved saved;
   Status status = check_saved(state, bytes, &saved);
   // Nobody changes anything before everybody can. Afterwards nobody reads parameters any more.
@@ -227,6 +231,9 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
                  std::move(status));
   if (!status.ok()) {
     return model.link_.communicator->failure().ok() ? status : model.keep(std::move(status));
+  }
+  if (Status visit = failpoint("load", "before_copy"); !visit.ok()) {
+    return model.keep(std::move(visit));
   }
   const char* from = state + sizeof saved;
   const auto read = [&from](void* to, std::uint64_t size) {
@@ -244,6 +251,9 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
   steps_ = saved.steps;
   settings_.learning_rate = std::bit_cast<double>(saved.learning_rate);
   norm_ = std::bit_cast<double>(saved.norm);
+  if (Status visit = failpoint("load", "after_copy"); !visit.ok()) {
+    return model.keep(std::move(visit));
+  }
   return model.layout_->spread.shared ? model.keep(model.link_.meet()) : Status::success();
 }
 

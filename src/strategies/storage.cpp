@@ -1,7 +1,12 @@
 #include "strategies/storage.hpp"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
+#include <thread>
 #include <utility>
+
+#include "platform/failpoint.hpp"
 
 namespace trireme::strategies {
 
@@ -39,13 +44,16 @@ Status Arena::share(Communicator& ranks, std::uint32_t channel, Deadline deadlin
   tell.receive = key;
   tell.count = 1;
   tell.owner = word;
+  TRIREME_FAILPOINT("share", "before_key");
   TRIREME_RETURN_IF_ERROR(ranks.run(std::move(tell), deadline));
+  TRIREME_FAILPOINT("share", "after_key");
   Status status = Status::success();
   if (ranks.rank() != 0) status = ranks.map_peer(0, *key, total_bytes, deadline, &memory_);
   // The key is good while rank 0 holds the memory.
   Operation mapped;
   mapped.channel = channel;
   mapped.kind = OperationKind::barrier;
+  TRIREME_FAILPOINT("share", "after_map");
   TRIREME_RETURN_IF_ERROR(ranks.run(std::move(mapped), deadline));
   return status;
 }
@@ -76,7 +84,41 @@ Status Link::run(Communicator& ranks, Operation&& operation) const {
   const std::uint64_t begin = now_ns();
   Status status = ranks.run(std::move(operation), deadline());
   exposed_ns += now_ns() - begin;
-  return status;
+  return in_model_ranks(ranks, std::move(status));
+}
+
+Status Link::in_model_ranks(const Communicator& ranks, Status status) const {
+  if (status.ok() || &ranks == communicator.get() || status.details() == nullptr) return status;
+  // Who is lost is lost to the communicator, too, and a survivor that heard of it there has left its
+  // groups: the loss of the one is to blame, not the leaving of the other.
+  constexpr int kMilliseconds = 250;
+  for (int waited = 0; status.code() == TRIREME_ERROR_PEER_LOST; ++waited) {
+    Status cause = communicator->failure();
+    if (!cause.ok()) return cause;
+    if (waited == kMilliseconds) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  // Both may have been made from other groups; their ranks meet at the root.
+  const std::vector<std::int32_t>& roots = communicator->root_ranks();
+  std::vector<std::int32_t> members;
+  for (const std::int32_t root : ranks.root_ranks()) {
+    const auto found = std::find(roots.begin(), roots.end(), root);
+    members.push_back(static_cast<std::int32_t>(found - roots.begin()));
+  }
+  FailureDetails details = *status.details();
+  for (std::int32_t& blamed : details.blamed) {
+    if (static_cast<std::size_t>(blamed) < members.size()) {
+      blamed = members[static_cast<std::size_t>(blamed)];
+    }
+  }
+  details.communicator = communicator->name();
+  std::string who;
+  if (status.code() == TRIREME_ERROR_PEER_LOST && !details.blamed.empty()) {
+    who = list_ranks(details.blamed) + (details.blamed.size() == 1 ? " was" : " were") + " lost: ";
+  }
+  return Status::failure(status.code(), who + "in the group of " + list_ranks(members) + " of \"" +
+                                            communicator->name() + "\": " + status.message())
+      .with_details(std::move(details));
 }
 
 Status Link::meet(std::uint64_t agreement, const char* agreement_name) const {

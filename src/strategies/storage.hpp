@@ -90,6 +90,9 @@ struct Link {
   // One operation from beginning to end.
   Status run(Communicator& ranks, Operation&& operation) const;
   Status run(Operation&& operation) const { return run(*communicator, std::move(operation)); }
+  // A failure of `ranks`, which may be a group of the model's own, in the numbers of the model's
+  // ranks: its caller knows no others.
+  Status in_model_ranks(const Communicator& ranks, Status status) const;
   // A barrier on the reductions' channel, in which ranks may compare something that has a name.
   Status meet(std::uint64_t agreement = 0, const char* agreement_name = "") const;
   // A started operation has a deadline of its own that names who is missing; it passes before this

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::strategies {
@@ -95,7 +96,9 @@ Status UnitPool::begin(std::uint64_t group) {
   if (!place.present) {
     TRIREME_RETURN_IF_ERROR(take_place(group));
     if (layout_.groups[group].elements > 0) {
-      const Status status = link_.run(ranks(), operation(group));
+      Status status = failpoint("unit", "before_gather");
+      if (status.ok()) status = link_.run(ranks(), operation(group));
+      if (status.ok()) status = failpoint("unit", "after_gather");
       if (!status.ok()) {
         forget(group);
         return status;
@@ -146,6 +149,11 @@ Status UnitPool::follow() {
   return Status::success();
 }
 
+Status UnitPool::start(std::uint64_t group) {
+  return link_.in_model_ranks(
+      ranks(), ranks().start(operation(group), link_.deadline(), &places_[group].request));
+}
+
 Status UnitPool::prefetch(std::uint64_t group) {
   Place& place = places_[group];
   if (place.present || layout_.groups[group].elements == 0) return Status::success();
@@ -157,9 +165,13 @@ Status UnitPool::prefetch(std::uint64_t group) {
   if (ahead > plan_.ahead || !find_hole(room(group), &place.data)) return Status::success();
   mark_present(group);
   ++prefetched_;
-  const Status status = ranks().start(operation(group), link_.deadline(), &place.request);
-  if (!status.ok()) forget(group);
-  return status;
+  Status status = failpoint("unit", "before_prefetch");
+  if (status.ok()) status = start(group);
+  if (!status.ok()) {
+    forget(group);
+    return status;
+  }
+  return failpoint("unit", "after_prefetch");
 }
 
 void UnitPool::release(std::uint64_t group) {
@@ -187,7 +199,8 @@ Status UnitPool::drop_unused() {
 
 Status UnitPool::settle(std::uint64_t group) {
   if (places_[group].request == nullptr) return Status::success();
-  TRIREME_RETURN_IF_ERROR(link_.wait(*places_[group].request));
+  TRIREME_FAILPOINT("unit", "before_wait");
+  TRIREME_RETURN_IF_ERROR(link_.in_model_ranks(ranks(), link_.wait(*places_[group].request)));
   places_[group].request.reset();
   return Status::success();
 }

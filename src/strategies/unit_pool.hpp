@@ -58,6 +58,7 @@ class UnitPool {
   std::uint64_t room(std::uint64_t group) const {
     return sharding::piece(layout_.groups[group].bytes);
   }
+  Status start(std::uint64_t group);
   bool find_hole(std::uint64_t bytes, char** out) const;
   Status take_place(std::uint64_t group);
   void mark_present(std::uint64_t group);

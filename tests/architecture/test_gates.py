@@ -11,6 +11,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "abi")]
 
 import check_comments
+import check_failpoints
 import check_headers
 import check_includes
 import check_layout
@@ -81,6 +82,17 @@ class Gates(unittest.TestCase):
             self.assertEqual(len(check("x.cpp", "kernels", harm)), 1, harm)
         for harmless in ("// exit(1)", "group.abort(x);", 'f("exit(1)");', "snprintf(a, 1, b);"):
             self.assertEqual(check("x.cpp", "kernels", harmless), [], harmless)
+
+    def test_a_failpoint_without_a_place_in_the_list_or_a_test_is_noticed(self):
+        listed = """
+            kCollectives[] = {"all_reduce"}; kCollectivePoints[] = {"mid_move"};
+            kOthers[] = {"join.before_hello"}; kTraining[] = {};
+        """
+        sources = 'failpoint(name_, "mid_move"); TRIREME_FAILPOINT("join", "before_hello");'
+        tests = '"mid_move", "join.before_hello"'
+        self.assertEqual(check_failpoints.check(listed, sources, tests), [])
+        for less in (("", tests), (sources, ""), (sources + 'failpoint("a", "b")', tests)):
+            self.assertTrue(check_failpoints.check(listed, *less))
 
 
 if __name__ == "__main__":
