@@ -34,7 +34,6 @@ bool random_from_kernel(void* data, std::size_t bytes) {
   return true;
 }
 
-constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kHugePage = 2u << 20;
 constexpr std::uint64_t kWorthHugePages = 2 * kHugePage;
 
@@ -47,7 +46,8 @@ void* map_at_huge_page(int descriptor, std::uint64_t bytes) {
   if (reserved == MAP_FAILED) return MAP_FAILED;
   const auto begin = reinterpret_cast<std::uintptr_t>(reserved);
   const std::uintptr_t at = (begin + kHugePage - 1) / kHugePage * kHugePage;
-  const std::uintptr_t end = at + (bytes + kPage - 1) / kPage * kPage;
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uintptr_t end = at + (bytes + page - 1) / page * page;
   void* const address = mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_FIXED, descriptor, 0);
   if (address == MAP_FAILED) {
@@ -70,7 +70,7 @@ void begin_with_huge_pages(int descriptor, std::uint64_t bytes) {
   void* const address = map_at_huge_page(descriptor, bytes);
   if (address == MAP_FAILED) return;
   for (std::uint64_t at = 0; at + kHugePage <= bytes; at += kHugePage) {
-    if (fallocate(descriptor, 0, static_cast<off_t>(at), kPage) != 0) break;
+    if (fallocate(descriptor, 0, static_cast<off_t>(at), 1) != 0) break;
     if (madvise(static_cast<char*>(address) + at, kHugePage, kCollapse) != 0) break;
   }
   munmap(address, bytes);

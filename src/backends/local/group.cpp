@@ -164,7 +164,8 @@ std::string Group::with_last_calls(const Status& status) const {
       status.code() == TRIREME_ERROR_TIMEOUT || status.code() == TRIREME_ERROR_PEER_LOST;
   if (details == nullptr || !missing) return status.message();
   const std::string calls = describe_last_calls(last_calls(), details->blamed);
-  return calls.empty() ? status.message() : status.message() + " (" + calls + ")";
+  if (status.message().find(calls) != std::string::npos) return status.message();  // told already
+  return status.message() + " (" + calls + ")";
 }
 
 void Group::fail(const Status& status) noexcept {
