@@ -92,6 +92,7 @@ struct setup {
     uint64_t check_every;
     bool shared; /* one copy of the parameters */
     bool one_sweep;
+    bool resumed; /* saved after the first step, and gone on with in a new model */
 };
 
 /* Whether a parameter gets no gradient from a leaf; the last one gets none at
@@ -187,6 +188,26 @@ static void make_optimizer(struct outcome *o, const struct setup *setup, trireme
         options.update = user_rule;
     }
     OK(o, trireme_optimizer_create(model, &options, out));
+}
+
+/* All there was ends, and what was saved of it begins anew. */
+static void resume(struct outcome *o, const struct setup *setup, trireme_dtype dtype,
+                   trireme_communicator *communicator, trireme_model **model,
+                   trireme_optimizer **optimizer) {
+    uint64_t bytes = 0;
+    OK(o, trireme_optimizer_saved_bytes(*optimizer, &bytes));
+    void *const state = malloc(bytes + 1);
+    if (state == NULL) abort();
+    OK(o, trireme_optimizer_save(*optimizer, state, bytes, NULL));
+    trireme_optimizer_destroy(*optimizer);
+    trireme_model_destroy(*model);
+    *model = NULL;
+    *optimizer = NULL;
+    make_model(o, communicator, setup, dtype, model);
+    OK(o, trireme_model_seal(*model));
+    make_optimizer(o, setup, *model, optimizer);
+    OK(o, trireme_optimizer_load(*optimizer, state, bytes));
+    free(state);
 }
 
 static void describe(const struct setup *s) {

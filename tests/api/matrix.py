@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Writes docs/features.md from what the matrix of features tells, or compares.
+
+Usage: matrix.py --write PROGRAM | --check PROGRAM
+
+PROGRAM is the test api_matrix, which trains every cell and prints it with --table.
+"""
+
+import difflib
+import pathlib
+import subprocess
+import sys
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "features.md"
+
+HEAD = """\
+# Which features go together
+
+`tests/api/matrix.py` writes this page from what the test `api_matrix` has just done, and a test
+fails when the two differ.
+
+Each feature alone, and each two of them, are trained with every strategy by 1, 2, 3 and 4 ranks
+(`hybrid_shard`: groups of 1, 2, 3 and 2), in f32 and in f64, on a model with tied, frozen, empty
+and scalar parameters and units of nothing. **=** means that all ranks then hold, bit by bit, the
+parameters that plain loops in one process compute, that memory and traffic are those of the plan,
+and that the norms are the same on all ranks. What is not equal is refused when it is asked for,
+on all ranks, with the reason, and the group goes on: the number leads to the reason. There is no
+third kind.
+
+Ranks and strategies train to the same bits as each other where `leaves` is on. Without it, sums
+are those of the same ranks in their order.
+"""
+
+
+def cells_of(program):
+    run = subprocess.run([program, "--table"], stdout=subprocess.PIPE, text=True)
+    if run.returncode != 0:
+        print(run.stdout)
+        raise SystemExit(f"the matrix fails with {run.returncode}")
+    cells = {}
+    for line in run.stdout.splitlines():
+        if line.startswith("cell\t"):
+            _, first, second, strategy, result = line.split("\t")
+            cells[first, second, strategy] = result
+    return cells
+
+
+def page_of(cells):
+    features = [first for first, second, _ in cells if first == second]
+    features = list(dict.fromkeys(features))
+    strategies = list(dict.fromkeys(strategy for _, _, strategy in cells))
+    reasons = []
+
+    def mark(result):
+        if result == "equal":
+            return "="
+        if result not in reasons:
+            reasons.append(result)
+        return str(reasons.index(result) + 1)
+
+    lines = [HEAD, "## Alone", ""]
+    lines.append("| | " + " | ".join(f"`{strategy}`" for strategy in strategies) + " |")
+    lines.append("|---|" + "---|" * len(strategies))
+    for number, feature in enumerate(features):
+        row = [mark(cells[feature, feature, strategy]) for strategy in strategies]
+        lines.append(f"| {chr(65 + number)}: {feature} | " + " | ".join(row) + " |")
+
+    lines += ["", "## In pairs", ""]
+    lines.append(
+        "With all strategies that take both alone; `-`: two values of one option, or nothing that "
+        "could meet."
+    )
+    lines.append("")
+    lines.append("| | " + " | ".join(chr(65 + n) for n in range(len(features))) + " |")
+    lines.append("|---|" + "---|" * len(features))
+    for number, second in enumerate(features):
+        row = []
+        for first in features[: number + 1]:
+            results = {
+                strategy: cells[first, second, strategy]
+                for strategy in strategies
+                if (first, second, strategy) in cells
+                and cells[first, first, strategy] == "equal"
+                and cells[second, second, strategy] == "equal"
+            }
+            marks = sorted({mark(result) for result in results.values()})
+            row.append(" ".join(marks) or "-")
+        row += [""] * (len(features) - number - 1)
+        lines.append(f"| {chr(65 + number)} | " + " | ".join(row) + " |")
+
+    lines += ["", "## Why not", ""]
+    lines += [f"{number}. {reason}" for number, reason in enumerate(reasons, 1)]
+    count = len(cells)
+    equal = sum(result == "equal" for result in cells.values())
+    lines += ["", f"{count} cells: {equal} equal, {count - equal} refused.", ""]
+    return "\n".join(lines)
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[1] not in ("--write", "--check"):
+        print(__doc__)
+        return 2
+    page = page_of(cells_of(sys.argv[2]))
+    if sys.argv[1] == "--write":
+        PAGE.write_text(page)
+        return 0
+    written = PAGE.read_text() if PAGE.exists() else ""
+    for line in difflib.unified_diff(
+        written.splitlines(), page.splitlines(), str(PAGE), "the matrix", lineterm=""
+    ):
+        print(line)
+    return 0 if written == page else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
