@@ -385,7 +385,7 @@ static void survivors_of_two_deaths_in_one_collective_blame_the_dead_alone(void 
     tell("two victims");
 }
 
-/* What a dead process holds is given back before anybody can know of its death. */
+/* What a dead process holds is given back before its sockets close; its death is noticed before. */
 static void survivors_of_a_fat_rank_blame_it_alone(void **state) {
     (void)state;
     static const int operations[] = {TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_BROADCAST,

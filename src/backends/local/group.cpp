@@ -6,13 +6,17 @@
 #include <cstring>
 
 #include "backends/last_calls.hpp"
+#include "platform/death_word.hpp"
 #include "platform/futex.hpp"
 
 namespace trireme::local {
 namespace {
 
-// Longest sleep at one go: the caller's loop looks at the clock of the system table again.
+// Longest sleep at one go: the caller's loop looks at the clock of the system table again, and among
+// processes somebody may have died.
 constexpr std::uint64_t kLongestSleep = 200'000'000;
+constexpr std::uint64_t kLongestSleepAmongProcesses = 10'000'000;
+constexpr std::uint64_t kLongestYielding = 2'000'000;
 
 template <std::size_t N>
 void put_text(char (&field)[N], const std::string& text) {
@@ -266,7 +270,10 @@ bool Patience::wait(Deadline deadline) noexcept {
   if (yields_ == 0) return false;
   --yields_;
   sched_yield();
-  return !deadline.passed();
+  // On a busy machine a turn of the others may take long, and only who sleeps looks for deaths.
+  const std::uint64_t now = now_ns();
+  if (yields_end_ns_ == 0) yields_end_ns_ = std::min(now + kLongestYielding, deadline.moment_ns());
+  return now < yields_end_ns_;
 }
 
 void Group::ring(Bell& bell) const noexcept {
@@ -279,10 +286,28 @@ void Group::ring(Bell& bell) const noexcept {
 void Group::sleep(Bell& bell, std::uint32_t seen, Deadline deadline) const noexcept {
   bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
   if (bell.events.load(std::memory_order_seq_cst) == seen) {
-    futex_wait(bell.events, seen, std::min(deadline.remaining_ns(), kLongestSleep),
+    const std::uint64_t longest = processes_ ? kLongestSleepAmongProcesses : kLongestSleep;
+    futex_wait(bell.events, seen, std::min(deadline.remaining_ns(), longest),
                processes_ && &bell != &private_bell_);
   }
   bell.sleepers.fetch_sub(1, std::memory_order_relaxed);
+  if (processes_ && bell.events.load(std::memory_order_relaxed) == seen) look_for_deaths();
+}
+
+void Group::look_for_deaths() const noexcept {
+  const Segment* const shared = segment();
+  for (int rank = 0; shared != nullptr && rank < world_size_; ++rank) {
+    const std::uint32_t life = shared->member(rank).life.load(std::memory_order_relaxed);
+    if (rank == rank_ || !DeathWord::tells_death(life)) continue;
+    const std::lock_guard lock(mutex_);
+    if (!death_listener_ || death_told_[static_cast<unsigned>(rank)].exchange(true)) continue;
+    death_listener_(rank);
+  }
+}
+
+void Group::on_death(std::function<void(int)> listener) {
+  const std::lock_guard lock(mutex_);
+  death_listener_ = std::move(listener);
 }
 
 void Group::ring_member(int rank) const noexcept {

@@ -28,6 +28,7 @@ class Patience {
  private:
   int spins_;
   int yields_;
+  std::uint64_t yields_end_ns_ = 0;
 };
 
 class Group {
@@ -103,6 +104,10 @@ class Group {
   FailureRecord own_record() const;  // valid in the listener and after it
   void fail(const FailureRecord& record) noexcept;  // as a peer told it
 
+  // Called once for each peer whose process has ended without leaving, by a thread that waits for
+  // something; null: no more.
+  void on_death(std::function<void(int)> listener);
+
   // --- waiting ---
 
   // Changes `bell`, and wakes who sleeps on it.
@@ -137,6 +142,7 @@ class Group {
 
  private:
   void wake_everybody() noexcept;
+  void look_for_deaths() const noexcept;
   std::string with_last_calls(const Status& status) const;
 
   const int rank_;
@@ -152,12 +158,13 @@ class Group {
   std::unique_ptr<Segment> attached_;
   std::shared_ptr<void> owner_;
 
-  mutable std::mutex mutex_;  // guards the five below; never held across a wait
+  mutable std::mutex mutex_;  // guards the six below; never held across a wait
   bool recorded_ = false;     // own_record_ is written
   FailureRecord own_record_{};
   mutable std::string met_by_;  // first operation that met the failure
   mutable std::uint64_t met_at_ = 0;
   std::function<void()> listener_;
+  std::function<void(int)> death_listener_;
 
   std::function<void(int)> ring_listener_;
 
@@ -165,6 +172,7 @@ class Group {
   std::array<std::atomic<bool>, kMaxRanks> left_here_{};
   std::array<std::atomic<bool>, kMaxRanks> lost_here_{};
   std::array<std::atomic<bool>, kMaxRanks> given_up_here_{};
+  mutable std::array<std::atomic<bool>, kMaxRanks> death_told_{};
 
   mutable Bell private_bell_{};
   std::atomic<std::uint64_t> bytes_sent_{0};

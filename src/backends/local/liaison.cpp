@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstdio>
 
+#include "platform/death_word.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/system.hpp"
 #include "platform/thread.hpp"
@@ -57,6 +58,7 @@ Liaison::Liaison(const std::string& group_name, Group& group, std::shared_ptr<Bu
 Liaison::~Liaison() {
   buffers_->set_sink({});
   group_.on_failure(nullptr);
+  group_.on_death(nullptr);
   if (started_) {
     {
       const std::lock_guard lock(mutex_);
@@ -118,6 +120,10 @@ Status Liaison::start() {
   buffers_->set_sink({[request](std::uint64_t id) { request(Packet::buffer, id); },
                       [request](std::uint64_t id) { request(Packet::drop, id); }});
   group_.on_failure([request] { request(Packet::failure, 0); });
+  group_.on_death([this](int rank) {
+    died_[static_cast<unsigned>(rank)].store(true);
+    wake();
+  });
   const std::shared_ptr<Exit> exit = exit_;
   TRIREME_RETURN_IF_ERROR(start_thread([this, exit]() noexcept {
     try {
@@ -183,8 +189,12 @@ Status Liaison::attach(int descriptor) {
 
 void Liaison::loop() {
   for (int rank = 0; rank < group_.rank(); ++rank) link(rank).backoff_ns = kFirstBackoff;
+  DeathWord life;  // the peers look at it while they wait
   while (true) {
+    const Segment* const shared = group_.segment();
+    if (!life.held() && shared != nullptr) life.hold(&shared->member(group_.rank()).life);
     take_requests();
+    bury();
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) break;
@@ -211,6 +221,15 @@ void Liaison::take_requests() {
     if (request.type == Packet::drop) announced_.erase(request.id);
     if (request.type == Packet::failure) request.record = group_.own_record();
     for (Link& each : links_) tell(each, request);
+  }
+}
+
+// What a dead peer said last comes before its end.
+void Liaison::bury() {
+  for (int rank = 0; rank < group_.world_size(); ++rank) {
+    if (!died_[static_cast<unsigned>(rank)].exchange(false)) continue;
+    if (link(rank).state == State::established) hear_peer(rank);
+    if (link(rank).state == State::established) closed(rank);
   }
 }
 

@@ -80,6 +80,7 @@ class Liaison {
   void wake();
   void wait_for_events();
   void take_requests();
+  void bury();
   void accept_strangers();
   void connect_peers();
   bool hear_stranger(Stranger& stranger);  // false: it is done with
@@ -115,6 +116,7 @@ class Liaison {
   std::uint64_t accept_again_at_ = 0;
 
   std::array<std::atomic<bool>, kMaxRanks> joined_{};
+  std::array<std::atomic<bool>, kMaxRanks> died_{};  // as a waiting thread has seen
   int wake_ = -1;  // eventfd
   const std::shared_ptr<Exit> exit_ = std::make_shared<Exit>();
   bool started_ = false;

@@ -12,7 +12,7 @@
 namespace trireme::local {
 
 // Raised whenever the layout or the meaning of a field changes; processes compare it when they meet.
-constexpr std::uint32_t kLayoutVersion = 7;
+constexpr std::uint32_t kLayoutVersion = 8;
 
 constexpr int kMaxRanks = 256;
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
@@ -74,6 +74,7 @@ struct alignas(kLine) Member {
   std::atomic<std::uint32_t> joined;
   std::atomic<std::uint32_t> left;
   std::atomic<std::uint32_t> given_up;     // by a peer that noticed its death or waited in vain
+  std::atomic<std::uint32_t> life;         // processes: a DeathWord of its liaison's thread
   // For the peers' messages about this rank: pack_call() of the collective it called last, and pack_message().
   std::atomic<std::uint64_t> last_call;
   std::atomic<std::uint64_t> last_message;
