@@ -144,11 +144,12 @@ typedef struct trireme_bucket {
 
 /**
  * A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0, or any
- * other number to fail the step on all ranks. It must not call the library on the same model. AFTER
- * is called where a rank updates elements of the bucket (data_parallel: everywhere, with all of
- * them, and all ranks must do the same to them). BEFORE is called once a bucket and pass;
- * data_parallel and zero1 call it with the sum of all passes before the last one reduces it, so
- * with NO_SYNC not at all.
+ * other number to fail the step on all ranks. It may destroy the model and its optimizer, which
+ * live on until the call under way is over; any other call on them answers
+ * TRIREME_ERROR_INVALID_STATE. AFTER is called where a rank updates elements of the bucket
+ * (data_parallel: everywhere, with all of them, and all ranks must do the same to them). BEFORE is
+ * called once a bucket and pass; data_parallel and zero1 call it with the sum of all passes before
+ * the last one reduces it, so with NO_SYNC not at all.
  */
 typedef int32_t(TRIREME_CALL *trireme_bucket_callback)(const trireme_bucket *bucket,
                                                        void *user_data);

@@ -61,7 +61,8 @@ typedef struct trireme_update {
 
 /**
  * A caller's own update rule, called on the thread of trireme_optimizer_step() for each piece. It
- * returns 0, or any other number to fail the step. It must not call the library on the same model.
+ * returns 0, or any other number to fail the step. It may destroy the model and the optimizer, which
+ * live on until the step is over; any other call on them answers TRIREME_ERROR_INVALID_STATE.
  * For the same bits on any number of ranks it treats each element alone.
  */
 typedef int32_t(TRIREME_CALL *trireme_update_callback)(const trireme_update *update,

@@ -29,6 +29,7 @@ trireme_status with_model(const char* function, const trireme_model* handle, Bod
   return api::guard(function, [&]() -> Status {
     std::shared_ptr<Model> model;
     TRIREME_RETURN_IF_ERROR(api::find(handle, &model));
+    TRIREME_RETURN_IF_ERROR(model->check_call());
     return body(*model);
   });
 }

@@ -23,6 +23,7 @@ trireme_status with_optimizer(const char* function, const trireme_optimizer* han
   return api::guard(function, [&]() -> Status {
     std::shared_ptr<Optimizer> optimizer;
     TRIREME_RETURN_IF_ERROR(api::find(handle, &optimizer));
+    TRIREME_RETURN_IF_ERROR(optimizer->check_call());
     return body(*optimizer);
   });
 }
@@ -43,6 +44,7 @@ trireme_status trireme_optimizer_create(trireme_model* model,
     TRIREME_RETURN_IF_ERROR(api::require(out_optimizer, "out_optimizer"));
     std::shared_ptr<Model> found;
     TRIREME_RETURN_IF_ERROR(api::find(model, &found));
+    TRIREME_RETURN_IF_ERROR(found->check_call());
     std::shared_ptr<Optimizer> optimizer;
     Status status = Status::success();
     // All ranks create it together: without memory in the middle of it the group fails.

@@ -29,6 +29,11 @@ class Model {
   // The last step of its creation, when nothing can fail any more: all ranks count the models.
   void take_channels() noexcept;
   Communicator& communicator() const { return *link_.communicator; }
+  // No call may come from inside the caller's own hook or rule, in the middle of another one.
+  Status check_call() const {
+    if (!link_.in_callback.load(std::memory_order_relaxed)) [[likely]] return Status::success();
+    return invalid_state("called from inside a bucket hook or update rule of the model");
+  }
 
   Status add_parameter(const trireme_parameter_options& options, std::uint64_t* out);
   Status seal();

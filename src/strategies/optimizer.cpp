@@ -376,6 +376,7 @@ Status Optimizer::update(double gradient_scale) {
     TRIREME_FAILPOINT("step", "mid_update");
     if (!skipped_.empty() && skipped_[piece.parameter]) continue;
     const std::uint64_t step = steps_of_.empty() ? steps_ + 1 : steps_of_[piece.parameter];
+    const CallbackScope scope(model_->link_);
     answer = optimizers::update_piece(settings_, piece, step, gradient_scale);
     parameter = piece.parameter;
     if (answer != 0) break;

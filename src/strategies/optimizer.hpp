@@ -29,6 +29,7 @@ class Optimizer {
   std::uint64_t step_count() const { return steps_; }
   Status gradient_norm(double* out) const;
   Communicator& communicator() const { return model_->communicator(); }
+  Status check_call() const { return model_->check_call(); }
 
   // State of training that this rank owns, see saved_state.cpp.
   std::uint64_t range_count() const { return ranges_.size(); }

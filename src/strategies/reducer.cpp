@@ -544,6 +544,7 @@ void Reducer::run_hook(std::int32_t phase, std::uint64_t number, char* data, std
   shown.pass = pass;
   if (shown.elements == 0) return;
   std::int32_t answer = INT32_MIN;
+  const CallbackScope scope(link_);
   try {
     answer = settings_.hook(&shown, settings_.hook_data);
   } catch (...) {  // of a caller in C++: the peers must hear of it

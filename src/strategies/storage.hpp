@@ -1,6 +1,7 @@
 // The memory of a model, counted by kind where it is allocated, and the model's way to its peers.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -81,6 +82,8 @@ struct Link {
   std::uint64_t timeout_ns = 0;
   std::uint64_t given_bytes = 0;  // to peers, for parameters and gradients, since the last step
   mutable std::uint64_t exposed_ns = 0;  // that calls waited for operations
+  // The caller's hook or rule is running, which must not call the model.
+  std::atomic<bool> in_callback = false;
 
   std::uint32_t rank() const { return static_cast<std::uint32_t>(communicator->rank()); }
   std::uint32_t world_size() const {
@@ -98,6 +101,20 @@ struct Link {
   // A started operation has a deadline of its own that names who is missing; it passes before this
   // wait ends.
   Status wait(const Request& request) const;
+};
+
+// While it lives, code of the caller runs on behalf of the model.
+class CallbackScope {
+ public:
+  explicit CallbackScope(Link& link) : link_(link) {
+    link_.in_callback.store(true, std::memory_order_relaxed);
+  }
+  ~CallbackScope() { link_.in_callback.store(false, std::memory_order_relaxed); }
+  CallbackScope(const CallbackScope&) = delete;
+  CallbackScope& operator=(const CallbackScope&) = delete;
+
+ private:
+  Link& link_;
 };
 
 }  // namespace trireme::strategies

@@ -1,0 +1,95 @@
+using System;
+
+namespace Trireme.Tests
+{
+    /// <summary>
+    /// What a bucket hook and an update rule may do from inside: nothing with their own model but
+    /// dispose of it.
+    /// </summary>
+    internal static class CallbackTests
+    {
+        [Test]
+        public static void Calls_on_the_model_from_inside_are_refused()
+        {
+            foreach (Strategy strategy in ModelTests.Strategies)
+            {
+                Ranks.RunAndLeaveTogether(2, c =>
+                {
+                    int visits = 0;
+                    Model model = null;
+                    Optimizer optimizer = null;
+                    var options = new ModelOptions
+                    {
+                        Strategy = strategy,
+                        BucketHook = bucket =>
+                        {
+                            ++visits;
+                            Refuses(model, optimizer);
+                        },
+                    };
+                    using (model = ModelTests.Sealed(c, options))
+                    using (optimizer = new Optimizer(model, ModelTests.Sgd()))
+                    {
+                        model.AccumulateFlat<float>(ModelTests.Values(0));
+                        optimizer.Step();
+                        Check.That(visits > 0, "visits");
+                        Check.Equal(1UL, optimizer.StepCount, "steps");
+                    }
+                });
+            }
+        }
+
+        [Test]
+        public static void A_model_may_be_disposed_of_inside()
+        {
+            foreach (Strategy strategy in ModelTests.Strategies)
+            {
+                Ranks.RunAndLeaveTogether(2, c =>
+                {
+                    Model model = null;
+                    Optimizer optimizer = null;
+                    var options = new ModelOptions
+                    {
+                        Strategy = strategy,
+                        BucketHook = bucket =>
+                        {
+                            if (bucket.Phase == HookPhase.After)
+                            {
+                                optimizer.Dispose();
+                                model.Dispose();
+                            }
+                        },
+                    };
+                    model = ModelTests.Sealed(c, options);
+                    optimizer = new Optimizer(model, ModelTests.Sgd());
+                    model.AccumulateFlat<float>(ModelTests.Values(0));
+                    optimizer.Step();
+                    Check.Throws<ObjectDisposedException>(() => optimizer.Step());
+                    c.Barrier();
+                });
+            }
+        }
+
+        private static void Refuses(Model model, Optimizer optimizer)
+        {
+            var calls = new Action[]
+            {
+                () => Parameters(model),
+                () => model.DiscardGradients(),
+                () => model.AccumulateFlat<float>(ModelTests.Values(0)),
+                () => optimizer.Step(),
+                () => optimizer.Save(),
+                () => Check.Equal(0UL, model.Memory.PlannedParameters, "never"),
+            };
+            foreach (Action call in calls)
+            {
+                Check.Throws<InvalidStateException>(() => call());
+            }
+        }
+
+        private static void Parameters(Model model)
+        {
+            model.GetParameters<float>(new float[20]);
+        }
+    }
+}
