@@ -106,6 +106,7 @@ typedef struct trireme_group_options {
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a field is out of range, the rank is
  * taken by another member, or an environment variable that env:// needs is missing or no number.
+ * @retval TRIREME_ERROR_INVALID_STATE  This process was forked by one that had used the library.
  * @retval TRIREME_ERROR_UNSUPPORTED  The backend, the device or the kind of rendezvous is not in
  * this build, or `options` sets a field newer than this library.
  * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.

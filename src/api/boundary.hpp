@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "platform/status.hpp"
+#include "platform/thread.hpp"
 
 namespace trireme::api {
 
@@ -22,9 +23,10 @@ trireme_status record_failure(const char* function, const Status& status) noexce
 trireme_status record_failure(const char* function, trireme_status code,
                               const char* message) noexcept;
 
-// Runs the body of an extern "C" function; nothing it throws gets out.
+// Runs the body of an extern "C" function; nothing it throws gets out. For a body that holds a
+// NoCancellation itself wherever it waits: a small operation has no time for one.
 template <class Body>
-trireme_status guard(const char* function, Body&& body) noexcept {
+trireme_status guard_brief(const char* function, Body&& body) noexcept {
   try {
     const Status status = std::forward<Body>(body)();
     if (status.ok()) [[likely]] return TRIREME_OK;
@@ -36,6 +38,13 @@ trireme_status guard(const char* function, Body&& body) noexcept {
   } catch (...) {
     return record_failure(function, TRIREME_ERROR_INTERNAL, "unknown exception");
   }
+}
+
+// The same for any body: a thread that is cancelled inside ends when it has left the library.
+template <class Body>
+trireme_status guard(const char* function, Body&& body) noexcept {
+  const NoCancellation whole_call;
+  return guard_brief(function, std::forward<Body>(body));
 }
 
 template <class Pointer>

@@ -160,6 +160,7 @@ trireme_status trireme_communicator_create(const trireme_communicator_options* o
     std::uint64_t timeout_ns = 0;
     TRIREME_RETURN_IF_ERROR(read_options(options, &group, &timeout_ns));
     TRIREME_RETURN_IF_ERROR(api::require(out_communicator, "out_communicator"));
+    TRIREME_RETURN_IF_ERROR(api::detail::refuse_after_fork());
     std::shared_ptr<Communicator> communicator;
     TRIREME_RETURN_IF_ERROR(Communicator::create(group, timeout_ns, &communicator));
     *out_communicator = api::insert<trireme_communicator>(std::move(communicator));
@@ -168,6 +169,7 @@ trireme_status trireme_communicator_create(const trireme_communicator_options* o
 }
 
 void trireme_communicator_destroy(trireme_communicator* communicator) {
+  const NoCancellation whole_call;
   // Children keep the object, but the place in the group is given back now.
   if (const auto object = api::remove(communicator)) object->leave();
 }

@@ -45,7 +45,8 @@ struct Table {
   std::uint32_t used = 0;
 };
 
-// Set in the child of a fork: its threads are gone, so no handle means anything there.
+// Set in the child of a fork: the threads behind its handles are gone, and what they held locked
+// stays so. The child of a program that had not used the library begins like any other.
 std::atomic<bool> forked{false};
 
 // Never destroyed: handles may be used while the process ends.
@@ -136,13 +137,21 @@ std::shared_ptr<void> remove_handle(HandleType type, std::uintptr_t token) noexc
   return object;
 }
 
+Status refuse_after_fork() {
+  static_cast<void>(table());  // from here on a fork is noticed
+  if (!forked.load(std::memory_order_relaxed)) return Status::success();
+  return invalid_state(
+      "this process was forked by one that had used the library; fork before its first use, or "
+      "start another program");
+}
+
 Status no_such_handle(const char* name, std::uintptr_t token) {
   if (token == 0) {
     return Status::failure(TRIREME_ERROR_INVALID_HANDLE, std::string(name) + " is NULL");
   }
   if (forked.load(std::memory_order_relaxed)) {
     return Status::failure(TRIREME_ERROR_INVALID_HANDLE,
-                           std::string(name) + " was made before fork; make it in the child");
+                           std::string(name) + " was made before fork, whose child has none of its threads");
   }
   char text[96];
   std::snprintf(text, sizeof text, "%s %#llx is not live: destroyed, or never one", name,

@@ -52,6 +52,7 @@ std::uintptr_t insert_handle(HandleType type, std::shared_ptr<void> object);
 std::shared_ptr<void> find_handle(HandleType type, std::uintptr_t token) noexcept;
 // Takes the object out; null as above. The caller lets go of it, outside any lock.
 std::shared_ptr<void> remove_handle(HandleType type, std::uintptr_t token) noexcept;
+Status refuse_after_fork();  // or success
 Status no_such_handle(const char* name, std::uintptr_t token);
 }  // namespace detail
 

@@ -87,7 +87,10 @@ trireme_status trireme_model_create(trireme_communicator* communicator,
   });
 }
 
-void trireme_model_destroy(trireme_model* model) { api::remove(model); }
+void trireme_model_destroy(trireme_model* model) {
+  const trireme::NoCancellation whole_call;
+  api::remove(model);
+}
 
 trireme_status trireme_model_add_parameter(trireme_model* model,
                                            const trireme_parameter_options* caller_options,

@@ -129,7 +129,7 @@ template <class Make>
 trireme_status run_plain(const char* function, trireme_communicator* handle,
                          const trireme_operation_options* options, trireme_reduction reduction,
                          Make make) noexcept {
-  return guard(function, [&]() -> Status {
+  return guard_brief(function, [&]() -> Status {
     Call call;
     PlainOperation plain;
     TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags));
@@ -138,6 +138,7 @@ trireme_status run_plain(const char* function, trireme_communicator* handle,
     if (call.options.wire_dtype == 0 && !in_group()) {
       return call.communicator->run_plain(plain, call.timeout_ns());
     }
+    const NoCancellation rest;
     Operation operation(plain);
     TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
     return run_or_add(call, std::move(operation));

@@ -152,6 +152,7 @@ bool Channel::begin_at_once(std::uint64_t* sequence) noexcept {
 
 void Channel::end_brief() noexcept {
   if ((state_.fetch_and(~kRuns) & (kWaits | kClosed)) == 0) return;
+  const NoCancellation rest;
   std::shared_ptr<Backend> left;  // let go of after the lock
   const std::lock_guard lock(mutex_);
   if ((state_.load() & (kRuns | kClosed)) == kClosed) left = std::move(leaving_);
@@ -220,6 +221,7 @@ Status Channel::execute(Backend& backend, const Operation& operation, std::uint6
 Status Channel::run(const PlainOperation& operation, std::uint64_t timeout_ns) {
   std::uint64_t sequence = 0;
   if (operation.algorithm != 0 || !begin_at_once(&sequence)) {
+    const NoCancellation rest;
     return run(Operation(operation), Deadline::after(timeout_ns));
   }
   BriefTime time;
@@ -229,7 +231,8 @@ Status Channel::run(const PlainOperation& operation, std::uint64_t timeout_ns) {
     end_brief();
     return Status::success();
   }
-  // It is in the record from here on.
+  // It is in the record from here on, and may wait.
+  const NoCancellation rest;
   const Deadline deadline = Deadline::after(timeout_ns);
   const std::uint64_t flight =
       records_.flight.begin(describe(operation, sequence), deadline.made_ns());

@@ -1,6 +1,8 @@
 // Threads of the library's own, and waiting on a condition until a deadline.
 #pragma once
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -17,6 +19,19 @@ namespace trireme {
 // alive what it uses, because nobody joins: the last one to let go of an object may be the object's
 // own thread.
 Status start_thread(std::function<void()> body);
+
+// While it lives, pthread_cancel() of this thread waits: to end a thread inside a call would leave
+// its peers waiting for it, and end the program where nothing may be thrown.
+class NoCancellation {
+ public:
+  NoCancellation() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~NoCancellation() { pthread_setcancelstate(before_, nullptr); }
+  NoCancellation(const NoCancellation&) = delete;
+  NoCancellation& operator=(const NoCancellation&) = delete;
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
 
 // False if the deadline passed first.
 template <class Predicate>

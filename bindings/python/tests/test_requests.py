@@ -466,6 +466,12 @@ if child == 0:
             assert "fork" in problem.message, problem.message
         else:
             os._exit(1)
+    try:
+        trireme.Communicator(0, 1, "local://child")
+    except trireme.InvalidStateError as problem:
+        assert "forked" in problem.message, problem.message
+    else:
+        os._exit(2)
     del request
     group.close()
     sys.exit(0)
