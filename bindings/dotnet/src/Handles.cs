@@ -43,10 +43,20 @@ namespace Trireme
 
         private bool Borrowed { get; }
 
+        /// <summary>Unless it has been released before, or is its parent's.</summary>
+        internal void AbortAtExit()
+        {
+            if (!Borrowed)
+            {
+                LiveCommunicators.Add(handle);
+            }
+        }
+
         protected override bool ReleaseHandle()
         {
             if (!Borrowed)
             {
+                LiveCommunicators.Remove(handle);
                 NativeMethods.trireme_communicator_destroy(handle);
             }
 

@@ -3,6 +3,7 @@ using System.Diagnostics;
 using System.IO;
 using System.Linq;
 using System.Reflection;
+using System.Threading;
 
 namespace Trireme.Tests
 {
@@ -151,6 +152,15 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void A_program_ends_without_any_disposal_while_a_thread_waits()
+        {
+            for (int i = 0; i < 5; ++i)
+            {
+                Check.Contains("leaves 0 5", Child.Run("waiting"));
+            }
+        }
+
+        [Test]
         public static void A_missing_environment_variable_is_named()
         {
             string output = Child.Run("environment", "RANK", null, "WORLD_SIZE", "1");
@@ -174,6 +184,10 @@ namespace Trireme.Tests
                 {
                     TransportTests.StayOpen();
                 }
+                else if (what == "waiting")
+                {
+                    Wait();
+                }
                 else
                 {
                     using (Communicator joined = Communicator.FromEnvironment())
@@ -188,6 +202,25 @@ namespace Trireme.Tests
             }
 
             return 0;
+        }
+
+        // Leaves everything as it is: a thread inside a call, started operations, memory, a group.
+        private static void Wait()
+        {
+            Communicator group = Communicator.Create(0, 2, "local://waiting");
+            var buffer = new Buffer<float>(group, 5);
+            Request request = group.StartAllReduce<float>(new float[3]);
+            request.AsTask().ContinueWith(task => { });
+            var inside = new ManualResetEventSlim();
+            var thread = new Thread(() =>
+            {
+                inside.Set();
+                group.Barrier();
+            });
+            thread.IsBackground = true;
+            thread.Start();
+            inside.Wait();
+            Console.WriteLine("leaves " + group.Rank + " " + buffer.Length);
         }
 
         public static string Run(string what, params string[] environment)
