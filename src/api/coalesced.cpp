@@ -325,7 +325,7 @@ trireme_status trireme_all_gather_to_buffer(trireme_communicator* communicator, 
                  out->dtype = dtype;
                  out->send = send;
                  out->count = send_count;
-                 make_all_gather_to_memory(out, object.world_size(), &found);
+                 make_all_gather_to_memory(out, object.rank(), object.world_size(), &found);
                  return Status::success();
                });
   if (status == TRIREME_OK) std::copy(found.counts.begin(), found.counts.end(), out_counts);

@@ -174,7 +174,7 @@ Status make_all_to_all_v(const Communicator& communicator, const void* send,
   out->receive = receive;
   out->counts.assign(send_counts, send_counts + world_size);
   out->counts.insert(out->counts.end(), receive_counts, receive_counts + world_size);
-  trireme::make_all_to_all_v(out, world_size);
+  trireme::make_all_to_all_v(out, communicator.rank(), world_size);
   return Status::success();
 }
 

@@ -14,6 +14,34 @@
 namespace trireme {
 namespace {
 
+// Counts that came from peers are sizes of memory here: what a peer cannot have sent must not be
+// one.
+Status not_sent(const std::string& what) {
+  return Status::failure(TRIREME_ERROR_CORRUPT, what);
+}
+
+// What rank `rank` gives in all, which is no more than memory can hold.
+Status check_total(const std::uint64_t* counts, std::size_t n, std::size_t rank,
+                   trireme_dtype dtype) {
+  std::uint64_t total = 0;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!__builtin_add_overflow(total, counts[i], &total) &&
+        !__builtin_mul_overflow(total, dtype_size(dtype), &bytes) && bytes <= INT64_MAX) {
+      continue;
+    }
+    return not_sent("rank " + std::to_string(rank) + " gives more than memory can hold");
+  }
+  return Status::success();
+}
+
+// What this rank told comes back as it was, or memory that it is told in has been written to.
+Status check_own(const std::uint64_t* told, const std::uint64_t* own, std::size_t n, int rank) {
+  if (std::equal(told, told + n, own)) return Status::success();
+  return not_sent("the counts of rank " + std::to_string(rank) +
+                  ", this one, came back as others");
+}
+
 // Row r of the table: what rank r sends to each rank, then what it expects of each. Every rank sees
 // the whole of it, so each finds the same disagreement by itself.
 Status compare_expectations(const std::vector<std::uint64_t>& table, std::size_t n) {
@@ -54,11 +82,12 @@ Operation step_of(const Operation& called) {
 
 }  // namespace
 
-void make_all_to_all_v(Operation* operation, int world_size) {
+void make_all_to_all_v(Operation* operation, int rank, int world_size) {
   operation->count = 0;  // each rank has its own
   const auto called = std::make_shared<const Operation>(*operation);
   operation->counts.clear();
-  operation->program = [called, n = static_cast<std::size_t>(world_size)](Steps& steps) -> Status {
+  operation->program = [called, rank,
+                        n = static_cast<std::size_t>(world_size)](Steps& steps) -> Status {
     std::vector<std::uint64_t> table(2 * n * n);
     Operation exchange = step_of(*called);
     exchange.kind = OperationKind::all_gather;
@@ -67,12 +96,17 @@ void make_all_to_all_v(Operation* operation, int world_size) {
     exchange.send = called->counts.data();
     exchange.receive = table.data();
     TRIREME_RETURN_IF_ERROR(steps.run(exchange));
+    const std::uint64_t* const mine = table.data() + 2 * n * static_cast<std::size_t>(rank);
+    TRIREME_RETURN_IF_ERROR(check_own(mine, called->counts.data(), 2 * n, rank));
     TRIREME_RETURN_IF_ERROR(compare_expectations(table, n));
+    for (std::size_t row = 0; row < n; ++row) {
+      TRIREME_RETURN_IF_ERROR(check_total(table.data() + 2 * n * row, n, row, called->dtype));
+    }
     Operation move = step_of(*called);
     move.send = called->send;
     move.receive = called->receive;
-    for (std::size_t rank = 0; rank < n; ++rank) {
-      const auto row = table.begin() + static_cast<std::ptrdiff_t>(2 * n * rank);
+    for (std::size_t source = 0; source < n; ++source) {
+      const auto row = table.begin() + static_cast<std::ptrdiff_t>(2 * n * source);
       move.counts.insert(move.counts.end(), row, row + static_cast<std::ptrdiff_t>(n));
     }
     return steps.run(move);
@@ -299,6 +333,8 @@ void make_broadcast_to_memory(Operation* operation, int rank, bool wants_memory,
     std::uint64_t told = count;
     TRIREME_RETURN_IF_ERROR(
         steps.run(tell_counts(*called, OperationKind::broadcast, nullptr, &told, 1)));
+    TRIREME_RETURN_IF_ERROR(
+        check_total(&told, 1, static_cast<std::size_t>(called->root), called->dtype));
     if (wants_memory) TRIREME_RETURN_IF_ERROR(allocate(steps, told, called->dtype, &out->memory));
     Operation step = step_of(*called);
     step.count = told;
@@ -320,6 +356,8 @@ void make_scatter_to_memory(Operation* operation, int rank, int world_size, Disc
     step.counts = counts;
     TRIREME_RETURN_IF_ERROR(steps.run(tell_counts(*called, OperationKind::broadcast, nullptr,
                                                   step.counts.data(), step.counts.size())));
+    TRIREME_RETURN_IF_ERROR(check_total(step.counts.data(), step.counts.size(),
+                                        static_cast<std::size_t>(called->root), called->dtype));
     TRIREME_RETURN_IF_ERROR(
         allocate(steps, step.counts[static_cast<std::size_t>(rank)], called->dtype, &out->memory));
     step.count = std::accumulate(step.counts.begin(), step.counts.end(), std::uint64_t{0});
@@ -329,14 +367,16 @@ void make_scatter_to_memory(Operation* operation, int rank, int world_size, Disc
   };
 }
 
-void make_all_gather_to_memory(Operation* operation, int world_size, Discovered* out) {
+void make_all_gather_to_memory(Operation* operation, int rank, int world_size, Discovered* out) {
   const std::uint64_t count = operation->count;
   const auto called = begin_discovery(operation);
-  operation->program = [called, count, world_size, out](Steps& steps) -> Status {
+  operation->program = [called, count, rank, world_size, out](Steps& steps) -> Status {
     Operation step = step_of(*called);
     step.counts.resize(static_cast<std::size_t>(world_size));
     TRIREME_RETURN_IF_ERROR(
         steps.run(tell_counts(*called, OperationKind::all_gather, &count, step.counts.data(), 1)));
+    TRIREME_RETURN_IF_ERROR(
+        check_own(&step.counts[static_cast<std::size_t>(rank)], &count, 1, rank));
     for (const std::uint64_t each : step.counts) {
       if (__builtin_add_overflow(step.count, each, &step.count)) step.count = UINT64_MAX;
     }

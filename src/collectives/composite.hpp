@@ -7,7 +7,7 @@ namespace trireme {
 
 // Turns an all_to_all_v whose `counts` hold what this rank sends to each rank, followed by what it
 // expects of each, into one that first exchanges these numbers, and compares them.
-void make_all_to_all_v(Operation* operation, int world_size);
+void make_all_to_all_v(Operation* operation, int rank, int world_size);
 
 // Turns a collective of f32 into one whose elements travel as `wire`, a narrow dtype.
 void make_wire(Operation* operation, trireme_dtype wire, int rank, int world_size);
@@ -34,6 +34,6 @@ struct Discovered {
 // receives into. `out` must live until the operation is done.
 void make_broadcast_to_memory(Operation* operation, int rank, bool wants_memory, Discovered* out);
 void make_scatter_to_memory(Operation* operation, int rank, int world_size, Discovered* out);
-void make_all_gather_to_memory(Operation* operation, int world_size, Discovered* out);
+void make_all_gather_to_memory(Operation* operation, int rank, int world_size, Discovered* out);
 
 }  // namespace trireme

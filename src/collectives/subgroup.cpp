@@ -52,7 +52,21 @@ Status gather(Communicator& parent, const std::string& text, const char* name, c
   operation.count = sizeof(Part);
   std::memcpy(&operation.agreement, digest.data(), sizeof operation.agreement);
   operation.agreement_name = name;
-  return parent.run(std::move(operation), deadline);
+  TRIREME_RETURN_IF_ERROR(parent.run(std::move(operation), deadline));
+  // This rank's place in the new group is found in here.
+  const auto me = static_cast<std::size_t>(parent.rank());
+  if (std::memcmp(&(*out)[me], &own, sizeof own) == 0) return Status::success();
+  FailureDetails details;
+  details.communicator = parent.name();
+  return Status::failure(TRIREME_ERROR_CORRUPT, "what rank " + std::to_string(parent.rank()) +
+                                                    ", this one, said came back as something else")
+      .with_details(std::move(details));
+}
+
+// A status that a peer tells, and no other number.
+trireme_status told_code(std::int64_t code) {
+  const bool known = code < 0 && code >= TRIREME_ERROR_INTERNAL;
+  return known ? static_cast<trireme_status>(code) : TRIREME_ERROR_CORRUPT;
 }
 
 // The same on all ranks: it depends on the reports alone.
@@ -63,7 +77,7 @@ Status verdict(const std::vector<Report>& reports) {
     FailureDetails details;
     details.blamed = {static_cast<std::int32_t>(rank)};
     details.system_error = report.system_error;
-    return Status::failure(report.code,
+    return Status::failure(told_code(report.code),
                            "rank " + std::to_string(rank) + " could not join its new group: " +
                                std::string(report.text, strnlen(report.text, sizeof report.text)))
         .with_details(std::move(details));

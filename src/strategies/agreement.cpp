@@ -103,11 +103,17 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
   std::vector<Summary> summaries(ranks);
   std::memcpy(summaries.data(), all, ranks * sizeof(Summary));
   if (!local.ok()) return local;
+  // Lengths become places in memory. Peers can write to where these came from.
+  if (std::memcmp(&summaries[link.rank()], &own, sizeof own) != 0) {
+    return Status::failure(TRIREME_ERROR_CORRUPT, "what this rank told came back as something else");
+  }
   bool equal = true;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     const Summary& summary = summaries[rank];
     if (summary.status != TRIREME_OK) {
-      const auto code = static_cast<trireme_status>(summary.status);
+      const bool known = summary.status < 0 && summary.status >= TRIREME_ERROR_INTERNAL;
+      const auto code =
+          known ? static_cast<trireme_status>(summary.status) : TRIREME_ERROR_CORRUPT;
       return Status::failure(
           code, std::string("rank ") + std::to_string(rank) + " answered " + status_name(code));
     }
@@ -117,7 +123,10 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
 
   std::vector<std::uint64_t> first(ranks + 1, 0);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    first[rank + 1] = first[rank] + summaries[rank].length;
+    if (__builtin_add_overflow(first[rank], summaries[rank].length, &first[rank + 1])) {
+      return Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(rank) +
+                                                        " tells more than memory can hold");
+    }
   }
   TRIREME_RETURN_IF_ERROR(link.communicator->allocate(first[ranks], &memory));
   all = static_cast<char*>(memory->data());

@@ -268,7 +268,7 @@ Operation operation_of(const Case& c, int me, int n, void* send, void* receive) 
   if (made.kind == OperationKind::all_to_all_v) {
     for (int other = 0; other < n; ++other) made.counts.push_back(part(c, me, other));
     for (int other = 0; other < n; ++other) made.counts.push_back(part(c, other, me));
-    make_all_to_all_v(&made, n);
+    make_all_to_all_v(&made, me, n);
   } else if (std::string(operation_name(made.kind)).ends_with("_v")) {
     for (int rank = 0; rank < n; ++rank) made.counts.push_back(block(c, rank));
     made.count = begin(c, n);

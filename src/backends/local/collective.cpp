@@ -177,6 +177,9 @@ Status Run::disagreement() const {
   for (int rank = 0; rank < n_; ++rank) {
     Fingerprint& print = prints.emplace_back(slot(rank).fingerprint);
     print.agreement_name[sizeof print.agreement_name - 1] = 0;
+    for (char& character : print.agreement_name) {  // it gets into a message
+      if (character != 0 && (character < 0x20 || character > 0x7e)) character = '?';
+    }
   }
   TRIREME_RETURN_IF_ERROR(compare_fingerprints(prints, name_, sequence_, group_.name()));
   return Status::failure(TRIREME_ERROR_CORRUPT, "ranks agree, but not the hashes that say so");
@@ -229,14 +232,25 @@ Status Run::open_sources() {
     if (op_.kind == OperationKind::all_reduce) {
       TRIREME_RETURN_IF_ERROR(open(rank, receive, bytes, &results_[at]));
     }
-    const bool may_be_absent = op_.kind == OperationKind::fold || bytes == 0;
-    const bool needs_result = op_.kind == OperationKind::all_reduce;
-    if (!may_be_absent && (sources_[at] == nullptr || (needs_result && results_[at] == nullptr))) {
-      return Status::failure(TRIREME_ERROR_CORRUPT,
-                             "rank " + std::to_string(rank) + " does not say where its memory is");
-    }
+    TRIREME_RETURN_IF_ERROR(check_source(rank, op_.kind == OperationKind::all_reduce));
   }
   return Status::success();
+}
+
+// A peer says itself whether it contributes. What must be read of it has to be there.
+Status Run::check_source(int rank, bool needs_result) const {
+  const auto at = static_cast<std::size_t>(rank);
+  if (sources_[at] != nullptr && !(needs_result && results_[at] == nullptr)) {
+    return Status::success();
+  }
+  if (op_.kind == OperationKind::fold || contribution(rank) == 0 || !reads_from(rank)) {
+    return Status::success();
+  }
+  FailureDetails details;
+  details.blamed = {rank};
+  return Status::failure(TRIREME_ERROR_CORRUPT,
+                         "rank " + std::to_string(rank) + " does not say where its memory is")
+      .with_details(std::move(details));
 }
 
 Status Run::execute() {
@@ -260,6 +274,7 @@ Status Run::execute_published() {
           const Slot& theirs = slot(rank);
           const std::byte* const payload = largest_ <= kTinyBytes ? theirs.tiny : theirs.payload;
           sources_[static_cast<std::size_t>(rank)] = contributes(rank) ? payload : nullptr;
+          TRIREME_RETURN_IF_ERROR(check_source(rank, false));
         }
         TRIREME_RETURN_IF_ERROR(move_whole());
         break;

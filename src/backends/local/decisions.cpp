@@ -9,6 +9,8 @@
 namespace trireme::local {
 namespace {
 
+constexpr int kMostProposals = 100;
+
 Status fail_with(trireme_status code, std::string text, const char* name,
                  std::vector<std::int32_t> blamed, const std::string& group) {
   FailureDetails details{name, group, 0, std::move(blamed), 0};
@@ -69,6 +71,7 @@ Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Dead
   std::vector<std::int32_t>& absent = *absent_ranks;
   Header& header = group_.segment()->header();
   Status late = Status::success();
+  int proposals = 0;
   Stall stall = group_.stall();
   while (true) {
     const std::uint32_t seen = header.decision_bell.events.load(std::memory_order_seq_cst);
@@ -81,6 +84,11 @@ Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Dead
     find_missing(number, &absent);
     if (absent.empty()) {
       if (const Status wanted = failpoint("decide", "before_decision"); !wanted.ok()) late = wanted;
+      // One is enough: it counts, or that of another rank did.
+      if (++proposals > kMostProposals) {
+        return fail_with(TRIREME_ERROR_CORRUPT, "no proposal becomes the decision", name, {},
+                         group_.name());
+      }
       propose(number);
       continue;
     }

@@ -8,6 +8,7 @@
 #include "backends/last_calls.hpp"
 #include "platform/death_word.hpp"
 #include "platform/futex.hpp"
+#include "platform/utf8.hpp"
 
 namespace trireme::local {
 namespace {
@@ -29,8 +30,10 @@ void put_text(char (&field)[N], const std::string& text) {
 template <std::size_t N>
 std::string take_text(const char (&field)[N]) {
   std::string text(field, strnlen(field, N - 1));
+  const bool utf8 = is_utf8(text);
   for (char& character : text) {
-    if (static_cast<unsigned char>(character) < 0x20) character = '?';
+    const auto code = static_cast<unsigned char>(character);
+    if (code < 0x20 || (code >= 0x80 && !utf8)) character = '?';
   }
   return text;
 }

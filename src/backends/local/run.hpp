@@ -93,6 +93,7 @@ class Run {
   Way choose_way() const;
   Location locate(const void* data, std::uint64_t bytes);
   Status open_sources();
+  Status check_source(int rank, bool needs_result) const;
   Status open(int rank, const Location& location, std::uint64_t bytes, std::byte** out);
 
   Status move_whole();   // every contribution can be read where it lies
