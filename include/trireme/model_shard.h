@@ -40,6 +40,13 @@
  * which is planned and allocated when it happens: to hand in gradients in another order than the
  * reverse of registration, and to keep several units gathered at the same time.
  *
+ * Parameters of 16 bits: with f16 and bf16 parameters are stored, gathered, saved and handed out in
+ * 2 bytes an element; gradients, their sums and optimizer state are f32, 4 bytes an element. A
+ * gradient is handed in as its parameter's type or as f32, and becomes f32 in the bucket. Sums never
+ * round to 16 bits, so trained bits do not depend on strategy, ranks or buckets any more than with
+ * f32. No f32 copy of the parameters is kept: a change below half the distance to the next number
+ * is lost, and f16 ends at 65,504.
+ *
  * One copy a host: ranks that share memory need no copies of what they gather. All of them see the
  * parameters whole in the same pages, of which each rank counts n/N as its own; the owner of an
  * element writes it in trireme_optimizer_step(), in which nobody reads. A gather is then a look at
@@ -138,7 +145,7 @@ typedef struct trireme_bucket {
     void                      *data;        /**< May be changed, until the hook returns. */
     const trireme_bucket_part *parts;       /**< `part_count` stretches, in the order of `data`. */
     uint64_t                   part_count;  /**< Number of parts. */
-    trireme_dtype              dtype;       /**< Type of the elements. */
+    trireme_dtype              dtype;       /**< Type of the elements: f32 or f64. Gradients of f16 and bf16 parameters are f32, and may lie in one bucket with those of f32 ones. */
     uint32_t                   pass;        /**< BEFORE: which pass of the step, from 0. AFTER: 0. */
 } trireme_bucket; /* since 1.0 */
 
@@ -186,7 +193,7 @@ enum {
 typedef struct trireme_parameter_options {
     uint32_t        struct_size; /**< sizeof this struct as the caller knows it. */
     uint32_t        flags;       /**< TRIREME_PARAMETER_FROZEN or 0. */
-    trireme_dtype   dtype;       /**< TRIREME_DTYPE_F32 or TRIREME_DTYPE_F64; one per unit. */
+    trireme_dtype   dtype;       /**< TRIREME_DTYPE_F32, F64, F16 or BF16; one per unit. */
     uint32_t        dimensions;  /**< Numbers at `shape`; 0 is a scalar. At most 16. */
     const uint64_t *shape;       /**< Copied. An extent may be 0. */
     const char     *name;        /**< Unique in the model; UTF-8, at most 255 bytes; required; copied. */
@@ -645,7 +652,7 @@ trireme_model_begin_backward(trireme_model *model, uint32_t flags);
  * @param parameter  Number of the parameter.
  * @param gradient  Its elements.
  * @param count  Elements; must be the parameter's.
- * @param dtype  Type of the elements; must be the parameter's.
+ * @param dtype  Type of the elements; must be the parameter's, or f32 where that is f16 or bf16.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  gradient is NULL, there is no such parameter, it is
  * frozen, or count or dtype is wrong.
@@ -688,7 +695,8 @@ trireme_model_end_backward(trireme_model *model);
  * @param gradients  One element for each element of the flat vector; those of frozen parameters
  *                  are ignored. May be NULL with TRIREME_BACKWARD_ABSENT.
  * @param count  Elements; must be the model's.
- * @param dtype  Type of the elements; must be the type of every unit.
+ * @param dtype  Type of the elements; must be the type of every unit. Or f32, if every unit is f32,
+ *                  f16 or bf16.
  * @param flags  As trireme_model_begin_backward().
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  gradients is NULL, or count, dtype or flags is wrong.

@@ -9,7 +9,8 @@
  * * v + (1 - b2) * g * g; p -= a / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps). ADAMW
  * (Loshchilov and Hutter 2019, arXiv 1711.05101): the same without wd in g, and p -= a * wd * p
  * first. USER: the caller's own callback. An element gets the same bits wherever it lies and
- * whatever vector instructions the machine has.
+ * whatever vector instructions the machine has. Parameters of f16 and bf16: all of this is computed
+ * in f32, in which g, v and m are kept, and p is rounded once at the end, to nearest even.
  *
  * Ownership: an optimizer keeps its model alive; destroy in any order.
  * Thread safety: one call at a time per model and its optimizer together.
@@ -48,7 +49,7 @@ enum {
 /** One piece of the model for a caller's own update rule: the trainable part of one parameter that this rank owns. */
 typedef struct trireme_update {
     uint32_t      struct_size;   /**< sizeof this struct as the library knows it. */
-    trireme_dtype dtype;         /**< Type of parameters, gradients and states. */
+    trireme_dtype dtype;         /**< Type of `parameters`. */
     uint64_t      parameter;     /**< Number of the parameter. */
     uint64_t      first;         /**< Which of its elements comes first here. */
     uint64_t      count;         /**< Elements; 1 or more. */
@@ -57,6 +58,8 @@ typedef struct trireme_update {
     void         *parameters;    /**< `count` elements, to be updated. */
     const void   *gradients;     /**< `count` elements, reduced and clipped. */
     void         *states[TRIREME_MAX_STATES]; /**< `count` elements each, 0 before the first step; NULL past state_count. */
+    trireme_dtype gradient_dtype; /**< Type of `gradients` and `states`: f32 where `dtype` is f16 or bf16, else `dtype`. */
+    uint32_t      reserved;       /**< 0. */
 } trireme_update; /* since 1.0 */
 
 /**
@@ -100,7 +103,7 @@ enum {
 typedef struct trireme_state_range {
     uint32_t        struct_size; /**< sizeof this struct as the caller knows it. */
     int32_t         kind;        /**< TRIREME_STATE_*. */
-    trireme_dtype   dtype;       /**< Type of the elements. */
+    trireme_dtype   dtype;       /**< Type of the elements. OPTIMIZER: f32 where the parameter is f16 or bf16. */
     uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW: m, v; USER: the caller's. */
     uint64_t        parameter;   /**< Number of the parameter. */
     const char     *name;        /**< Its name; lives as long as the model. */

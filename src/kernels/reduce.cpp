@@ -110,6 +110,17 @@ void narrow(trireme_dtype dtype, void* destination, const float* source, std::ui
   loops().narrow[dtype](destination, source, count);
 }
 
+void add_widened(trireme_dtype dtype, float* destination, const void* source, std::uint64_t count) {
+  constexpr std::uint64_t kBlock = 1024;
+  alignas(64) float block[kBlock];
+  const std::uint64_t size = element_size(dtype);
+  for (std::uint64_t first = 0; first < count; first += kBlock) {
+    const std::uint64_t here = count - first < kBlock ? count - first : kBlock;
+    widen(dtype, block, static_cast<const unsigned char*>(source) + first * size, here);
+    add(TRIREME_DTYPE_F32, destination + first, block, here);
+  }
+}
+
 void reduce_into(trireme_dtype dtype, trireme_reduction reduction, void* const* destinations,
                  std::uint32_t destination_count, const void* const* sources,
                  std::uint32_t source_count, std::uint64_t count, std::uint32_t divisor,

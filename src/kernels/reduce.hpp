@@ -34,6 +34,8 @@ bool is_narrow(trireme_dtype dtype);
 // Between a narrow dtype and f32, by the rules above.
 void widen(trireme_dtype dtype, float* destination, const void* source, std::uint64_t count);
 void narrow(trireme_dtype dtype, void* destination, const float* source, std::uint64_t count);
+// destination[i] += source[i], which is of a narrow dtype.
+void add_widened(trireme_dtype dtype, float* destination, const void* source, std::uint64_t count);
 
 // reduce() into several destinations, of which each may equal a source. `stream` stores past the
 // caches, unless there is a source among them, whose old contents are read anyway.

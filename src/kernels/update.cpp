@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/reduce.hpp"
 #include "kernels/vector.hpp"
 
 namespace trireme::kernels {
@@ -53,8 +54,23 @@ void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const
   const UpdateLoop loop =
       loops().update[dtype == TRIREME_DTYPE_F64][static_cast<int>(loop_kind(rule, step))]
                     [rule.weight_decay != 0];
-  loop(parameters, gradients, kept > 0 ? states[0] : nullptr, kept > 1 ? states[1] : nullptr, count,
-       factors);
+  void* const state0 = kept > 0 ? states[0] : nullptr;
+  void* const state1 = kept > 1 ? states[1] : nullptr;
+  if (!is_narrow(dtype)) return loop(parameters, gradients, state0, state1, count, factors);
+  // In blocks of f32 that stay in the first cache.
+  constexpr std::uint64_t kBlock = 1024;
+  alignas(64) float block[kBlock];
+  const auto shifted = [](void* state, std::uint64_t first) -> void* {
+    return state == nullptr ? nullptr : static_cast<char*>(state) + first * sizeof(float);
+  };
+  for (std::uint64_t first = 0; first < count; first += kBlock) {
+    const std::uint64_t here = count - first < kBlock ? count - first : kBlock;
+    char* const narrow_parameters = static_cast<char*>(parameters) + first * sizeof(std::uint16_t);
+    widen(dtype, block, narrow_parameters, here);
+    loop(block, static_cast<const char*>(gradients) + first * sizeof(float), shifted(state0, first),
+         shifted(state1, first), here, factors);
+    narrow(dtype, narrow_parameters, block, here);
+  }
 }
 
 }  // namespace trireme::kernels

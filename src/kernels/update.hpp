@@ -17,7 +17,9 @@ struct UpdateRule {
 // State vectors the rule keeps per element: SGD 0 or 1 (momentum), ADAM and ADAMW 2 (m, v).
 int state_count(const UpdateRule& rule);
 
-// One step of `count` elements, dtype f32 or f64. step counts from 1. gradient_scale multiplies
+// One step of `count` elements. dtype f32 or f64 is that of all vectors; with f16 or bf16 it is the
+// parameters', all else is f32, and a parameter is rounded once at the end (nearest even). step
+// counts from 1. gradient_scale multiplies
 // each gradient first (clipping, averaging); 1 leaves the bits alone. states[i] is null past
 // state_count(). An element gets the same bits wherever it lies: vector body and tail do the same
 // IEEE operations, without contraction.

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "kernels/reduce.hpp"
+#include "platform/names.hpp"
 
 namespace trireme::optimizers {
 
@@ -15,11 +16,12 @@ std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uin
     return 0;
   }
   if (gradient_scale != 1) {
-    kernels::scale(piece.dtype, piece.gradients, gradient_scale, piece.count);
+    kernels::scale(gradient_dtype(piece.dtype), piece.gradients, gradient_scale, piece.count);
   }
   trireme_update update = {};
   update.struct_size = sizeof update;
   update.dtype = piece.dtype;
+  update.gradient_dtype = gradient_dtype(piece.dtype);
   update.parameter = piece.parameter;
   update.first = piece.first;
   update.count = piece.count;

@@ -9,11 +9,12 @@ namespace trireme::optimizers {
 
 // A stretch of one parameter that a rank updates.
 struct Piece {
-  trireme_dtype dtype = 0;
+  trireme_dtype dtype = 0;  // of parameters
   std::uint64_t parameter = 0;
   std::uint64_t first = 0;
   std::uint64_t count = 0;
   void* parameters = nullptr;
+  // These are of gradient_dtype(dtype).
   void* gradients = nullptr;
   void* states[TRIREME_MAX_STATES] = {};
 };

@@ -17,6 +17,12 @@ inline std::uint64_t dtype_size(trireme_dtype dtype) noexcept {
   return kSizes[known ? dtype : 0];
 }
 
+// Of gradients, their sums and optimizer state of a parameter: so wide that sums never round to 16
+// bits.
+inline trireme_dtype gradient_dtype(trireme_dtype dtype) noexcept {
+  return dtype == TRIREME_DTYPE_F16 || dtype == TRIREME_DTYPE_BF16 ? TRIREME_DTYPE_F32 : dtype;
+}
+
 const char* dtype_name(trireme_dtype dtype) noexcept;              // or "unknown"
 const char* reduction_name(trireme_reduction reduction) noexcept;  // or "unknown"
 const char* status_name(trireme_status status) noexcept;           // or "UNKNOWN"

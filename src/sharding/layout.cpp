@@ -7,12 +7,12 @@
 namespace trireme::sharding {
 namespace {
 
-// Calls visit(i) for all i < count, those of f64 first.
+// Calls visit(i) for all i < count, those of f64 first, those of 16 bits last.
 template <class DtypeOf, class Visit>
 void widest_first(std::size_t count, DtypeOf dtype_of, Visit visit) {
-  for (const trireme_dtype dtype : {TRIREME_DTYPE_F64, TRIREME_DTYPE_F32}) {
+  for (const std::uint64_t size : {8, 4, 2}) {
     for (std::size_t i = 0; i < count; ++i) {
-      if (dtype_of(i) == dtype) visit(i);
+      if (dtype_size(dtype_of(i)) == size) visit(i);
     }
   }
 }
@@ -89,9 +89,10 @@ void group_buckets(const Registry& registry, Layout* layout) {
     Group& group = layout->groups[i];
     const std::uint64_t elements = trainable_elements(registry, group);
     if (elements == 0) continue;
-    if (!open || layout->buckets.back().dtype != group.dtype) {
+    const trireme_dtype dtype = gradient_dtype(group.dtype);
+    if (!open || layout->buckets.back().dtype != dtype) {
       layout->buckets.emplace_back();
-      layout->buckets.back().dtype = group.dtype;
+      layout->buckets.back().dtype = dtype;
     }
     Bucket& bucket = layout->buckets.back();
     group.bucket = layout->buckets.size() - 1;
@@ -158,11 +159,12 @@ void place_held(const Registry& registry, Layout* layout) {
   const std::vector<Parameter>& parameters = registry.parameters();
   layout->held_offset.resize(parameters.size(), kNone);
   widest_first(
-      parameters.size(), [&](std::size_t i) { return parameters[i].dtype; },
+      parameters.size(), [&](std::size_t i) { return gradient_dtype(parameters[i].dtype); },
       [&](std::size_t i) {
         if (parameters[i].target == i || parameters[i].frozen) return;
         layout->held_offset[i] = layout->held_bytes;
-        layout->held_bytes += parameters[i].elements * dtype_size(parameters[i].dtype);
+        layout->held_bytes +=
+            parameters[i].elements * dtype_size(gradient_dtype(parameters[i].dtype));
       });
 }
 

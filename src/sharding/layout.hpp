@@ -6,8 +6,11 @@
 // group. So one operation reduces a bucket of many units, and a rank's part of it is one stretch of
 // memory.
 //
-// In every arena all f64 come before all f32, so nothing needs padding and byte counts are exactly
-// the formulas.
+// Parameters of 16 bits have gradients and state of f32, so a bucket may hold those of f32 and of
+// 16-bit groups side by side.
+//
+// In every arena all f64 come before all f32, and those before what has 16 bits, so nothing needs
+// padding and byte counts are exactly the formulas.
 #pragma once
 
 #include <trireme/model_shard.h>
@@ -50,7 +53,7 @@ struct Segment {
 };
 
 struct Bucket {
-  trireme_dtype dtype = 0;
+  trireme_dtype dtype = 0;  // of gradients
   std::uint64_t elements = 0;
   std::vector<std::uint64_t> groups;
   std::vector<std::uint64_t> block_first;  // per rank, and the end

@@ -96,9 +96,10 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
     return invalid_argument("options.dtype " + std::to_string(options.dtype) + " of parameter " +
                             shown + " is no dtype");
   }
-  if (options.dtype != TRIREME_DTYPE_F32 && options.dtype != TRIREME_DTYPE_F64) {
+  const trireme_dtype wide = gradient_dtype(options.dtype);
+  if (wide != TRIREME_DTYPE_F32 && wide != TRIREME_DTYPE_F64) {
     return unsupported("options.dtype " + std::string(dtype_name(options.dtype)) +
-                       " of parameter " + shown + "; a parameter is f32 or f64");
+                       " of parameter " + shown + "; a parameter is f64, f32, f16 or bf16");
   }
   if (options.dimensions > kMaxDimensions) {
     return invalid_argument("options.dimensions " + std::to_string(options.dimensions) +

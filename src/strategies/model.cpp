@@ -242,18 +242,20 @@ Status Model::check_parameter(std::uint64_t parameter) const {
 }
 
 Status Model::check_flat(const void* values, const char* what, std::uint64_t count,
-                         trireme_dtype dtype) const {
+                         trireme_dtype dtype, bool gradients) const {
   if (count != registry_.elements()) {
     return invalid_argument("count " + std::to_string(count) + ", but the model has " +
                             std::to_string(registry_.elements()) + " elements");
   }
   const trireme_dtype common = registry_.common_dtype();
-  if (common == 0) {
+  const auto wide = [&](const Unit& unit) { return gradient_dtype(unit.dtype) == dtype; };
+  if (gradients && std::all_of(registry_.units().begin(), registry_.units().end(), wide)) {
+    // Good for any mixture of units whose gradients are of this dtype.
+  } else if (common == 0) {
     return invalid_argument(
         "units of this model have different dtypes, so no "
         "flat vector can hold it");
-  }
-  if (dtype != common) {
+  } else if (dtype != common) {
     return invalid_argument(std::string("dtype ") + dtype_name(dtype) + " (" +
                             std::to_string(dtype) + "), but the model is " + dtype_name(common));
   }
@@ -379,7 +381,7 @@ Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dt
                             std::to_string(link_.communicator->world_size()));
   }
   const bool is_root = root == link_.communicator->rank();
-  TRIREME_RETURN_IF_ERROR(check_flat(values, is_root ? "values" : nullptr, count, dtype));
+  TRIREME_RETURN_IF_ERROR(check_flat(values, is_root ? "values" : nullptr, count, dtype, false));
   if (reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(check_released("the parameters change"));
   if (layout_->spread.shared) return keep(set_shared(values, root));
@@ -457,7 +459,7 @@ Status Model::set_shared(const void* values, std::int32_t root) {
 
 Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dtype) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  TRIREME_RETURN_IF_ERROR(check_flat(values, "values", count, dtype));
+  TRIREME_RETURN_IF_ERROR(check_flat(values, "values", count, dtype, false));
   if (pool_ == nullptr) {
     if (count > 0) kernels::copy(values, storage_->parameters.data(), count * dtype_size(dtype));
     return Status::success();
@@ -569,14 +571,15 @@ Status Model::gradient_ready(std::uint64_t parameter, const void* gradient, std:
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(check_parameter(parameter));
   const Parameter& described = registry_.parameters()[parameter];
-  if (count != described.elements || dtype != described.dtype) {
+  const bool fits = dtype == described.dtype || dtype == gradient_dtype(described.dtype);
+  if (count != described.elements || !fits) {
     return invalid_argument(
         "gradient of " + std::to_string(count) + " elements of " + dtype_name(dtype) +
         ", but parameter " + std::to_string(parameter) + " (" + sharding::quoted(described.name) +
         ") has " + std::to_string(described.elements) + " of " + dtype_name(described.dtype));
   }
   if (gradient == nullptr && count > 0) return invalid_argument("gradient is NULL");
-  return keep(reducer_->ready(parameter, gradient, false));
+  return keep(reducer_->ready(parameter, {gradient, dtype}, false));
 }
 
 Status Model::end_backward() {
@@ -590,7 +593,8 @@ Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trirem
                               std::uint32_t flags) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   const bool absent = (flags & TRIREME_BACKWARD_ABSENT) != 0;
-  TRIREME_RETURN_IF_ERROR(check_flat(gradients, absent ? nullptr : "gradients", count, dtype));
+  TRIREME_RETURN_IF_ERROR(
+      check_flat(gradients, absent ? nullptr : "gradients", count, dtype, true));
   TRIREME_RETURN_IF_ERROR(begin_backward(flags));
   if (absent) return end_backward();
   const std::uint64_t size = dtype_size(dtype);
@@ -601,7 +605,7 @@ Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trirem
     const std::uint64_t first = registry_.units()[parameter.unit].flat_first + parameter.first;
     const char* const gradient =
         gradients == nullptr ? nullptr : static_cast<const char*>(gradients) + first * size;
-    TRIREME_RETURN_IF_ERROR(keep(reducer_->ready(number, gradient, true)));
+    TRIREME_RETURN_IF_ERROR(keep(reducer_->ready(number, {gradient, dtype}, true)));
   }
   return end_backward();
 }

@@ -72,8 +72,9 @@ class Model {
   std::vector<sharding::Fact> facts() const;
   // Whether the model is sealed and has not failed.
   Status check_sealed() const;
-  Status check_flat(const void* values, const char* what, std::uint64_t count,
-                    trireme_dtype dtype) const;
+  // `gradients`: they may be of the gradients' dtype too.
+  Status check_flat(const void* values, const char* what, std::uint64_t count, trireme_dtype dtype,
+                    bool gradients) const;
   Status check_unit(std::uint64_t unit) const;
   Status check_parameter(std::uint64_t parameter) const;
   Status check_released(const char* before) const;

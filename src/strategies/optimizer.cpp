@@ -79,10 +79,11 @@ void Optimizer::place_pieces() {
       const Parameter& parameter = model.registry_.parameters()[segment.parameter];
       const Group& group = layout.group_of_parameter(parameter);
       const std::uint64_t element = layout.first_in_group(parameter) + segment.first;
-      const std::uint64_t in_arena = group.offset + (element - group.kept.first) * size;
+      const std::uint64_t in_arena =
+          group.offset + (element - group.kept.first) * dtype_size(parameter.dtype);
       const std::uint64_t position = segment.position - begin;
       Piece piece;
-      piece.dtype = bucket.dtype;
+      piece.dtype = parameter.dtype;
       piece.parameter = segment.parameter;
       piece.first = segment.first;
       piece.count = segment.count;
@@ -247,12 +248,12 @@ struct SweepFold {
       const sharding::Range part = intersect(range, {at->position, at->piece->count});
       if (part.count == 0) continue;
       Piece piece = *at->piece;
-      const std::uint64_t offset = (part.first - at->position) * size;
+      const std::uint64_t skipped = part.first - at->position;
       piece.count = part.count;
-      piece.parameters = static_cast<char*>(piece.parameters) + offset;
+      piece.parameters = static_cast<char*>(piece.parameters) + skipped * dtype_size(piece.dtype);
       piece.gradients = sums + (part.first - range.first) * size;
       for (std::uint32_t i = 0; i < settings->states; ++i) {
-        piece.states[i] = static_cast<char*>(piece.states[i]) + offset;
+        piece.states[i] = static_cast<char*>(piece.states[i]) + skipped * size;
       }
       optimizers::update_piece(*settings, piece, step, 1);
     }

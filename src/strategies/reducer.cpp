@@ -86,6 +86,24 @@ struct RankFold {
   }
 };
 
+// Into elements of gradients, from ones of the same dtype or of a narrow one; from null: zeros.
+void take(trireme_dtype dtype, char* to, trireme_dtype from_dtype, const void* from,
+          std::uint64_t count, bool add) {
+  const std::uint64_t size = dtype_size(dtype);
+  if (count == 0) return;
+  if (from == nullptr) {
+    if (!add) std::memset(to, 0, count * size);
+  } else if (from_dtype != dtype && add) {
+    kernels::add_widened(from_dtype, reinterpret_cast<float*>(to), from, count);
+  } else if (from_dtype != dtype) {
+    kernels::widen(from_dtype, reinterpret_cast<float*>(to), from, count);
+  } else if (add) {
+    kernels::add(dtype, to, from, count);
+  } else {
+    kernels::copy(to, from, count * size);
+  }
+}
+
 }  // namespace
 
 Reducer::Reducer(const sharding::Registry& registry, const sharding::Layout& layout,
@@ -145,7 +163,7 @@ Status Reducer::begin(bool no_sync, bool absent) {
   return Status::success();
 }
 
-Status Reducer::ready(std::uint64_t parameter, const void* gradient, bool with_aliases) {
+Status Reducer::ready(std::uint64_t parameter, Handed gradient, bool with_aliases) {
   if (!in_backward_) return invalid_state("no backward pass is under way");
   if (absent_) return invalid_state("this backward pass is TRIREME_BACKWARD_ABSENT");
   const Parameter& named = registry_.parameters()[parameter];
@@ -171,7 +189,7 @@ Status Reducer::ready(std::uint64_t parameter, const void* gradient, bool with_a
     TRIREME_RETURN_IF_ERROR(merge(named.target, place, gradient, data));
   }
   handed_[parameter] = true;
-  if (gradient != nullptr || target.elements == 0) used_[named.target] = true;
+  if (gradient.data != nullptr || target.elements == 0) used_[named.target] = true;
   std::uint64_t names = 1;
   if (with_aliases) {
     for (const std::uint64_t alias : target.aliases) handed_[alias] = true;
@@ -208,14 +226,12 @@ Status Reducer::launch_ready(bool all) {
 // Gradients of tied parameters are added in the order of registration, however they come: one that
 // comes too early is held until those before it are in. `place` is 0 for the target, i + 1 for its
 // alias i.
-Status Reducer::merge(std::uint64_t target, std::uint64_t place, const void* gradient,
-                      char* bucket) {
+Status Reducer::merge(std::uint64_t target, std::uint64_t place, Handed gradient, char* bucket) {
   const Parameter& parameter = registry_.parameters()[target];
-  const std::uint64_t bytes = parameter.elements * dtype_size(parameter.dtype);
+  const trireme_dtype dtype = gradient_dtype(parameter.dtype);
   if (place > merged_[target]) {
     char* const held = held_ + layout_.held_offset[parameter.aliases[place - 1]];
-    if (bytes > 0 && gradient != nullptr) kernels::copy(held, gradient, bytes);
-    if (bytes > 0 && gradient == nullptr) std::memset(held, 0, bytes);
+    take(dtype, held, gradient.dtype, gradient.data, parameter.elements, false);
     return Status::success();
   }
   const bool accumulates =
@@ -225,27 +241,19 @@ Status Reducer::merge(std::uint64_t target, std::uint64_t place, const void* gra
   while (merged_[target] <= parameter.aliases.size()) {
     const std::uint64_t alias = parameter.aliases[merged_[target] - 1];
     if (!handed_[alias]) break;
-    put(target, bucket, held_ + layout_.held_offset[alias], true);
+    put(target, bucket, {held_ + layout_.held_offset[alias], dtype}, true);
     ++merged_[target];
   }
   return Status::success();
 }
 
-void Reducer::put(std::uint64_t parameter, char* bucket, const void* gradient, bool add) {
-  const trireme_dtype dtype = registry_.parameters()[parameter].dtype;
-  const std::uint64_t size = dtype_size(dtype);
+void Reducer::put(std::uint64_t parameter, char* bucket, Handed gradient, bool add) {
+  const trireme_dtype dtype = gradient_dtype(registry_.parameters()[parameter].dtype);
   for (const Segment& segment : layout_.segments[parameter]) {
-    char* const to = bucket + segment.position * size;
-    if (gradient == nullptr) {  // zero
-      if (!add) std::memset(to, 0, segment.count * size);
-      continue;
-    }
-    const char* const from = static_cast<const char*>(gradient) + segment.first * size;
-    if (add) {
-      kernels::add(dtype, to, from, segment.count);
-    } else {
-      kernels::copy(to, from, segment.count * size);
-    }
+    const char* from = static_cast<const char*>(gradient.data);
+    if (from != nullptr) from += segment.first * dtype_size(gradient.dtype);
+    take(dtype, bucket + segment.position * dtype_size(dtype), gradient.dtype, from, segment.count,
+         add);
   }
 }
 
@@ -266,7 +274,7 @@ Status Reducer::fill_missing() {
   for (std::uint64_t i = handed_.size(); i-- > 0;) {
     if (handed_[i] || registry_.parameters()[i].frozen) continue;
     if (settings_.unused != TRIREME_UNUSED_ERROR) {
-      TRIREME_RETURN_IF_ERROR(ready(i, nullptr, false));
+      TRIREME_RETURN_IF_ERROR(ready(i, {}, false));
       continue;
     }
     ++missing;

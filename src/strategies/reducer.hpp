@@ -42,8 +42,13 @@ class Reducer {
   // From now on gradients stay on this rank until reduce_all(), as in a pass without exchange.
   void keep_until_step(bool keep) { kept_until_step_ = keep; }
   Status begin(bool no_sync, bool absent);
+  // Elements as a caller hands them in: of the parameter's dtype, or of its gradients'. Null: zeros.
+  struct Handed {
+    const void* data = nullptr;
+    trireme_dtype dtype = 0;
+  };
   // `gradient` holds the parameter's elements. with_aliases: it is the sum for all its names.
-  Status ready(std::uint64_t parameter, const void* gradient, bool with_aliases);
+  Status ready(std::uint64_t parameter, Handed gradient, bool with_aliases);
   Status end();
 
   bool in_backward() const { return in_backward_; }
@@ -106,8 +111,8 @@ class Reducer {
   }
   Status contribution(std::uint64_t bucket, char** out);
   Status find_slot(std::uint64_t bucket);
-  void put(std::uint64_t parameter, char* bucket, const void* gradient, bool add);
-  Status merge(std::uint64_t target, std::uint64_t place, const void* gradient, char* bucket);
+  void put(std::uint64_t parameter, char* bucket, Handed gradient, bool add);
+  Status merge(std::uint64_t target, std::uint64_t place, Handed gradient, char* bucket);
   Status fill_missing();
   // Launches the buckets of this pass that are complete; all: the others as well, empty.
   Status launch_ready(bool all);

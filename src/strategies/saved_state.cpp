@@ -88,7 +88,8 @@ Status Optimizer::range(std::uint64_t index, trireme_state_range* out) const {
   const OwnedRange& range = ranges_[index];
   const Parameter& parameter = model_->registry_.parameters()[range.parameter];
   out->kind = range.kind;
-  out->dtype = parameter.dtype;
+  out->dtype =
+      range.kind == TRIREME_STATE_PARAMETER ? parameter.dtype : gradient_dtype(parameter.dtype);
   out->vector = range.vector;
   out->parameter = range.parameter;
   out->name = parameter.name.c_str();

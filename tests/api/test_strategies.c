@@ -13,6 +13,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <numbers.h>
 #include <ranks.h>
 
 #define STEPS 3
@@ -298,7 +299,9 @@ static void shares(const struct setup *s, const struct group *group, int rank, i
     *owned = part(*held, s->world_size / parts, rank / parts);
 }
 
-static void check_bytes(const struct setup *s, const struct outcome *o, int rank, uint64_t size) {
+/* `size` of a parameter, `wide` of its gradient and state. */
+static void check_bytes(const struct setup *s, const struct outcome *o, int rank, uint64_t size,
+                        uint64_t wide) {
     const int n = s->world_size;
     const bool whole_gradients = s->strategy <= TRIREME_STRATEGY_ZERO1;
     const bool whole_state = s->strategy == TRIREME_STRATEGY_DATA_PARALLEL;
@@ -333,8 +336,8 @@ static void check_bytes(const struct setup *s, const struct outcome *o, int rank
     }
     gathered -= last; /* where forward turns round, a group of several units stays */
     const uint64_t states = s->rule == TRIREME_OPTIMIZER_ADAMW ? 2 : 1;
-    const uint64_t gradients = size * (whole_gradients ? trainable : own_trainable);
-    const uint64_t state = size * states * (whole_state ? trainable : own_trainable);
+    const uint64_t gradients = wide * (whole_gradients ? trainable : own_trainable);
+    const uint64_t state = wide * states * (whole_state ? trainable : own_trainable);
     assert_int_equal(o->info.shared_bytes,
                      s->shared && n > 1 && s->shard_ranks != 1 ? ELEMENTS * size : 0);
     assert_int_equal(o->memory.planned_parameters, size * kept);
@@ -350,17 +353,17 @@ static void check_bytes(const struct setup *s, const struct outcome *o, int rank
     if (s->bucket_bytes == 1 && s->way == HOOKS && s->minimum_unit_bytes == 0) {
         uint64_t working = 1024 + 32 * (uint64_t)n;
         if (s->unused == TRIREME_UNUSED_SKIP) working += 8 * ((PARAMETERS + 3) / 4);
-        working = round_up(working) + (s->uneven ? 64 : 0) + round_up(TIED * size);
+        working = round_up(working) + (s->uneven ? 64 : 0) + round_up(TIED * wide);
         if (s->leaves > 0) {
             uint64_t levels =
                 whole_gradients ? 1 : 0; /* zero2 and zero3 keep the last with the gradients */
             for (int l = s->leaves; l > 1; l /= 2) ++levels;
-            working += round_up(levels * own_trainable * size);
+            working += round_up(levels * own_trainable * wide);
         }
         if (!whole_gradients && s->leaves > 0 && s->leaves < n)
-            working += round_up(trainable * size);
+            working += round_up(trainable * wide);
         else if (!whole_gradients)
-            working += 2 * round_up(35 * size);
+            working += 2 * round_up(35 * wide);
         if (largest > 0) {
             const uint64_t ahead = s->prefetch_bytes > 0 ? s->prefetch_bytes / 64 * 64 : largest;
             working += largest + (pool - largest < ahead ? pool - largest : ahead);
@@ -369,9 +372,9 @@ static void check_bytes(const struct setup *s, const struct outcome *o, int rank
     }
 
     /* Gradients to their owners; then what the strategy gives out. */
-    uint64_t sent = trainable - own_trainable + given + gathered;
-    if (whole_state) sent += own_trainable * (uint64_t)(n - 1);
-    assert_int_equal(o->memory.planned_step_bytes, sent * size);
+    uint64_t sent = (trainable - own_trainable) * wide + (given + gathered) * size;
+    if (whole_state) sent += own_trainable * (uint64_t)(n - 1) * wide;
+    assert_int_equal(o->memory.planned_step_bytes, sent);
     /* With these nothing else travels: the backend has moved what the model says
    * it gave. */
     /* Over a transport, algorithms also pass on what others gave; a hybrid
@@ -384,12 +387,16 @@ static void check_bytes(const struct setup *s, const struct outcome *o, int rank
     const int rounds = s->leaves > 0 ? (s->leaves + n - 1) / n : s->passes;
     const bool has_leaf = s->leaves == 0 || rank < s->leaves;
     if (s->way == HOOKS && rounds == 1 && has_leaf && s->prefetch_bytes != 1000000 && !s->uneven) {
-        assert_int_equal(o->memory.sent_step_bytes, sent * size);
+        assert_int_equal(o->memory.sent_step_bytes, sent);
     }
 }
 
-/* ---- both types ---- */
+/* ---- all types ---- */
 
+#define STORED T
+#define VALUE(stored) (stored)
+#define STORE(t) (t)
+#define GRADIENT_DTYPE DTYPE
 #define T float
 #define DTYPE TRIREME_DTYPE_F32
 #define NAME(x) x##_f32
@@ -404,10 +411,39 @@ static void check_bytes(const struct setup *s, const struct outcome *o, int rank
 #undef T
 #undef DTYPE
 #undef NAME
+#undef STORED
+#undef VALUE
+#undef STORE
+#undef GRADIENT_DTYPE
+
+static float value_of(trireme_dtype dtype, uint16_t bits) { return (float)number_at(dtype, &bits); }
+static uint16_t bits_of(trireme_dtype dtype, float value) {
+    uint16_t bits = 0;
+    put_number(dtype, value, &bits);
+    return bits;
+}
+#define T float
+#define GRADIENT_DTYPE TRIREME_DTYPE_F32
+#define STORED uint16_t
+#define VALUE(stored) value_of(DTYPE, stored)
+#define STORE(t) bits_of(DTYPE, t)
+#define DTYPE TRIREME_DTYPE_F16
+#define NAME(x) x##_f16
+#include "training.inc"
+#undef DTYPE
+#undef NAME
+#define DTYPE TRIREME_DTYPE_BF16
+#define NAME(x) x##_bf16
+#include "training.inc"
 
 static int32_t TRIREME_CALL user_rule(const trireme_update *update, void *user_data) {
     (void)user_data;
-    return update->dtype == TRIREME_DTYPE_F32 ? user_rule_f32(update) : user_rule_f64(update);
+    switch (update->dtype) {
+        case TRIREME_DTYPE_F16: return user_rule_f16(update);
+        case TRIREME_DTYPE_BF16: return user_rule_bf16(update);
+        case TRIREME_DTYPE_F32: return user_rule_f32(update);
+        default: return user_rule_f64(update);
+    }
 }
 
 /* Before the reduction times 1.5, after it 0.25 more; and what it is shown must
@@ -438,9 +474,11 @@ static int32_t TRIREME_CALL bucket_hook(const trireme_bucket *bucket, void *user
     return 0;
 }
 
-static void check_both(const struct setup *setup) {
+static void check_all(const struct setup *setup) {
     check_f32(setup);
     check_f64(setup);
+    check_f16(setup);
+    check_bf16(setup);
 }
 
 static const int kWorldSizes[] = {1, 2, 3, 4, 5, 8};
@@ -466,7 +504,7 @@ static void reproducible_training_is_one_process_flat(void **state) {
     FOR_EACH_SPREAD(world, strategy) {
         struct setup setup = base(world, strategy);
         setup.leaves = 6;
-        check_both(&setup);
+        check_all(&setup);
     }
 }
 
@@ -479,7 +517,7 @@ static void reproducible_training_is_one_process_with_hooks_and_a_bucket_for_eac
         setup.way = HOOKS;
         setup.bucket_bytes = 1;
         setup.rule = TRIREME_OPTIMIZER_ADAMW;
-        check_both(&setup);
+        check_all(&setup);
     }
 }
 
@@ -491,7 +529,7 @@ static void reproducible_training_does_not_feel_the_order_of_gradients(void **st
         setup.way = SHUFFLED;
         setup.bucket_bytes = world % 2 == 0 ? 1 : 150;
         setup.gradients = TRIREME_GRADIENTS_SUM;
-        check_both(&setup);
+        check_all(&setup);
     }
 }
 
@@ -551,7 +589,7 @@ static void a_rule_of_the_caller_gets_every_element_once(void **state) {
         setup.leaves = 3;
         setup.rule = TRIREME_OPTIMIZER_USER;
         setup.max_norm = 2;
-        check_both(&setup);
+        check_all(&setup);
     }
 }
 
@@ -565,7 +603,7 @@ static void prefetch_changes_no_bit(void **state) {
             setup.way = HOOKS;
             setup.prefetch_bytes = limits[i];
             setup.bucket_bytes = 1;
-            check_both(&setup);
+            check_all(&setup);
         }
     }
 }
@@ -581,7 +619,7 @@ static void groups_of_units_change_no_bit(void **state) {
             setup.minimum_unit_bytes = sizes[i];
             setup.bucket_bytes = i == 0 ? 1 : 0;
             setup.first_bucket_bytes = i == 1 ? 1 : 0;
-            check_both(&setup);
+            check_all(&setup);
         }
         setup.way = FLAT;
         check_f32(&setup);
@@ -598,7 +636,7 @@ static void units_that_persist_change_no_bit(void **state) {
         for (int i = 0; i < 3; ++i) {
             setup.persistent_unit_bytes = sizes[i];
             setup.minimum_unit_bytes = i == 1 ? 200 : 0;
-            check_both(&setup);
+            check_all(&setup);
         }
     }
 }
@@ -619,11 +657,11 @@ static void hybrid_shards_train_as_one_process(void **state) {
             setup.leaves = leaves;
             setup.bucket_bytes = 1;
             setup.rule = TRIREME_OPTIMIZER_ADAMW;
-            check_both(&setup);
+            check_all(&setup);
             setup.minimum_unit_bytes = 100;
             setup.persistent_unit_bytes = 50;
             setup.max_norm = 1.5;
-            check_both(&setup);
+            check_all(&setup);
             setup.minimum_unit_bytes = setup.persistent_unit_bytes = 0;
             setup.max_norm = 0;
         }
@@ -642,16 +680,16 @@ static void ranks_that_share_one_copy_train_as_one_process(void **state) {
             setup.leaves = leaves;
             setup.way = FLAT;
             setup.rule = TRIREME_OPTIMIZER_SGD;
-            check_both(&setup);
+            check_all(&setup);
             setup.way = HOOKS;
             setup.bucket_bytes = 1;
             setup.rule = TRIREME_OPTIMIZER_ADAMW;
             setup.max_norm = 1.5;
-            check_both(&setup);
+            check_all(&setup);
             setup.minimum_unit_bytes = 100;
             setup.persistent_unit_bytes = 60;
             setup.rule = TRIREME_OPTIMIZER_USER;
-            check_both(&setup);
+            check_all(&setup);
             setup.minimum_unit_bytes = setup.persistent_unit_bytes = 0;
         }
     }
@@ -662,7 +700,7 @@ static void ranks_that_share_one_copy_train_as_one_process(void **state) {
         setup.way = HOOKS;
         setup.leaves = 7;
         setup.check_every = 1;
-        check_both(&setup);
+        check_all(&setup);
     }
 }
 
@@ -673,18 +711,18 @@ static void one_sweep_changes_no_bit(void **state) {
             struct setup setup = base(kWorldSizes[w], TRIREME_STRATEGY_ZERO1);
             setup.one_sweep = true;
             setup.shared = shared;
-            check_both(&setup);
+            check_all(&setup);
             setup.rule = TRIREME_OPTIMIZER_ADAMW;
             setup.way = HOOKS;
             setup.bucket_bytes = 1;
             setup.passes = 2;
-            check_both(&setup);
+            check_all(&setup);
             setup.way = SHUFFLED;
             setup.bucket_bytes = 100;
             setup.minimum_unit_bytes = 100;
             setup.gradients = TRIREME_GRADIENTS_SUM;
             setup.unused = TRIREME_UNUSED_ZERO;
-            check_both(&setup);
+            check_all(&setup);
         }
     }
 }
@@ -720,10 +758,11 @@ static void features_work_with_each_other_and_every_strategy(void **state) {
                 setup.check_every = (uint64_t)(features % 3);
                 setup.shared = features % 4 < 2 && strategy != TRIREME_STRATEGY_DATA_PARALLEL &&
                                !ranks_use_transport();
-                if (features % 2 == 1) {
-                    check_f32(&setup);
-                } else {
-                    check_f64(&setup);
+                switch (features / 2 % 4) {
+                    case 0: check_f32(&setup); break;
+                    case 1: check_f64(&setup); break;
+                    case 2: check_f16(&setup); break;
+                    default: check_bf16(&setup);
                 }
             }
         }

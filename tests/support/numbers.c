@@ -64,7 +64,7 @@ static uint32_t nearest_pattern(struct format format, double value) {
     return signbit(value) ? pattern | 1u << (format.bits - 1) : pattern;
 }
 
-static double load_float(trireme_dtype dtype, const void *element) {
+double number_at(trireme_dtype dtype, const void *element) {
     if (dtype == TRIREME_DTYPE_F64) {
         double value;
         memcpy(&value, element, sizeof value);
@@ -83,7 +83,7 @@ static double load_float(trireme_dtype dtype, const void *element) {
     return (pattern & sign) != 0 ? -value : value;
 }
 
-static void store_float(trireme_dtype dtype, double value, void *element) {
+void put_number(trireme_dtype dtype, double value, void *element) {
     if (dtype == TRIREME_DTYPE_F64) {
         memcpy(element, &value, sizeof value);
     } else if (dtype == TRIREME_DTYPE_F32) {
@@ -120,7 +120,7 @@ static void contribution(trireme_dtype dtype, trireme_reduction reduction, int r
         /* A product stays in range of every format: factors 0.5, 1, 1.5, 2 with signs. */
         double value = (double)(random % 4 + 1) / 2;
         if (reduction != TRIREME_PRODUCT) value = (double)(random % 4096) / 1024;
-        store_float(dtype, (random >> 40) % 2 == 0 ? value : -value, element);
+        put_number(dtype, (random >> 40) % 2 == 0 ? value : -value, element);
         return;
     }
     uint64_t value = random;
@@ -173,7 +173,7 @@ static void reduce_floats(trireme_dtype dtype, trireme_reduction reduction, doub
     }
     if (reduction == TRIREME_AVERAGE) result = narrow(dtype, result / count);
     if (reduction == TRIREME_SCALED_SUM) result = narrow(dtype, result * scale);
-    store_float(dtype, result, element);
+    put_number(dtype, result, element);
 }
 
 static void reduce_integers(trireme_dtype dtype, trireme_reduction reduction, const int64_t *values,
@@ -220,7 +220,7 @@ int is_reduced(trireme_dtype dtype, trireme_reduction reduction, double scale, i
         for (int rank = 0; rank < world_size; ++rank) {
             contribution(dtype, reduction, rank, salt, first + i, element);
             if (is_floating(dtype)) {
-                floats[rank] = load_float(dtype, element);
+                floats[rank] = number_at(dtype, element);
             } else {
                 integers[rank] = load_integer(dtype, element);
             }
@@ -229,7 +229,7 @@ int is_reduced(trireme_dtype dtype, trireme_reduction reduction, double scale, i
         if (is_floating(dtype)) {
             reduce_floats(dtype, reduction, scale, floats, world_size, expected);
             /* By value: the sign of a zero is the business of the kernels' own tests. */
-            if (load_float(dtype, found) != load_float(dtype, expected)) return 0;
+            if (number_at(dtype, found) != number_at(dtype, expected)) return 0;
         } else {
             reduce_integers(dtype, reduction, integers, world_size, expected);
             if (memcmp(found, expected, size) != 0) return 0;

@@ -23,4 +23,9 @@ void fill_contribution(trireme_dtype dtype, trireme_reduction reduction, int ran
 int is_reduced(trireme_dtype dtype, trireme_reduction reduction, double scale, int world_size,
                uint64_t salt, const void *elements, uint64_t first, uint64_t count);
 
+/* One element of a floating dtype. A number is rounded to nearest even; it must not lie beyond the
+ * largest finite one. */
+double number_at(trireme_dtype dtype, const void *element);
+void put_number(trireme_dtype dtype, double value, void *element);
+
 #endif

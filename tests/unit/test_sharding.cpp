@@ -332,8 +332,10 @@ void refused_parameters_leave_the_registry_alone(void**) {
   bad = good();
   bad.dtype = 0;
   refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "options.dtype 0");
-  bad.dtype = TRIREME_DTYPE_BF16;
-  refused(&registry, bad, TRIREME_ERROR_UNSUPPORTED, "bf16");
+  bad.dtype = TRIREME_DTYPE_F8E5M2;
+  refused(&registry, bad, TRIREME_ERROR_UNSUPPORTED, "f8e5m2");
+  bad.dtype = TRIREME_DTYPE_I32;
+  refused(&registry, bad, TRIREME_ERROR_UNSUPPORTED, "i32");
   bad.dtype = TRIREME_DTYPE_F64;
   refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "but unit \"v\" is f32");
   bad = good();

@@ -1,6 +1,7 @@
 // Update rules against the published formulas in long double, one step from the same state.
 #include <trireme/optimizer_shard.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdarg>
 #include <cstddef>
@@ -15,6 +16,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include "elements.hpp"
 #include "kernels/update.hpp"
 #include "kernels/vector.hpp"
 
@@ -201,6 +203,19 @@ void every_count_works_at_every_alignment(void**) {
   force_vector_level(best_vector_level());
 }
 
+// Whether `got` is `value` rounded to a multiple of its unit in a format: nearest even, infinite
+// from 2^top on.
+bool is_nearest(double got, double value, int bits, int lowest, int top) {
+  if (std::isnan(value)) return std::isnan(got);
+  if (std::isinf(value) || value == 0) return got == value;
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  const int unit = std::max(exponent - bits, lowest);
+  double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -unit)), unit);
+  if (std::fabs(rounded) >= std::ldexp(1, top)) rounded = std::copysign(HUGE_VAL, value);
+  return got == rounded;
+}
+
 // Moderate, subnormal, huge, infinite and NaN values with different payloads.
 template <class T>
 T odd_value() {
@@ -256,6 +271,71 @@ void an_element_gets_the_same_bits_wherever_it_lies_and_at_every_level(void**) {
   }
 }
 
+// Parameters of 16 bits: what f32 gives for the number that each is, rounded once.
+void check_narrow(trireme_dtype dtype, const UpdateRule& rule, std::size_t count) {
+  const bool half = dtype == TRIREME_DTYPE_F16;
+  Vectors<float> start(count, 0);
+  std::vector<std::uint16_t> codes(count + 1, 0xa5a5);  // and a guard
+  for (std::size_t i = 0; i < count; ++i) {
+    for (int vector = 1; vector < 4; ++vector) start.set(vector, i, odd_value<float>());
+    codes[i] = static_cast<std::uint16_t>(random_bits());
+    start.set(0, i,
+              static_cast<float>(half ? decode_small(codes[i], 5, 10, true)
+                                      : decode_small(codes[i], 8, 7, true)));
+  }
+  for (const std::uint64_t t : {1, 2}) {
+    Vectors<float> wide = start;
+    force_vector_level(VectorLevel::scalar);
+    wide.step(rule, t, 0.01, 0.7);
+    std::vector<unsigned char> same;
+    for (const VectorLevel level : levels()) {
+      force_vector_level(level);
+      for (const std::size_t shift : {0, 1}) {
+        Vectors<float> narrow(count, shift);
+        std::vector<unsigned char> memory(codes.size() * 2 + shift);
+        std::memcpy(memory.data() + shift, codes.data(), codes.size() * 2);
+        for (int vector = 1; vector < 4; ++vector) {
+          for (std::size_t i = 0; i < count; ++i) narrow.set(vector, i, start.get(vector, i));
+        }
+        void* states[8] = {};
+        for (int k = 0; k < state_count(rule); ++k) states[k] = narrow.memory[2 + k].data() + shift;
+        update(rule, dtype, memory.data() + shift, narrow.memory[1].data() + shift, states, count,
+               t, 0.01, 0.7);
+        const std::vector<unsigned char> bits(memory.begin() + static_cast<int>(shift),
+                                              memory.end());
+        if (same.empty()) same = bits;
+        assert_true(bits == same);
+        for (std::size_t i = 0; i <= count; ++i) {
+          std::uint16_t code = 0;
+          std::memcpy(&code, memory.data() + shift + 2 * i, 2);
+          if (i == count) {
+            assert_int_equal(code, 0xa5a5);
+            continue;
+          }
+          const float value = wide.get(0, i);
+          const double got =
+              half ? decode_small(code, 5, 10, true) : decode_small(code, 8, 7, true);
+          assert_true(is_nearest(got, value, half ? 11 : 8, half ? -24 : -133, half ? 16 : 128));
+          for (int vector = 2; vector < 4; ++vector) {
+            const float a = narrow.get(vector, i), b = wide.get(vector, i);
+            assert_memory_equal(&a, &b, sizeof a);
+          }
+        }
+      }
+    }
+  }
+  force_vector_level(best_vector_level());
+}
+
+void sixteen_bits_are_rounded_once(void**) {
+  for (const UpdateRule& rule : rules()) {
+    for (const std::size_t count : {0, 1, 7, 67, 1023, 1024, 1025, 2100}) {
+      check_narrow(TRIREME_DTYPE_F16, rule, count);
+      check_narrow(TRIREME_DTYPE_BF16, rule, count);
+    }
+  }
+}
+
 void the_first_momentum_step_ignores_what_the_state_held(void**) {
   for (const bool nesterov : {false, true}) {
     Vectors<double> vectors(40, 0);
@@ -306,6 +386,7 @@ int main() {
       cmocka_unit_test(every_rule_follows_its_formula),
       cmocka_unit_test(every_count_works_at_every_alignment),
       cmocka_unit_test(an_element_gets_the_same_bits_wherever_it_lies_and_at_every_level),
+      cmocka_unit_test(sixteen_bits_are_rounded_once),
       cmocka_unit_test(the_first_momentum_step_ignores_what_the_state_held),
       cmocka_unit_test(without_decay_an_infinite_parameter_spoils_no_state),
       cmocka_unit_test(a_zero_gradient_and_learning_rate_leave_the_parameter),

@@ -54,6 +54,15 @@ namespace Trireme
             return new Elements(wanted, 1); // an unknown number is the library's to refuse
         }
 
+        /// <summary>
+        /// Whether memory of this type may be looked at as T; F16 and Bf16 as any two bytes.
+        /// </summary>
+        public static bool Fits<T>(ElementType type) where T : struct
+        {
+            bool bits = type == ElementType.F16 || type == ElementType.Bf16;
+            return bits ? Known<T>.Size == 2 : Known<T>.Type == type;
+        }
+
         public ulong Count(int length)
         {
             return (ulong)length * factor;

@@ -70,7 +70,9 @@ namespace Trireme
         /// <summary>Unique in the model.</summary>
         public string Name { get; }
 
-        /// <summary>F32 or F64.</summary>
+        /// <summary>
+        /// F32, F64, F16 or Bf16. Gradients and optimizer state of the 16-bit types are F32.
+        /// </summary>
         public ElementType Type { get; }
 
         /// <summary>Extents; none is a scalar.</summary>
@@ -245,11 +247,14 @@ namespace Trireme
 
         /// <summary>
         /// Gives every rank the root's parameters. Collective; other ranks pass the number of
-        /// elements through a buffer of the same length, whose contents do not matter.
+        /// elements through a buffer of the same length, whose contents do not matter. `type` tells
+        /// what the C# type does not: F16 or Bf16 in ushort or Half.
         /// </summary>
-        public unsafe void SetParameters<T>(ReadOnlySpan<T> values, int root = 0) where T : struct
+        public unsafe void SetParameters<T>(
+            ReadOnlySpan<T> values, int root = 0, ElementType type = ElementType.Automatic)
+            where T : struct
         {
-            Elements elements = Elements.Of<T>(ElementType.Automatic);
+            Elements elements = Elements.Of<T>(type);
             fixed (byte* first = &Elements.First(values))
             {
                 TriremeException.Check(NativeMethods.trireme_model_set_parameters(
@@ -257,10 +262,13 @@ namespace Trireme
             }
         }
 
-        /// <summary>Gives every rank all parameters, whole. Collective.</summary>
-        public unsafe void GetParameters<T>(Span<T> values) where T : struct
+        /// <summary>
+        /// Gives every rank all parameters, whole. Collective. `type` as in SetParameters().
+        /// </summary>
+        public unsafe void GetParameters<T>(
+            Span<T> values, ElementType type = ElementType.Automatic) where T : struct
         {
-            Elements elements = Elements.Of<T>(ElementType.Automatic);
+            Elements elements = Elements.Of<T>(type);
             fixed (byte* first = &Elements.First<T>(values))
             {
                 TriremeException.Check(NativeMethods.trireme_model_get_parameters(
@@ -324,11 +332,16 @@ namespace Trireme
                 NativeMethods.trireme_model_begin_backward(handle, (uint)flags));
         }
 
-        /// <summary>Hands in the gradient of one parameter.</summary>
-        public unsafe void GradientReady<T>(ulong parameter, ReadOnlySpan<T> gradient)
-            where T : struct
+        /// <summary>
+        /// Hands in the gradient of one parameter, of its type, or F32 where that has 16 bits.
+        /// `type` as in SetParameters().
+        /// </summary>
+        public unsafe void GradientReady<T>(
+            ulong parameter,
+            ReadOnlySpan<T> gradient,
+            ElementType type = ElementType.Automatic) where T : struct
         {
-            Elements elements = Elements.Of<T>(ElementType.Automatic);
+            Elements elements = Elements.Of<T>(type);
             fixed (byte* first = &Elements.First(gradient))
             {
                 TriremeException.Check(NativeMethods.trireme_model_gradient_ready(
@@ -351,11 +364,16 @@ namespace Trireme
             EndBackward();
         }
 
-        /// <summary>A whole backward pass in one call: the gradients of all parameters.</summary>
+        /// <summary>
+        /// A whole backward pass in one call: the gradients of all parameters, of types as in
+        /// GradientReady().
+        /// </summary>
         public unsafe void AccumulateFlat<T>(
-            ReadOnlySpan<T> gradients, BackwardFlags flags = BackwardFlags.None) where T : struct
+            ReadOnlySpan<T> gradients,
+            BackwardFlags flags = BackwardFlags.None,
+            ElementType type = ElementType.Automatic) where T : struct
         {
-            Elements elements = Elements.Of<T>(ElementType.Automatic);
+            Elements elements = Elements.Of<T>(type);
             fixed (byte* first = &Elements.First(gradients))
             {
                 TriremeException.Check(NativeMethods.trireme_model_accumulate_flat(

@@ -268,6 +268,8 @@ namespace Trireme
         public IntPtr States5;
         public IntPtr States6;
         public IntPtr States7;
+        public int GradientDtype;
+        public uint Reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]

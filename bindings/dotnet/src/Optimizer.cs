@@ -66,10 +66,18 @@ namespace Trireme
             this.native = native;
         }
 
-        /// <summary>Type of parameters, gradients and states.</summary>
+        /// <summary>Type of the parameters.</summary>
         public ElementType Type
         {
             get { return (ElementType)native->Dtype; }
+        }
+
+        /// <summary>
+        /// Type of gradients and states: F32 where Type is F16 or Bf16, else Type.
+        /// </summary>
+        public ElementType GradientType
+        {
+            get { return (ElementType)native->GradientDtype; }
         }
 
         /// <summary>Number of the parameter.</summary>
@@ -101,16 +109,16 @@ namespace Trireme
             get { return native->LearningRate; }
         }
 
-        /// <summary>The elements to update.</summary>
+        /// <summary>The elements to update; F16 and Bf16 as ushort or Half.</summary>
         public Span<T> Parameters<T>() where T : struct
         {
-            return new Span<T>((void*)native->Parameters, CountOf<T>());
+            return new Span<T>((void*)native->Parameters, CountOf<T>(Type));
         }
 
         /// <summary>Reduced and clipped.</summary>
         public ReadOnlySpan<T> Gradients<T>() where T : struct
         {
-            return new ReadOnlySpan<T>((void*)native->Gradients, CountOf<T>());
+            return new ReadOnlySpan<T>((void*)native->Gradients, CountOf<T>(GradientType));
         }
 
         /// <summary>A state vector, 0 before the first step.</summary>
@@ -128,15 +136,15 @@ namespace Trireme
                     nameof(index), index, "The optimizer was created with fewer states.");
             }
 
-            return new Span<T>((void*)state, CountOf<T>());
+            return new Span<T>((void*)state, CountOf<T>(GradientType));
         }
 
-        private int CountOf<T>() where T : struct
+        private int CountOf<T>(ElementType type) where T : struct
         {
-            if (Elements.Of<T>(ElementType.Automatic).Type != Type)
+            if (!Elements.Fits<T>(type))
             {
                 throw new ArgumentException(
-                    "The elements are " + Type + ", not " + typeof(T) + ".");
+                    "The elements are " + type + ", not " + typeof(T) + ".");
             }
 
             return Count;

@@ -61,7 +61,7 @@ namespace Trireme
                 throw new ObjectDisposedException(nameof(Optimizer));
             }
 
-            if (Elements.Of<T>(ElementType.Automatic).Type != Type)
+            if (!Elements.Fits<T>(Type))
             {
                 throw new ArgumentException(
                     "The elements are " + Type + ", not " + typeof(T) + ".");

@@ -227,7 +227,9 @@ class Model:
         tied_to: str | None = None,
         frozen: bool = False,
     ) -> int:
-        """Adds a parameter and answers its number.
+        """Adds a parameter of "f32", "f64", "f16" or "bf16" and answers its number.
+
+        Gradients and optimizer state of the 16-bit types are f32.
 
         Parameters of one `unit` are gathered together and added one after the other. `tied_to`
         names an earlier parameter that this one is an alias of.
@@ -323,25 +325,34 @@ class Model:
         """Elements and dtype of the flat vectors."""
         return self.info().elements, DTYPES[self.unit_info(0).dtype]
 
-    def set_parameters(self, values: Any = None, root: int = 0) -> None:
-        """Gives every rank the parameters of rank `root`; others may pass None. Collective."""
+    def set_parameters(
+        self, values: Any = None, root: int = 0, *, dtype: Name | None = None
+    ) -> None:
+        """Gives every rank the parameters of rank `root`; others may pass None. Collective.
+
+        `dtype` names what Python has no type for: "bf16" in 16-bit integers.
+        """
         if values is None:
             address = None
             count, code = self._flat()
         else:
-            _view, address, count, code = readable(values, None, "values")
+            _view, address, count, code = readable(values, dtype, "values")
         check(
             library.trireme_model_set_parameters(
                 self._handle, address, count, code, in_range(root, 31, "root")
             )
         )
 
-    def get_parameters(self, out: Any = None) -> Any:
-        """Gives every rank all parameters, whole: in `out`, or in a new array.array. Collective."""
+    def get_parameters(self, out: Any = None, *, dtype: Name | None = None) -> Any:
+        """Gives every rank all parameters, whole: in `out`, or in a new array.array. Collective.
+
+        A new array holds f16 and bf16 as 16-bit integers; `dtype` names what `out` holds so.
+        """
         if out is None:
             count, code = self._flat()
             out = array.array(LETTERS[code], bytes(count * size_of(code)))
-        _view, address, count, code = writable(out, None, "out")
+            dtype = code
+        _view, address, count, code = writable(out, dtype, "out")
         check(library.trireme_model_get_parameters(self._handle, address, count, code))
         return out
 
@@ -377,7 +388,7 @@ class Model:
         """A parameter's elements in its shape, inside the library's own memory.
 
         Good until the unit is released (zero3) or the model closed. Copy what must live longer.
-        Read-only where ranks share the parameters.
+        Read-only where ranks share the parameters. f16 and bf16 show as 16-bit integers.
         """
         number = self._parameter(which)
         address = c_void_p()
@@ -399,9 +410,14 @@ class Model:
         """
         check(library.trireme_model_begin_backward(self._handle, _flags(no_sync, absent)))
 
-    def gradient_ready(self, which: Which, gradient: Any) -> None:
-        """Hands in the gradient of one parameter; it is copied."""
-        _view, address, count, code = readable(gradient, None, "the gradient")
+    def gradient_ready(
+        self, which: Which, gradient: Any, *, dtype: Name | None = None
+    ) -> None:
+        """Hands in the gradient of one parameter; it is copied.
+
+        It has the parameter's type, or is f32 where that has 16 bits. `dtype` as set_parameters().
+        """
+        _view, address, count, code = readable(gradient, dtype, "the gradient")
         check(_gradient_ready(self._handle, self._parameter(which), address, count, code))
 
     def end_backward(self) -> None:
@@ -419,17 +435,22 @@ class Model:
         self.end_backward()
 
     def accumulate_flat(
-        self, gradients: Any = None, *, no_sync: bool = False, absent: bool = False
+        self,
+        gradients: Any = None,
+        *,
+        no_sync: bool = False,
+        absent: bool = False,
+        dtype: Name | None = None,
     ) -> None:
         """Hands in the gradients of all parameters as one vector: a whole backward pass.
 
-        An `absent` pass takes None.
+        Types as gradient_ready(). An `absent` pass takes None.
         """
         if gradients is None and absent:
             address = None
             count, code = self._flat()
         else:
-            _view, address, count, code = readable(gradients, None, "gradients")
+            _view, address, count, code = readable(gradients, dtype, "gradients")
         flags = _flags(no_sync, absent)
         check(library.trireme_model_accumulate_flat(self._handle, address, count, code, flags))
 

@@ -192,6 +192,8 @@ class trireme_update(Structure):
         ("parameters", c_void_p),
         ("gradients", c_void_p),
         ("states", c_void_p * TRIREME_MAX_STATES),
+        ("gradient_dtype", c_int32),
+        ("reserved", c_uint32),
     ]
 
 

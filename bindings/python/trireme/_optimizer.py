@@ -42,8 +42,9 @@ class Update:
     count: int  #: Elements; 1 or more.
     step: int  #: Number of this step, from 1.
     learning_rate: float  #: As set.
-    dtype: str  #: Type of the elements, "f32" or "f64".
-    parameters: memoryview[float]  #: To be updated.
+    dtype: str  #: Type of `parameters`, for example "f32".
+    gradient_dtype: str  #: Of the rest: "f32" where `dtype` is "f16" or "bf16", else `dtype`.
+    parameters: memoryview[float]  #: To be updated. f16 and bf16 show as 16-bit integers.
     gradients: memoryview[float]  #: Reduced and clipped; read-only.
     states: tuple[memoryview[float], ...]  #: As many as asked for; 0 before the first step.
 
@@ -76,10 +77,12 @@ class _UserRule:
         self.error: BaseException | None = None
 
     def run(self, piece: Any) -> None:
-        letter, size = LETTERS[piece.dtype], size_of(piece.dtype)
         owner = self.owner()
-        addresses = (piece.parameters, piece.gradients, *piece.states[: self.state_count])
-        views = [view_of(a, piece.count, size, letter, owner) for a in addresses]
+
+        def view(address: int, code: int) -> memoryview[float]:
+            return view_of(address, piece.count, size_of(code), LETTERS[code], owner)
+
+        states = piece.states[: self.state_count]
         self.function(
             Update(
                 piece.parameter,
@@ -88,9 +91,10 @@ class _UserRule:
                 piece.step,
                 piece.learning_rate,
                 dtype_name(piece.dtype),
-                views[0],
-                views[1].toreadonly(),
-                tuple(views[2:]),
+                dtype_name(piece.gradient_dtype),
+                view(piece.parameters, piece.dtype),
+                view(piece.gradients, piece.gradient_dtype).toreadonly(),
+                tuple(view(state, piece.gradient_dtype) for state in states),
             )
         )
 

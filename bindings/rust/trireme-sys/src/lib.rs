@@ -480,7 +480,7 @@ structs! {
     trireme_update {
         /// sizeof this struct as the library knows it.
         struct_size: u32,
-        /// Type of parameters, gradients and states.
+        /// Type of `parameters`.
         dtype: trireme_dtype,
         /// Number of the parameter.
         parameter: u64,
@@ -498,6 +498,10 @@ structs! {
         gradients: *const c_void,
         /// `count` elements each, 0 before the first step; NULL past state_count.
         states: [*mut c_void; TRIREME_MAX_STATES],
+        /// Type of `gradients` and `states`: f32 where `dtype` is f16 or bf16, else `dtype`.
+        gradient_dtype: trireme_dtype,
+        /// 0.
+        reserved: u32,
     }
     /// Start from TRIREME_OPTIMIZER_OPTIONS_INIT. In every field 0 or NULL means the default.
     trireme_optimizer_options {

@@ -120,7 +120,10 @@ pub trait Element:
 }
 
 /// A type that parameters of a model can have.
-pub trait Real: Element {}
+pub trait Real: Element {
+    /// What their gradients and the state of their update rule have: 16 bits are too few for sums.
+    type Gradient: Real;
+}
 
 macro_rules! elements {
     ($($kind:ty: $dtype:ident,)*) => {$(
@@ -160,5 +163,15 @@ elements! {
     i8: I8, u8: U8, i16: I16, u16: U16, i32: I32, u32: U32, i64: I64, u64: U64, f32: F32, f64: F64,
 }
 
-impl Real for f32 {}
-impl Real for f64 {}
+impl Real for f32 {
+    type Gradient = f32;
+}
+impl Real for f64 {
+    type Gradient = f64;
+}
+impl Real for F16 {
+    type Gradient = f32;
+}
+impl Real for Bf16 {
+    type Gradient = f32;
+}

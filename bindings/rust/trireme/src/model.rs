@@ -173,7 +173,7 @@ impl ModelOptions {
 pub struct Parameter<'a> {
     /// Unique in the model.
     pub name: &'a str,
-    /// `F32` or `F64`; one per unit.
+    /// `F32`, `F64`, `F16` or `Bf16`; one per unit. Gradients of 16-bit parameters are `f32`.
     pub dtype: Dtype,
     /// Empty for a scalar.
     pub shape: &'a [u64],
@@ -561,7 +561,8 @@ impl Model {
         self.end_backward()
     }
 
-    /// Hands in the gradient of one parameter; it is copied.
+    /// Hands in the gradient of one parameter; it is copied. It has the parameter's type, or is
+    /// `f32` where that has 16 bits.
     pub fn gradient_ready<T: Real>(&self, parameter: usize, gradient: &[T]) -> Result<()> {
         let (data, count) = (gradient.as_ptr().cast(), gradient.len() as u64);
         // SAFETY: model_shard.h: "copies the elements".
@@ -578,6 +579,7 @@ impl Model {
     }
 
     /// Hands in the gradients of all parameters as one vector: a whole backward pass in one call.
+    /// Types as [`gradient_ready`](Self::gradient_ready).
     pub fn accumulate_flat<T: Real>(&self, gradients: &[T]) -> Result<()> {
         self.accumulate(gradients, 0)
     }

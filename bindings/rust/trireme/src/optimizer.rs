@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use trireme_sys as sys;
 
-use crate::element::Real;
+use crate::element::{Element, Real};
 use crate::error::{check, panic_text, static_text, Error, Result, Status};
 use crate::handle::Handle;
 use crate::hook::{self, Hook};
@@ -77,13 +77,13 @@ pub struct Update<'a>(&'a sys::trireme_update);
 
 /// The memory of an [`Update`], all slices of one length.
 #[derive(Debug)]
-pub struct Pieces<'a, T> {
+pub struct Pieces<'a, T: Real> {
     /// To be updated.
     pub parameters: &'a mut [T],
     /// Reduced and clipped.
-    pub gradients: &'a [T],
+    pub gradients: &'a [T::Gradient],
     /// 0 before the first step; empty past the number asked for.
-    pub states: [&'a mut [T]; MAX_STATES],
+    pub states: [&'a mut [T::Gradient]; MAX_STATES],
 }
 
 impl Update<'_> {
@@ -113,8 +113,9 @@ impl Update<'_> {
         if raw.dtype != T::DTYPE as i32 {
             return Err(format!("parameter {} is not {}", raw.parameter, T::DTYPE));
         }
+        assert_eq!(raw.gradient_dtype, <T::Gradient as Element>::DTYPE as i32);
         let count = raw.count as usize;
-        let slice = |data: *mut c_void| -> &mut [T] {
+        let slice = |data: *mut c_void| -> &mut [T::Gradient] {
             if data.is_null() {
                 return &mut [];
             }
@@ -123,7 +124,8 @@ impl Update<'_> {
             unsafe { std::slice::from_raw_parts_mut(data.cast(), count) }
         };
         Ok(Pieces {
-            parameters: slice(raw.parameters),
+            // SAFETY: as above.
+            parameters: unsafe { std::slice::from_raw_parts_mut(raw.parameters.cast(), count) },
             gradients: slice(raw.gradients.cast_mut()),
             states: raw.states.map(slice),
         })
