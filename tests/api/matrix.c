@@ -158,10 +158,14 @@ static void check_cell(int strategy, enum feature a, enum feature b) {
         const trireme_status expected = expected_of(&setup, a == NO_SYNC || b == NO_SYNC);
         if (expected != TRIREME_OK) {
             reason = check_refused(&setup, expected);
-        } else if ((world + a + b) % 2 == 0) {
-            check_f32(&setup);
-        } else {
-            check_f64(&setup);
+            continue;
+        }
+        /* Each type once in each cell. */
+        switch ((world + (int)a + (int)b) % 4) {
+            case 0: check_f32(&setup); break;
+            case 1: check_f64(&setup); break;
+            case 2: check_f16(&setup); break;
+            default: check_bf16(&setup);
         }
     }
     if (!prints) return;
