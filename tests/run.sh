@@ -61,7 +61,7 @@ run_ctest() {
     fi
     say "$preset: $good test programs passed, $bad failed${names:+:$names}"
     # What the fault tests counted.
-    grep -hE '^(kill|mismatch|frozen|crossing|shrink|skipped):' "$build/$preset/Testing/Temporary/LastTest.log" || true
+    grep -hE '^(kill|mismatch|frozen|crossing|shrink|lifecycle|hostile|skipped):' "$build/$preset/Testing/Temporary/LastTest.log" || true
 }
 
 needs_release() {
