@@ -179,10 +179,11 @@ typedef struct trireme_model_options {
     int32_t          share_parameters; /**< TRIREME_SHARE_*. */
     trireme_bucket_callback bucket_hook; /**< Called for each bucket. NULL: none. All ranks have one or none has. */
     void            *hook_data;      /**< Handed to bucket_hook. */
+    uint64_t         memory_limit_bytes; /**< Most that any rank may plan to hold: parameters, gradients and working memory at trireme_model_seal(), optimizer state too at trireme_optimizer_create(); above it, both fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks before anything is allocated. What the two habits named above take beyond the plan does not count. Default: no limit. */
 } trireme_model_options; /* since 1.0 */
 
 /** Options of which only the strategy is missing. */
-#define TRIREME_MODEL_OPTIONS_INIT { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_OPTIONS_INIT { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Flags of a parameter. */
 enum {
@@ -381,6 +382,10 @@ trireme_model_add_parameter(trireme_model *model, const trireme_parameter_option
  * @retval TRIREME_ERROR_MISMATCH  Ranks registered different parameters or options; the message
  * names the first difference and both sides. The communicator lives on; this model can only be
  * destroyed.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out, or a rank would hold more than
+ * memory_limit_bytes. Then all ranks have the same message, which tells which rank would hold how
+ * much of what, what each other strategy would need with the same options, and the least that
+ * works. Nothing was allocated; the communicator lives on, this model can only be destroyed.
  * @retval TRIREME_ERROR_UNSUPPORTED  hybrid_shard on ranks of a transport, of which no groups can
  * be made yet.
  * @return Any other status as listed at the top of this file.

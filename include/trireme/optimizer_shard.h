@@ -149,6 +149,9 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  * optimizer.
  * @retval TRIREME_ERROR_MISMATCH  Ranks name different options; the model goes on without an
  * optimizer.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out, or with the state of this rule a
+ * rank would hold more than the model's memory_limit_bytes. Then all ranks have the same message, as
+ * trireme_model_seal() gives it; the model goes on without an optimizer.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library, or
  * TRIREME_OPTIMIZER_ONE_SWEEP does not go with the model or another option; the message says which.
  * @return Any other status as listed at the top of model_shard.h.

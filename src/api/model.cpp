@@ -16,7 +16,7 @@ namespace api = trireme::api;
 namespace {
 
 // Sizes in release 1.0.
-constexpr uint32_t kModelOptionsSize = 96;
+constexpr uint32_t kModelOptionsSize = 104;
 constexpr uint32_t kParameterOptionsSize = 48;
 constexpr uint32_t kModelInfoSize = 72;
 constexpr uint32_t kUnitInfoSize = 48;

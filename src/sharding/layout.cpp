@@ -189,6 +189,18 @@ Range Layout::owned_by(const Group& group, std::uint32_t rank) const {
   return {held.first + part.first, part.count};
 }
 
+std::uint64_t Layout::parameter_bytes_of(std::uint32_t rank) const {
+  std::uint64_t bytes = 0;
+  for (const Group& group : groups) bytes += held_by(group, rank).count * dtype_size(group.dtype);
+  return bytes;
+}
+
+std::uint64_t Layout::shard_gradient_bytes_of(std::uint32_t rank) const {
+  std::uint64_t bytes = 0;
+  for (const Bucket& bucket : buckets) bytes += bucket.counts[rank] * dtype_size(bucket.dtype);
+  return bytes;
+}
+
 std::uint64_t Layout::block_offset(const Bucket& bucket) const {
   return bucket.block_first[spread.rank] * dtype_size(bucket.dtype);
 }

@@ -117,6 +117,9 @@ struct Layout {
   // What `rank` keeps of a group, and what of that it updates.
   Range held_by(const Group& group, std::uint32_t rank) const;
   Range owned_by(const Group& group, std::uint32_t rank) const;
+  // What `rank` holds of all groups, and of all reduced gradients.
+  std::uint64_t parameter_bytes_of(std::uint32_t rank) const;
+  std::uint64_t shard_gradient_bytes_of(std::uint32_t rank) const;
 };
 
 }  // namespace trireme::sharding

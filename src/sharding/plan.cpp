@@ -7,12 +7,13 @@
 
 namespace trireme::sharding {
 
-MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skips, bool uneven) {
+MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skips, bool uneven,
+                       std::uint32_t rank) {
   const Spread& spread = layout.spread;
   MemoryPlan plan;
-  plan.parameters = layout.parameter_bytes;
-  plan.gradients =
-      spread.whole_gradients() ? layout.whole_gradient_bytes : layout.shard_gradient_bytes;
+  const std::uint64_t shard_gradient_bytes = layout.shard_gradient_bytes_of(rank);
+  plan.parameters = layout.parameter_bytes_of(rank);
+  plan.gradients = spread.whole_gradients() ? layout.whole_gradient_bytes : shard_gradient_bytes;
   plan.words = 32 * std::uint64_t{spread.world_size};
   plan.attendance = piece(plan.words + 1024 + (skips ? 8 * skip_words(registry) : 0));
   plan.exchange = plan.attendance + (uneven ? kPiece : 0);
@@ -31,7 +32,7 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
   }
   if (spread.leaves > 0) {
     plan.level_count = tree_levels(spread.leaves) - (spread.whole_gradients() ? 0 : 1);
-    plan.levels = piece(plan.level_count * layout.shard_gradient_bytes);
+    plan.levels = piece(plan.level_count * shard_gradient_bytes);
   }
   plan.held = piece(layout.held_bytes);
   if (layout.largest_group_bytes > 0) {
@@ -44,9 +45,9 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
   return plan;
 }
 
-std::uint64_t plan_state_bytes(const Layout& layout, std::uint32_t states) {
-  return states *
-         (layout.spread.whole_state() ? layout.whole_gradient_bytes : layout.shard_gradient_bytes);
+std::uint64_t plan_state_bytes(const Layout& layout, std::uint32_t states, std::uint32_t rank) {
+  return states * (layout.spread.whole_state() ? layout.whole_gradient_bytes
+                                               : layout.shard_gradient_bytes_of(rank));
 }
 
 std::uint64_t gather_bytes(const std::vector<std::uint64_t>& counts, std::uint32_t rank,

@@ -22,6 +22,7 @@ struct MemoryPlan {
   std::uint64_t held = 0;    // gradients of aliases that came too early
   std::uint64_t pool = 0;    // units in flight (zero3)
   std::uint64_t working() const { return exchange + slots + levels + held + pool; }
+  std::uint64_t all() const { return parameters + gradients + working(); }
 
   // Of the exchange: 32 bytes for each rank, then `words` (1,024 bytes for the norm, and what is
   // skipped), then, if inputs are uneven, the attendance. Bytes from the arena.
@@ -39,10 +40,12 @@ inline std::uint64_t skip_words(const Registry& registry) {
   return (registry.parameters().size() + 3) / 4;
 }
 
-MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skips, bool uneven);
+// Of any rank, whichever the layout is of.
+MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skips, bool uneven,
+                       std::uint32_t rank);
 
 // Optimizer state of `states` vectors.
-std::uint64_t plan_state_bytes(const Layout& layout, std::uint32_t states);
+std::uint64_t plan_state_bytes(const Layout& layout, std::uint32_t states, std::uint32_t rank);
 
 // Bytes that one rank gives its peers to read in one operation over blocks of `counts` elements.
 std::uint64_t gather_bytes(const std::vector<std::uint64_t>& counts, std::uint32_t rank,

@@ -121,6 +121,7 @@ std::vector<Fact> Model::facts() const {
       {"unused", std::to_string(options_.unused)},
       {"flags", std::to_string(options_.flags)},
       {"share_parameters", std::to_string(options_.share_parameters)},
+      {"memory_limit_bytes", std::to_string(options_.memory_limit_bytes)},
       {"bucket_hook", options_.bucket_hook != nullptr ? "set" : "not set"}};
   for (Fact& fact : registry_.facts()) facts.push_back(std::move(fact));
   return facts;
@@ -144,16 +145,13 @@ Status Model::allocate(const sharding::Layout& layout) {
   return storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.working());
 }
 
-Status Model::seal() {
-  if (layout_ != nullptr) return invalid_state("the model is sealed");
-  TRIREME_RETURN_IF_ERROR(Status(failed_));
-  if (registry_.parameters().empty()) return invalid_state("the model has no parameter");
+sharding::Spread Model::spread_of(trireme_strategy strategy) const {
   sharding::Spread spread;
-  spread.strategy = options_.strategy;
+  spread.strategy = strategy;
   spread.rank = link_.rank();
   spread.world_size = link_.world_size();
   spread.shard_ranks =
-      options_.strategy == TRIREME_STRATEGY_HYBRID_SHARD ? options_.shard_ranks : spread.world_size;
+      strategy == TRIREME_STRATEGY_HYBRID_SHARD ? options_.shard_ranks : spread.world_size;
   spread.leaves = options_.leaves;
   spread.bucket_bytes = options_.bucket_bytes > 0 ? options_.bucket_bytes : kDefaultBucketBytes;
   spread.first_bucket_bytes = options_.first_bucket_bytes > 0
@@ -167,15 +165,37 @@ Status Model::seal() {
                   (options_.share_parameters == TRIREME_SHARE_AUTO && !spread.whole_parameters() &&
                    link_.communicator->shares_memory());
   spread.shared = spread.shared && spread.shard_ranks > 1;
+  return spread;
+}
+
+MemoryLimit Model::memory_limit() const {
+  MemoryLimit limit;
+  limit.bytes = options_.memory_limit_bytes;
+  limit.skips = skips();
+  limit.uneven = uneven();
+  limit.spread_of = [this](trireme_strategy strategy) { return spread_of(strategy); };
+  limit.possible = [this](trireme_strategy strategy) {
+    trireme_model_options options = options_;
+    options.strategy = strategy;
+    return check_options(*link_.communicator, options).ok();
+  };
+  return limit;
+}
+
+Status Model::seal() {
+  if (layout_ != nullptr) return invalid_state("the model is sealed");
+  TRIREME_RETURN_IF_ERROR(Status(failed_));
+  if (registry_.parameters().empty()) return invalid_state("the model has no parameter");
+  const sharding::Spread spread = spread_of(options_.strategy);
   auto layout = std::make_unique<const sharding::Layout>(registry_, spread);
-  plan_ = plan_memory(registry_, *layout, options_.unused == TRIREME_UNUSED_SKIP,
-                      (options_.flags & TRIREME_MODEL_UNEVEN) != 0);
+  plan_ = plan_memory(registry_, *layout, skips(), uneven(), spread.rank);
   storage_ = std::make_shared<Storage>();
   const bool hybrid = spread.strategy == TRIREME_STRATEGY_HYBRID_SHARD;
-  if (hybrid || spread.shared) {
+  if (hybrid || spread.shared || options_.memory_limit_bytes > 0) {
     // Before any group is made or memory shared: ranks that want different ones could not even talk
-    // about it.
+    // about it. And before the limit is looked at, which is then the same on all ranks.
     failed_ = agree(link_, facts(), Status::success());
+    if (failed_.ok()) failed_ = check_memory_limit(memory_limit(), registry_, *layout, 0);
     if (failed_.ok() && hybrid) failed_ = make_groups();
     TRIREME_RETURN_IF_ERROR(Status(failed_));
   }
@@ -196,12 +216,11 @@ Status Model::seal() {
   if (plan_.pool > 0) {
     pool_ = std::make_unique<UnitPool>(*layout, plan_, link_, storage_, held + plan_.held);
   }
-  const bool uneven = (options_.flags & TRIREME_MODEL_UNEVEN) != 0;
-  const ReducerSettings settings = {options_.gradients == TRIREME_GRADIENTS_AVERAGE, uneven,
+  const ReducerSettings settings = {options_.gradients == TRIREME_GRADIENTS_AVERAGE, uneven(),
                                     options_.unused, options_.bucket_hook, options_.hook_data};
   reducer_ = std::make_unique<Reducer>(registry_, *layout, plan_, settings, link_, storage_, slots,
                                        levels, held);
-  if (uneven) attendance_.open(reinterpret_cast<std::int64_t*>(exchange + plan_.attendance));
+  if (uneven()) attendance_.open(reinterpret_cast<std::int64_t*>(exchange + plan_.attendance));
   uses_.assign(registry_.units().size(), 0);
   units_in_use_.assign(layout->groups.size(), 0);
   layout_ = std::move(layout);

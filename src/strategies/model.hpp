@@ -13,6 +13,7 @@
 #include "sharding/plan.hpp"
 #include "sharding/registry.hpp"
 #include "strategies/attendance.hpp"
+#include "strategies/memory_limit.hpp"
 #include "strategies/reducer.hpp"
 #include "strategies/storage.hpp"
 #include "strategies/unit_pool.hpp"
@@ -65,6 +66,11 @@ class Model {
 
   Model(std::shared_ptr<Communicator> communicator, const trireme_model_options& options);
 
+  // How the parameters would lie with a strategy and the options of this model.
+  sharding::Spread spread_of(trireme_strategy strategy) const;
+  MemoryLimit memory_limit() const;
+  bool skips() const { return options_.unused == TRIREME_UNUSED_SKIP; }
+  bool uneven() const { return (options_.flags & TRIREME_MODEL_UNEVEN) != 0; }
   Status allocate(const sharding::Layout& layout);
   Status set_shared(const void* values, std::int32_t root);
   Status broadcast(void* memory, std::uint64_t count, trireme_dtype dtype, std::int32_t root,

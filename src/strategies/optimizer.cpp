@@ -33,17 +33,24 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   std::shared_ptr<Optimizer> optimizer(new Optimizer(model, settings));
   if (settings.one_sweep) TRIREME_RETURN_IF_ERROR(optimizer->check_one_sweep());
   model->has_optimizer_ = true;  // taken back by the destructor
-  const std::uint64_t bytes = plan_state_bytes(*model->layout_, settings.states);
+  const std::uint64_t bytes =
+      plan_state_bytes(*model->layout_, settings.states, model->link_.rank());
   if (model->options_.unused == TRIREME_UNUSED_SKIP) {
     optimizer->steps_of_.assign(model->registry_.parameters().size(), 0);
     optimizer->skipped_.assign(model->registry_.parameters().size(), false);
   }
-  const Status allocated = optimizer->state_.allocate(
-      *model->link_.communicator, model->storage_->allocated, MemoryKind::optimizer_state, bytes);
   std::vector<sharding::Fact> facts;
   for (auto& [name, value] : optimizers::describe(settings)) {
     facts.push_back({std::move(name), std::move(value)});
   }
+  if (model->options_.memory_limit_bytes > 0) {
+    // Ranks that want other rules are told so, and not that one of them is too large.
+    TRIREME_RETURN_IF_ERROR(agree(model->link_, facts, Status::success()));
+    TRIREME_RETURN_IF_ERROR(check_memory_limit(model->memory_limit(), model->registry_,
+                                               *model->layout_, settings.states));
+  }
+  const Status allocated = optimizer->state_.allocate(
+      *model->link_.communicator, model->storage_->allocated, MemoryKind::optimizer_state, bytes);
   const Status agreed = agree(model->link_, facts, allocated);
   if (!agreed.ok()) return agreed;
   model->planned_state_ = bytes;

@@ -55,6 +55,12 @@ namespace Trireme
 
         /// <summary>The caller's own work on each bucket; all ranks have one or none has.</summary>
         public BucketHook BucketHook { get; set; }
+
+        /// <summary>
+        /// Most that any rank may plan to hold; above it Seal, and the creation of the optimizer,
+        /// whose state counts too, fail on all ranks and tell what would fit. 0 is no limit.
+        /// </summary>
+        public ulong MemoryLimitBytes { get; set; }
     }
 
     /// <summary>Describes one parameter of a model.</summary>
@@ -124,6 +130,7 @@ namespace Trireme
                 Unused = (int)options.Unused,
                 Flags = (uint)options.Flags,
                 ShareParameters = (int)options.ShareParameters,
+                MemoryLimitBytes = options.MemoryLimitBytes,
             };
             HookRunner hook = null;
             if (options.BucketHook != null)

@@ -149,6 +149,7 @@ namespace Trireme
         public int ShareParameters;
         public IntPtr BucketHook;
         public IntPtr HookData;
+        public ulong MemoryLimitBytes;
     }
 
     [StructLayout(LayoutKind.Sequential)]

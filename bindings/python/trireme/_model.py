@@ -143,6 +143,7 @@ class Model:
         uneven: bool = False,
         share: Name = "auto",
         bucket_hook: _hook.Hook | None = None,
+        memory_limit_bytes: int = 0,
     ) -> None:
         """`leaves` above 0 makes training reproducible: the same bits for any number of ranks.
 
@@ -153,7 +154,9 @@ class Model:
         "auto" ("zero3" and "hybrid_shard"), "always" ("zero1" and "zero2" too) or "never".
         `bucket_hook` is called with a Bucket for each bucket, before and after its reduction; what
         it raises comes out of Optimizer.step(), which has then failed on all ranks. It must not
-        use the model.
+        use the model. A rank that would hold more than `memory_limit_bytes` makes seal() fail on
+        all ranks with a text that tells what would fit, and the optimizer's creation too, whose
+        state counts as well.
         """
         options = _native.trireme_model_options(
             struct_size=ctypes.sizeof(_native.trireme_model_options),
@@ -170,6 +173,7 @@ class Model:
             unused=number_of(unused, UNUSED, "unused"),
             flags=_native.TRIREME_MODEL_UNEVEN if uneven else 0,
             share_parameters=number_of(share, SHARE, "share"),
+            memory_limit_bytes=in_range(memory_limit_bytes, 64, "memory_limit_bytes"),
         )
         self._hook: _hook.BucketHook | None = None
         if bucket_hook is not None:

@@ -89,6 +89,7 @@ class trireme_model_options(Structure):
         ("share_parameters", c_int32),
         ("bucket_hook", trireme_bucket_callback),
         ("hook_data", c_void_p),
+        ("memory_limit_bytes", c_uint64),
     ]
 
 

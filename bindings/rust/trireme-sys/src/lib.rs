@@ -359,6 +359,8 @@ structs! {
         bucket_hook: trireme_bucket_callback,
         /// Handed to bucket_hook.
         hook_data: *mut c_void,
+        /// Most that any rank may plan to hold. Default: no limit.
+        memory_limit_bytes: u64,
     }
     /// Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT.
     trireme_parameter_options {

@@ -145,6 +145,9 @@ pub struct ModelOptions {
     pub uneven: bool,
     /// Whether ranks that share memory keep one copy of the parameters between them.
     pub share: Share,
+    /// Most that any rank may plan to hold; above it `seal`, and the creation of the optimizer,
+    /// whose state counts too, fail on all ranks and tell what would fit. 0: no limit.
+    pub memory_limit_bytes: u64,
 }
 
 impl ModelOptions {
@@ -164,6 +167,7 @@ impl ModelOptions {
             unused: Unused::Error,
             uneven: false,
             share: Share::Auto,
+            memory_limit_bytes: 0,
         }
     }
 }
@@ -337,6 +341,7 @@ impl Model {
             Share::Always => sys::TRIREME_SHARE_ALWAYS,
             Share::Never => sys::TRIREME_SHARE_NEVER,
         };
+        raw.memory_limit_bytes = options.memory_limit_bytes;
         if let Some(hook) = &hook {
             raw.bucket_hook = Some(hook::call);
             raw.hook_data = hook.user_data();

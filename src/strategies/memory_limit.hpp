@@ -1,0 +1,28 @@
+// Whether what a model plans to hold is within the limit that its caller set, and if not, what would
+// be. Pure arithmetic about all ranks, so every rank comes to the same answer by itself.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "platform/status.hpp"
+#include "sharding/layout.hpp"
+#include "sharding/registry.hpp"
+
+namespace trireme::strategies {
+
+struct MemoryLimit {
+  std::uint64_t bytes = 0;  // 0: none
+  bool skips = false;       // parameters can be skipped
+  bool uneven = false;
+  // How the model would be spread with another strategy and all else the same. Not to be called
+  // for one that cannot be had with these options.
+  std::function<sharding::Spread(trireme_strategy)> spread_of;
+  std::function<bool(trireme_strategy)> possible;
+};
+
+// `layout` is the model's; `states` vectors of optimizer state count too.
+Status check_memory_limit(const MemoryLimit& limit, const sharding::Registry& registry,
+                          const sharding::Layout& layout, std::uint32_t states);
+
+}  // namespace trireme::strategies
