@@ -23,8 +23,9 @@
  * | zero3         | 1/N, units in flight   | 1/N, buckets in flight | 1/N             |
  * | hybrid_shard  | 1/S, units in flight   | 1/N, buckets in flight | 1/N             |
  *
- * hybrid_shard: S = shard_ranks neighbouring ranks, such as those of one host, keep one copy of the
- * parameters between them, so gathers stay among them; N/S such groups are replicas. Gradients and
+ * hybrid_shard: S = shard_ranks neighbouring ranks, such as those of one host, or ranks that are
+ * shard_stride apart, keep one copy of the parameters between them, so gathers stay among them; N/S
+ * such groups are replicas. Gradients and
  * state are spread over all N: each replica updates its part of a shard and gives it to the others,
  * which moves as many bytes as an all-reduce of the shard's gradients and holds S/N of their
  * memory.
@@ -32,13 +33,17 @@
  * Units are gathered in groups: neighbouring units of one type are joined until they have
  * minimum_unit_bytes, so that a model of many tiny layers needs few gathers. A group is one flat
  * vector; rank r owns n/N of its n elements, the first n%N ranks one more. (hybrid_shard: rank r
- * keeps part r mod S of S, cut the same way, and owns part r / S of N/S of that.)
+ * keeps part r mod S of S, cut the same way, and owns part r / S of N/S of that; with shard_stride t
+ * part r / t mod S, and part r / (S t) * t + r mod t of N/S.) With TRIREME_MODEL_WHOLE_ROWS these
+ * cuts are moved to where a row of a parameter ends.
  * Gradients and optimizer state exist for trainable parameters only. What is in flight is reported
  * as working memory: two of the largest bucket (all buckets, if there are more ranks than leaves),
  * groups up to the largest plus prefetch_bytes, the partial sums of reproducible training,
  * gradients of aliases until their turn, and about a kilobyte for agreement. Two habits take more,
- * which is planned and allocated when it happens: to hand in gradients in another order than the
- * reverse of registration, and to keep several units gathered at the same time.
+ * which is planned and allocated when it happens: to hand in gradients in another order than
+ * buckets are reduced in, and to keep several units gathered at the same time. Buckets are reduced
+ * in the reverse order of registration in the first step, and then in the order in which rank 0 had
+ * their gradients there; TRIREME_MODEL_FIXED_ORDER. No element moves for it, and no bit changes.
  *
  * Parameters of 16 bits: with f16 and bf16 parameters are stored, gathered, saved and handed out in
  * 2 bytes an element; gradients, their sums and optimizer state are f32, 4 bytes an element. A
@@ -119,7 +124,10 @@ enum {
 
 /** Flags of a model. */
 enum {
-    TRIREME_MODEL_UNEVEN = 1 /**< Ranks may be absent; see "Uneven inputs" above. */
+    TRIREME_MODEL_UNEVEN        = 1, /**< Ranks may be absent; see "Uneven inputs" above. */
+    TRIREME_MODEL_FIXED_ORDER   = 2, /**< Buckets are reduced in the reverse order of registration in all steps. Without it that is so in the first step only, and afterwards they are reduced in the order in which their gradients came there on rank 0. */
+    TRIREME_MODEL_WHOLE_ROWS    = 4, /**< Shards are cut between rows, so that each row of a parameter (what has one index of its first dimension; of a scalar, and of a parameter of one dimension, an element) lies on one rank: where the even cut would divide a row, it is moved to the nearest end of it. For rules and compressions that work on rows. Shards may differ by a row; nothing is padded. */
+    TRIREME_MODEL_KEEP_GATHERED = 8  /**< zero3, hybrid_shard: a unit that was gathered stays whole after its release until the parameters change, so that each is gathered once a step and not twice, and not again for another micro-batch or an evaluation. Working memory then holds all units. Nothing to do where ranks share the parameters. */
 };
 
 /** When a bucket hook is called. */
@@ -140,7 +148,7 @@ typedef struct trireme_bucket_part {
 typedef struct trireme_bucket {
     uint32_t                   struct_size; /**< sizeof this struct as the library knows it. */
     int32_t                    phase;       /**< TRIREME_HOOK_BEFORE or TRIREME_HOOK_AFTER. */
-    uint64_t                   bucket;      /**< Number of the bucket, from 0 in the order of reduction. */
+    uint64_t                   bucket;      /**< Number of the bucket, from 0 in the order of reduction of the first step. */
     uint64_t                   elements;    /**< Elements at `data`. */
     void                      *data;        /**< May be changed, until the hook returns. */
     const trireme_bucket_part *parts;       /**< `part_count` stretches, in the order of `data`. */
@@ -175,15 +183,17 @@ typedef struct trireme_model_options {
     uint64_t         first_bucket_bytes;    /**< As bucket_bytes, for the bucket that backward fills first, so that the exchange begins early. Default: 1 MiB, or bucket_bytes if that is less. */
     uint32_t         shard_ranks;    /**< hybrid_shard: S; must divide the world size. 0 for the other strategies. */
     int32_t          unused;         /**< TRIREME_UNUSED_*. */
-    uint32_t         flags;          /**< TRIREME_MODEL_UNEVEN or 0. */
+    uint32_t         flags;          /**< 0 or a sum of TRIREME_MODEL_*. */
     int32_t          share_parameters; /**< TRIREME_SHARE_*. */
     trireme_bucket_callback bucket_hook; /**< Called for each bucket. NULL: none. All ranks have one or none has. */
     void            *hook_data;      /**< Handed to bucket_hook. */
     uint64_t         memory_limit_bytes; /**< Most that any rank may plan to hold: parameters, gradients and working memory at trireme_model_seal(), optimizer state too at trireme_optimizer_create(); above it, both fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks before anything is allocated. What the two habits named above take beyond the plan does not count. Default: no limit. */
+    uint32_t         shard_stride;   /**< hybrid_shard: the ranks of a copy are this far apart, such as N/S for those of S hosts with N/S ranks each, or the size of all axes of a mesh that vary faster than the one of shards. shard_ranks * shard_stride must divide the world size. 0: 1, neighbours. 0 for the other strategies. */
+    uint32_t         reserved;       /**< Must be 0. */
 } trireme_model_options; /* since 1.0 */
 
 /** Options of which only the strategy is missing. */
-#define TRIREME_MODEL_OPTIONS_INIT { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_OPTIONS_INIT { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Flags of a parameter. */
 enum {
@@ -267,10 +277,12 @@ typedef struct trireme_model_statistics {
     uint64_t reductions;     /**< Buckets that were reduced, once for each pass. */
     uint64_t peak_groups;    /**< Most groups that were whole in flight at one time. */
     uint64_t exposed_ns;     /**< Time in which calls of this model waited for operations: communication that compute did not hide. With ONE_SWEEP the update is part of an operation. */
+    uint64_t extra_buckets;  /**< How often a bucket took memory beyond the plan, because gradients came in another order than buckets are reduced in. */
+    uint64_t moved_buckets;  /**< Buckets that are reduced at another place than the reverse order of registration gives them, since the first step has shown the order of gradients. */
 } trireme_model_statistics; /* since 1.0 */
 
 /** A report ready for trireme_model_get_statistics(). */
-#define TRIREME_MODEL_STATISTICS_INIT { sizeof(trireme_model_statistics), 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_STATISTICS_INIT { sizeof(trireme_model_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Flags of a backward pass. */
 enum {

@@ -16,12 +16,12 @@ namespace api = trireme::api;
 namespace {
 
 // Sizes in release 1.0.
-constexpr uint32_t kModelOptionsSize = 104;
+constexpr uint32_t kModelOptionsSize = 112;
 constexpr uint32_t kParameterOptionsSize = 48;
 constexpr uint32_t kModelInfoSize = 72;
 constexpr uint32_t kUnitInfoSize = 48;
 constexpr uint32_t kModelMemorySize = 88;
-constexpr uint32_t kModelStatisticsSize = 56;
+constexpr uint32_t kModelStatisticsSize = 72;
 
 // Runs `body` on the model behind a handle.
 template <class Body>

@@ -28,6 +28,38 @@ std::uint64_t trainable_elements(const Registry& registry, const Group& group) {
   return elements;
 }
 
+void append_rows(const Registry& registry, const Unit& unit, Group* group) {
+  for (const std::uint64_t number : unit.parameters) {
+    const Parameter& parameter = registry.parameters()[number];
+    if (parameter.elements == 0) continue;
+    const std::uint64_t first = group->elements + parameter.first;
+    const std::uint64_t rows = parameter.shape.empty() ? 1 : parameter.shape[0];
+    group->rows.push_back({first, first + parameter.elements, parameter.elements / rows});
+  }
+}
+
+// The end of a row that is nearest to an element of the group.
+std::uint64_t nearest_row(const Group& group, std::uint64_t element) {
+  const auto after =
+      std::upper_bound(group.rows.begin(), group.rows.end(), element,
+                       [](std::uint64_t at, const Rows& rows) { return at < rows.end; });
+  if (after == group.rows.end()) return element;  // the end of all
+  const std::uint64_t before = element - (element - after->first) % after->width;
+  return element - before <= before + after->width - element ? before : before + after->width;
+}
+
+// Part `index` of `parts` of a range of the group: even, or moved to where rows end. The ends of the
+// range are such places, so the parts follow each other without a gap.
+Range cut(const Group& group, const Range& range, std::uint32_t parts, std::uint32_t index) {
+  const Range even = shard_range(range.count, parts, index);
+  std::uint64_t first = range.first + even.first, end = range.first + even.end();
+  if (!group.rows.empty()) {
+    first = nearest_row(group, first);
+    end = nearest_row(group, end);
+  }
+  return {first, end - first};
+}
+
 // Neighbours of one type are joined while the group is small. Units that stay whole are joined with
 // each other only.
 void join_units(const Registry& registry, Layout* layout) {
@@ -50,6 +82,7 @@ void join_units(const Registry& registry, Layout* layout) {
     layout->group_of.push_back(layout->groups.size() - 1);
     layout->unit_first.push_back(group.elements);
     group.units.push_back(i);
+    if (spread.whole_rows) append_rows(registry, unit, &group);
     group.elements += unit.elements;
     group.bytes += bytes;
   }
@@ -65,11 +98,12 @@ void place_groups(Layout* layout) {
         group.held = layout->held_by(group, spread.rank);
         group.owned = layout->owned_by(group, spread.rank);
         for (std::uint32_t part = 0; part < group.shard_ranks; ++part) {
-          group.held_counts.push_back(shard_range(group.elements, group.shard_ranks, part).count);
+          group.held_counts.push_back(
+              cut(group, {0, group.elements}, group.shard_ranks, part).count);
         }
         const std::uint32_t replicas = spread.world_size / group.shard_ranks;
         for (std::uint32_t replica = 0; replica < replicas; ++replica) {
-          group.owned_counts.push_back(shard_range(group.held.count, replicas, replica).count);
+          group.owned_counts.push_back(cut(group, group.held, replicas, replica).count);
         }
         group.kept = spread.shared ? Range{0, group.elements} : group.held;
         group.offset = layout->arena_bytes;
@@ -179,14 +213,12 @@ Layout::Layout(const Registry& registry, const Spread& with) : spread(with) {
 }
 
 Range Layout::held_by(const Group& group, std::uint32_t rank) const {
-  return shard_range(group.elements, group.shard_ranks, rank % group.shard_ranks);
+  return cut(group, {0, group.elements}, group.shard_ranks, part_of(group, rank));
 }
 
 Range Layout::owned_by(const Group& group, std::uint32_t rank) const {
-  const Range held = held_by(group, rank);
-  const Range part =
-      shard_range(held.count, spread.world_size / group.shard_ranks, rank / group.shard_ranks);
-  return {held.first + part.first, part.count};
+  return cut(group, held_by(group, rank), spread.world_size / group.shard_ranks,
+             replica_of(group, rank));
 }
 
 std::uint64_t Layout::parameter_bytes_of(std::uint32_t rank) const {

@@ -29,15 +29,25 @@ struct Spread {
   trireme_strategy strategy = 0;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  std::uint32_t shard_ranks = 1;  // that keep one copy of the parameters between them
-  bool shared = false;            // in memory that all of those see
+  std::uint32_t shard_ranks = 1;   // that keep one copy of the parameters between them
+  std::uint32_t shard_stride = 1;  // from one of those to the next
+  bool shared = false;             // in memory that all of those see
   std::uint32_t leaves = 0;
   std::uint64_t bucket_bytes = 0;
   std::uint64_t first_bucket_bytes = 0;
   std::uint64_t prefetch_bytes = 0;  // 0: the largest group
   std::uint64_t minimum_unit_bytes = 0;
   std::uint64_t persistent_unit_bytes = 0;
+  bool whole_rows = false;     // shards are cut between rows of parameters
+  bool keep_gathered = false;  // what was gathered stays until parameters change
 
+  // Of those that keep `parts` parts of a copy: which part is a rank's, and of which copy.
+  std::uint32_t part_of(std::uint32_t of_rank, std::uint32_t parts) const {
+    return of_rank / shard_stride % parts;
+  }
+  std::uint32_t replica_of(std::uint32_t of_rank, std::uint32_t parts) const {
+    return of_rank / (parts * shard_stride) * shard_stride + of_rank % shard_stride;
+  }
   bool whole_parameters() const { return strategy < TRIREME_STRATEGY_ZERO3; }
   bool whole_gradients() const { return strategy <= TRIREME_STRATEGY_ZERO1; }
   bool whole_state() const { return strategy == TRIREME_STRATEGY_DATA_PARALLEL; }
@@ -64,10 +74,16 @@ struct Bucket {
   std::uint64_t shard_offset = 0;          // bytes, in an arena of this rank's blocks
 };
 
+// Where one parameter lies in its group, and how many elements a row of it has.
+struct Rows {
+  std::uint64_t first = 0, end = 0, width = 1;
+};
+
 // Neighbouring units of one type that are gathered together: one flat vector.
 struct Group {
   trireme_dtype dtype = 0;
   std::vector<std::uint64_t> units;
+  std::vector<Rows> rows;  // of its parameters, if shards are cut between them
   std::uint64_t elements = 0;
   std::uint64_t bytes = 0;                 // whole
   std::uint64_t flat_first = 0;            // in the flat vectors of the model
@@ -113,6 +129,12 @@ struct Layout {
   // The parameter's first element within its group.
   std::uint64_t first_in_group(const Parameter& parameter) const {
     return unit_first[parameter.unit] + parameter.first;
+  }
+  std::uint32_t part_of(const Group& group, std::uint32_t rank) const {
+    return spread.part_of(rank, group.shard_ranks);
+  }
+  std::uint32_t replica_of(const Group& group, std::uint32_t rank) const {
+    return spread.replica_of(rank, group.shard_ranks);
   }
   // What `rank` keeps of a group, and what of that it updates.
   Range held_by(const Group& group, std::uint32_t rank) const;

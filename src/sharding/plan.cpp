@@ -40,7 +40,9 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
     for (const Group& group : layout.groups) all += group.gathered ? piece(group.bytes) : 0;
     const std::uint64_t largest = piece(layout.largest_group_bytes);
     plan.ahead = spread.prefetch_bytes > 0 ? spread.prefetch_bytes : largest;
-    plan.pool = largest + std::min(all - largest, plan.ahead / kPiece * kPiece);
+    plan.pool = spread.keep_gathered
+                    ? all
+                    : largest + std::min(all - largest, plan.ahead / kPiece * kPiece);
   }
   return plan;
 }
@@ -77,17 +79,17 @@ std::uint64_t plan_step_bytes(const Layout& layout) {
     const std::uint64_t size = dtype_size(group.dtype);
     if (group.gathered) {
       const std::uint64_t once =
-          gather_bytes(group.held_counts, spread.rank % group.shard_ranks, size);
-      bytes += 2 * once;
+          gather_bytes(group.held_counts, layout.part_of(group, spread.rank), size);
+      bytes += (spread.keep_gathered ? 1 : 2) * once;
       last_gathered = &group;
     }
     if (!spread.whole_state() && group.bucket != kNone) {
-      bytes += gather_bytes(group.owned_counts, spread.rank / group.shard_ranks, size);
+      bytes += gather_bytes(group.owned_counts, layout.replica_of(group, spread.rank), size);
     }
   }
   // Where forward turns round, a group of several units stays.
-  if (last_gathered != nullptr && last_gathered->units.size() > 1) {
-    bytes -= gather_bytes(last_gathered->held_counts, spread.rank % last_gathered->shard_ranks,
+  if (last_gathered != nullptr && last_gathered->units.size() > 1 && !spread.keep_gathered) {
+    bytes -= gather_bytes(last_gathered->held_counts, layout.part_of(*last_gathered, spread.rank),
                           dtype_size(last_gathered->dtype));
   }
   return bytes;

@@ -17,10 +17,10 @@ struct MemoryPlan {
   std::uint64_t gradients = 0;
   // Parts of the working memory, in the order of its arena.
   std::uint64_t exchange = 0;  // what ranks agree about, see below
-  std::uint64_t slots = 0;   // buckets in flight (zero2, zero3)
-  std::uint64_t levels = 0;  // partial sums of the tree
-  std::uint64_t held = 0;    // gradients of aliases that came too early
-  std::uint64_t pool = 0;    // units in flight (zero3)
+  std::uint64_t slots = 0;     // buckets in flight (zero2, zero3)
+  std::uint64_t levels = 0;    // partial sums of the tree
+  std::uint64_t held = 0;      // gradients of aliases that came too early
+  std::uint64_t pool = 0;      // units in flight (zero3)
   std::uint64_t working() const { return exchange + slots + levels + held + pool; }
   std::uint64_t all() const { return parameters + gradients + working(); }
 

@@ -46,9 +46,17 @@ Status check_options(const Communicator& communicator, const trireme_model_optio
     return invalid_argument("options.unused " + std::to_string(options.unused) +
                             " is no TRIREME_UNUSED_*");
   }
-  if ((options.flags & ~static_cast<std::uint32_t>(TRIREME_MODEL_UNEVEN)) != 0) {
+  constexpr std::uint32_t kFlags = TRIREME_MODEL_UNEVEN | TRIREME_MODEL_FIXED_ORDER |
+                                   TRIREME_MODEL_WHOLE_ROWS | TRIREME_MODEL_KEEP_GATHERED;
+  if ((options.flags & ~kFlags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
                             " has a bit that means nothing");
+  }
+  if ((options.flags & TRIREME_MODEL_KEEP_GATHERED) != 0 &&
+      options.strategy < TRIREME_STRATEGY_ZERO3) {
+    return invalid_argument(
+        "TRIREME_MODEL_KEEP_GATHERED is for TRIREME_STRATEGY_ZERO3 and "
+        "TRIREME_STRATEGY_HYBRID_SHARD, which gather");
   }
   if (options.share_parameters < TRIREME_SHARE_AUTO ||
       options.share_parameters > TRIREME_SHARE_NEVER) {
@@ -66,15 +74,28 @@ Status check_options(const Communicator& communicator, const trireme_model_optio
                          " share no memory");
     }
   }
+  if (options.reserved != 0) {
+    return invalid_argument("options.reserved is " + std::to_string(options.reserved) +
+                            ", but must be 0");
+  }
   const auto world_size = static_cast<std::uint32_t>(communicator.world_size());
   if (options.strategy != TRIREME_STRATEGY_HYBRID_SHARD) {
-    if (options.shard_ranks == 0) return Status::success();
-    return invalid_argument("options.shard_ranks " + std::to_string(options.shard_ranks) +
+    if (options.shard_ranks == 0 && options.shard_stride == 0) return Status::success();
+    const bool ranks = options.shard_ranks > 0;
+    return invalid_argument(std::string(ranks ? "options.shard_ranks " : "options.shard_stride ") +
+                            std::to_string(ranks ? options.shard_ranks : options.shard_stride) +
                             " is for TRIREME_STRATEGY_HYBRID_SHARD alone");
   }
   if (options.shard_ranks == 0 || world_size % options.shard_ranks != 0) {
     return invalid_argument("options.shard_ranks " + std::to_string(options.shard_ranks) +
                             " does not divide a world of " + std::to_string(world_size));
+  }
+  if (options.shard_stride > 0 && world_size / options.shard_ranks % options.shard_stride != 0) {
+    return invalid_argument("options.shard_stride " + std::to_string(options.shard_stride) +
+                            " does not divide the " +
+                            std::to_string(world_size / options.shard_ranks) +
+                            " copies that a world of " + std::to_string(world_size) +
+                            " has with shard_ranks " + std::to_string(options.shard_ranks));
   }
   return Status::success();
 }
@@ -118,6 +139,7 @@ std::vector<Fact> Model::facts() const {
       {"persistent_unit_bytes", std::to_string(options_.persistent_unit_bytes)},
       {"first_bucket_bytes", std::to_string(options_.first_bucket_bytes)},
       {"shard_ranks", std::to_string(options_.shard_ranks)},
+      {"shard_stride", std::to_string(options_.shard_stride)},
       {"unused", std::to_string(options_.unused)},
       {"flags", std::to_string(options_.flags)},
       {"share_parameters", std::to_string(options_.share_parameters)},
@@ -152,6 +174,12 @@ sharding::Spread Model::spread_of(trireme_strategy strategy) const {
   spread.world_size = link_.world_size();
   spread.shard_ranks =
       strategy == TRIREME_STRATEGY_HYBRID_SHARD ? options_.shard_ranks : spread.world_size;
+  if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
+    spread.shard_stride = std::max(options_.shard_stride, 1U);
+  }
+  spread.whole_rows = (options_.flags & TRIREME_MODEL_WHOLE_ROWS) != 0;
+  spread.keep_gathered =
+      !spread.whole_parameters() && (options_.flags & TRIREME_MODEL_KEEP_GATHERED) != 0;
   spread.leaves = options_.leaves;
   spread.bucket_bytes = options_.bucket_bytes > 0 ? options_.bucket_bytes : kDefaultBucketBytes;
   spread.first_bucket_bytes = options_.first_bucket_bytes > 0
@@ -177,6 +205,12 @@ MemoryLimit Model::memory_limit() const {
   limit.possible = [this](trireme_strategy strategy) {
     trireme_model_options options = options_;
     options.strategy = strategy;
+    if (strategy < TRIREME_STRATEGY_ZERO3) {
+      options.flags &= ~static_cast<std::uint32_t>(TRIREME_MODEL_KEEP_GATHERED);
+    }
+    if (strategy != TRIREME_STRATEGY_HYBRID_SHARD) {
+      options.shard_ranks = options.shard_stride = 0;
+    }
     return check_options(*link_.communicator, options).ok();
   };
   return limit;
@@ -216,8 +250,12 @@ Status Model::seal() {
   if (plan_.pool > 0) {
     pool_ = std::make_unique<UnitPool>(*layout, plan_, link_, storage_, held + plan_.held);
   }
-  const ReducerSettings settings = {options_.gradients == TRIREME_GRADIENTS_AVERAGE, uneven(),
-                                    options_.unused, options_.bucket_hook, options_.hook_data};
+  const ReducerSettings settings = {options_.gradients == TRIREME_GRADIENTS_AVERAGE,
+                                    uneven(),
+                                    (options_.flags & TRIREME_MODEL_FIXED_ORDER) != 0,
+                                    options_.unused,
+                                    options_.bucket_hook,
+                                    options_.hook_data};
   reducer_ = std::make_unique<Reducer>(registry_, *layout, plan_, settings, link_, storage_, slots,
                                        levels, held);
   if (uneven()) attendance_.open(reinterpret_cast<std::int64_t*>(exchange + plan_.attendance));
@@ -230,13 +268,15 @@ Status Model::seal() {
 // hybrid_shard: the ranks that keep one copy of the parameters between them, and those that keep
 // the same part of it.
 Status Model::make_groups() {
-  const auto shard_ranks = static_cast<std::int32_t>(options_.shard_ranks);
+  const sharding::Spread spread = spread_of(options_.strategy);
+  const auto part = static_cast<std::int32_t>(spread.part_of(link_.rank(), spread.shard_ranks));
+  const auto replica =
+      static_cast<std::int32_t>(spread.replica_of(link_.rank(), spread.shard_ranks));
   const std::int32_t rank = link_.communicator->rank();
   const ChildOptions options = {"", link_.timeout_ns};
-  TRIREME_RETURN_IF_ERROR(
-      split(*link_.communicator, rank / shard_ranks, rank, options, &link_.shard));
+  TRIREME_RETURN_IF_ERROR(split(*link_.communicator, replica, rank, options, &link_.shard));
   TRIREME_FAILPOINT("seal", "between_groups");
-  return split(*link_.communicator, rank % shard_ranks, rank, options, &link_.replicas);
+  return split(*link_.communicator, part, rank, options, &link_.replicas);
 }
 
 // ---- checks ----
@@ -365,6 +405,8 @@ Status Model::statistics(trireme_model_statistics* out) const {
   out->peak_groups = pool_ != nullptr ? pool_->peak() : 0;
   out->reductions = reducer_->reductions();
   out->exposed_ns = link_.exposed_ns;
+  out->extra_buckets = reducer_->extra_buckets();
+  out->moved_buckets = reducer_->moved_buckets();
   return Status::success();
 }
 
@@ -509,7 +551,7 @@ Status Model::gather_all(char* values) {
   // Often the last call of a job: a rank that leaves with an operation under way would fail its
   // peers in this one.
   TRIREME_RETURN_IF_ERROR(attendance_.settle(link_));
-  return pool_->drop_unused();
+  return pool_->end_pass();
 }
 
 Status Model::gather_unit(std::uint64_t unit) {
@@ -617,10 +659,8 @@ Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trirem
   TRIREME_RETURN_IF_ERROR(begin_backward(flags));
   if (absent) return end_backward();
   const std::uint64_t size = dtype_size(dtype);
-  // In the order in which buckets are launched.
-  for (std::uint64_t number = registry_.parameters().size(); number-- > 0;) {
+  for (const std::uint64_t number : reducer_->launch_order_of_targets()) {
     const Parameter& parameter = registry_.parameters()[number];
-    if (parameter.frozen || parameter.target != number) continue;
     const std::uint64_t first = registry_.units()[parameter.unit].flat_first + parameter.first;
     const char* const gradient =
         gradients == nullptr ? nullptr : static_cast<const char*>(gradients) + first * size;

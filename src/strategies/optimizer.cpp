@@ -167,6 +167,7 @@ Status Optimizer::end_step(bool shadowed, double norm) {
   TRIREME_FAILPOINT("step", "after_give");
   // Nobody reads what others still write. begin_update() was the other end of this.
   if (model.layout_->spread.shared) TRIREME_RETURN_IF_ERROR(model.link_.meet());
+  TRIREME_RETURN_IF_ERROR(model.reducer_->learn_order());
   model.reducer_->clear();
   TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, !shadowed));
   model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
@@ -276,7 +277,7 @@ Status Optimizer::check_one_sweep() const {
     why = "a strategy other than zero1";
   } else if (model.options_.leaves > 0) {
     why = "a reproducible model";
-  } else if (model.options_.flags != 0) {
+  } else if (model.uneven()) {
     why = "TRIREME_MODEL_UNEVEN";
   } else if (model.options_.unused == TRIREME_UNUSED_SKIP) {
     why = "TRIREME_UNUSED_SKIP";

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -130,6 +131,12 @@ Reducer::Reducer(const sharding::Registry& registry, const sharding::Layout& lay
         plan.slot_per_bucket ? layout.buckets[i].whole_offset : i * plan.slot_stride;
     slots_.push_back({slots + offset, false});
   }
+  launch_order_.resize(layout.buckets.size());
+  std::iota(launch_order_.begin(), launch_order_.end(), 0);
+  for (std::uint64_t number = registry.parameters().size(); number-- > 0;) {
+    const Parameter& parameter = registry.parameters()[number];
+    if (!parameter.frozen && parameter.target == number) target_order_.push_back(number);
+  }
 }
 
 // ---- one backward pass ----
@@ -197,6 +204,7 @@ Status Reducer::ready(std::uint64_t parameter, Handed gradient, bool with_aliase
   }
   if (bucket == kNone) return Status::success();
   missing_[bucket] -= names;
+  if (missing_[bucket] == 0 && present_passes_ == 0) completed_.push_back(bucket);
   return launch_ready(false);
 }
 
@@ -204,7 +212,7 @@ Status Reducer::launch_ready(bool all) {
   // Where gradients stay until the last pass, an absent one gives what those before it brought.
   const bool brings = layout_.spread.whole_gradients() && !reproducible() && present_passes_ > 0;
   while (exchanges() && next_launch_ < missing_.size()) {
-    const std::uint64_t bucket = next_launch_;
+    const std::uint64_t bucket = launch_order_[next_launch_];
     if (missing_[bucket] > 0 && !all) break;
     const bool present = missing_[bucket] == 0 && !absent_;
     // Also what this rank has no gradients for needs a place for the reduction to work in.
@@ -323,6 +331,7 @@ Status Reducer::find_slot(std::uint64_t bucket) {
                                               layout.elements * dtype_size(layout.dtype)));
   mine.data = mine.extra.data();
   extra_bytes_ += mine.extra.bytes();
+  ++extra_buckets_;
   return Status::success();
 }
 
@@ -406,7 +415,7 @@ Status Reducer::launch_gather(const Bucket& bucket, std::shared_ptr<Request>* ou
 // starts it at once, so that nobody waits for it.
 Status Reducer::launch_absent() {
   for (; launched_rounds_ < rounds_; ++launched_rounds_) {
-    for (std::uint64_t bucket = 0; bucket < layout_.buckets.size(); ++bucket) {
+    for (const std::uint64_t bucket : launch_order_) {
       TRIREME_RETURN_IF_ERROR(launch(bucket, nullptr, launched_rounds_));
     }
   }
@@ -568,6 +577,51 @@ void Reducer::run_hook_after() {
   }
 }
 
+// ---- the order of buckets ----
+
+Status Reducer::learn_order() {
+  const std::uint64_t count = launch_order_.size();
+  if (order_learnt_ || settings_.fixed_order || kept_until_step_ || count < 2) {
+    return Status::success();
+  }
+  // Chunk by chunk through the words of the exchange, behind one that tells whether there is an
+  // order: a pass that was absent on rank 0 has shown none.
+  constexpr std::uint64_t kChunk = 127;
+  auto* const words = reinterpret_cast<std::uint64_t*>(storage_->working.data() + plan_.words);
+  std::vector<std::uint64_t> order = completed_;
+  order.resize(count);
+  for (std::uint64_t first = 0; first < count; first += kChunk) {
+    const std::uint64_t here = std::min(kChunk, count - first);
+    words[0] = completed_.size() == count ? 1 : 0;
+    std::copy_n(order.data() + first, here, words + 1);
+    Operation operation;
+    operation.channel = link_.reductions;
+    operation.kind = OperationKind::broadcast;
+    operation.dtype = TRIREME_DTYPE_U64;
+    operation.root = 0;
+    operation.receive = words;
+    operation.count = 1 + here;
+    operation.owner = storage_->hold();
+    TRIREME_RETURN_IF_ERROR(link_.run(std::move(operation)));
+    if (words[0] == 0) return Status::success();
+    std::copy_n(words + 1, here, order.data() + first);
+  }
+  launch_order_ = std::move(order);
+  order_learnt_ = true;
+  std::vector<std::uint64_t> place(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    place[launch_order_[i]] = i;
+    if (launch_order_[i] != i) ++moved_buckets_;
+  }
+  const auto place_of = [&](std::uint64_t target) {
+    const std::uint64_t bucket = layout_.group_of_parameter(registry_.parameters()[target]).bucket;
+    return bucket == kNone ? count : place[bucket];
+  };
+  std::stable_sort(target_order_.begin(), target_order_.end(),
+                   [&](std::uint64_t a, std::uint64_t b) { return place_of(a) < place_of(b); });
+  return Status::success();
+}
+
 // ---- the step anew ----
 
 Status Reducer::discard() {
@@ -589,6 +643,7 @@ void Reducer::clear() {
   launched_rounds_ = 0;
   no_sync_ = false;
   used_.assign(used_.size(), false);
+  completed_.clear();
   hook_answer_ = {};
 }
 

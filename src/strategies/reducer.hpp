@@ -1,9 +1,10 @@
 // Gradients of one step: from the caller's hands into buckets, and reduced to the ranks that own
 // them.
 //
-// Buckets are launched in one fixed order on all ranks, whatever the order of gradients: the next
-// one when all its gradients of this rank are in. So a rank waits only for reductions it has
-// launched, and the rank that has launched fewest waits for nobody.
+// Buckets are launched in one order on all ranks, whatever the order of gradients: the next one when
+// all its gradients of this rank are in. So a rank waits only for reductions it has launched, and
+// the rank that has launched fewest waits for nobody. In the first step that is the reverse order of
+// registration, afterwards the one in which they became complete on rank 0. Nothing moves in memory.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@ namespace trireme::strategies {
 struct ReducerSettings {
   bool average = true;
   bool uneven = false;
+  bool fixed_order = false;
   std::int32_t unused = TRIREME_UNUSED_ERROR;
   trireme_bucket_callback hook = nullptr;
   void* hook_data = nullptr;
@@ -75,6 +77,11 @@ class Reducer {
   const HookAnswer& hook_answer() const { return hook_answer_; }
   // By target: whether it had a gradient on this rank in this step.
   const std::vector<bool>& used() const { return used_; }
+  // Collective, when the reductions of a step are over: from now on buckets are launched in the
+  // order in which rank 0 had them, if it had gradients; else after a later step.
+  Status learn_order();
+  // Those that get gradients, in the order in which they best come.
+  const std::vector<std::uint64_t>& launch_order_of_targets() const { return target_order_; }
   // Begins the step anew. All ranks call it in or after the same pass.
   Status discard();
   void clear();
@@ -87,6 +94,9 @@ class Reducer {
   // Bytes beyond the planned slots, if gradients come in another order than that of the buckets.
   std::uint64_t extra_bytes() const { return extra_bytes_; }
   std::uint64_t reductions() const { return reductions_; }
+  // How often a bucket took such bytes, and how many are launched at another place than at first.
+  std::uint64_t extra_buckets() const { return extra_buckets_; }
+  std::uint64_t moved_buckets() const { return moved_buckets_; }
 
  private:
   struct Slot {
@@ -148,14 +158,20 @@ class Reducer {
   HookAnswer hook_answer_;
   std::uint64_t reductions_ = 0;
   std::uint32_t launched_rounds_ = 0;        // reproducible: whose buckets are all launched
-  std::uint64_t next_launch_ = 0;            // bucket of this pass
-  std::vector<bool> handed_;                 // by parameter, in this pass
-  std::vector<std::uint64_t> merged_;        // by target: names whose gradient is in
-  std::vector<std::uint64_t> missing_;       // by bucket: names still to come
+  std::uint64_t next_launch_ = 0;            // place in the order, in this pass
+  std::vector<std::uint64_t> launch_order_;  // of buckets
+  std::vector<std::uint64_t> target_order_;
+  bool order_learnt_ = false;
+  std::vector<std::uint64_t>
+      completed_;                       // buckets of the step's first pass with data, as they came
+  std::vector<bool> handed_;            // by parameter, in this pass
+  std::vector<std::uint64_t> merged_;   // by target: names whose gradient is in
+  std::vector<std::uint64_t> missing_;  // by bucket: names still to come
   std::vector<Contribution> contributions_;  // by bucket
   std::vector<Slot> slots_;
   std::deque<InFlight> in_flight_;
   std::uint64_t extra_bytes_ = 0;
+  std::uint64_t extra_buckets_ = 0, moved_buckets_ = 0;
 };
 
 }  // namespace trireme::strategies

@@ -78,11 +78,12 @@ Status compare_replicas(const Link& link, const sharding::Registry& registry,
   for (std::uint64_t i = 0; i < count; ++i) {
     const Parameter& parameter = registry.parameters()[i];
     if (parameter.target != i) continue;
-    const std::uint32_t parts = layout.group_of_parameter(parameter).shard_ranks;
-    for (std::uint32_t part = 0; part < parts; ++part) {
+    const Group& group = layout.group_of_parameter(parameter);
+    for (std::uint32_t part = 0; part < group.shard_ranks; ++part) {
       std::vector<std::int32_t> holders;
       std::vector<std::uint64_t> values;
-      for (std::uint32_t rank = part; rank < ranks; rank += parts) {
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        if (layout.part_of(group, rank) != part) continue;
         holders.push_back(static_cast<std::int32_t>(rank));
         values.push_back(all[rank * count + i]);
       }

@@ -108,6 +108,7 @@ Optimizer::Saved Optimizer::describe_saved() const {
   for (const std::uint64_t number :
        {std::uint64_t{spread.shard_ranks}, spread.bucket_bytes, spread.first_bucket_bytes,
         spread.minimum_unit_bytes, spread.persistent_unit_bytes, std::uint64_t{spread.shared},
+        std::uint64_t{spread.shard_stride}, std::uint64_t{spread.whole_rows},
         std::uint64_t{steps_of_.size()}, std::uint64_t{settings_.states}}) {
     text += std::to_string(number) + " ";
   }

@@ -106,6 +106,7 @@ Status UnitPool::begin(std::uint64_t group) {
     }
   }
   place.in_use = true;
+  place.ahead = false;
   return Status::success();
 }
 
@@ -159,11 +160,11 @@ Status UnitPool::prefetch(std::uint64_t group) {
   if (place.present || layout_.groups[group].elements == 0) return Status::success();
   std::uint64_t ahead = room(group);
   for (std::size_t other = 0; other < places_.size(); ++other) {
-    const Place& there = places_[other];
-    if (there.present && !there.in_use && other != kept_) ahead += room(other);
+    if (places_[other].present && places_[other].ahead) ahead += room(other);
   }
   if (ahead > plan_.ahead || !find_hole(room(group), &place.data)) return Status::success();
   mark_present(group);
+  place.ahead = true;
   ++prefetched_;
   Status status = failpoint("unit", "before_prefetch");
   if (status.ok()) status = start(group);
@@ -175,6 +176,10 @@ Status UnitPool::prefetch(std::uint64_t group) {
 }
 
 void UnitPool::release(std::uint64_t group) {
+  if (layout_.spread.keep_gathered) {
+    places_[group].in_use = false;
+    return;
+  }
   const std::uint64_t kept = std::exchange(kept_, kNone);
   if (kept != kNone) forget(kept);
   if (layout_.groups[group].units.size() == 1) {
@@ -195,6 +200,18 @@ Status UnitPool::drop_unused() {
   }
   kept_ = previous_ = current_ = kNone;
   return first;
+}
+
+Status UnitPool::end_pass() {
+  if (!layout_.spread.keep_gathered) return drop_unused();
+  for (std::uint64_t group = 0; group < places_.size(); ++group) {
+    const Status status = settle(group);
+    if (status.ok()) continue;
+    static_cast<void>(drop_unused());  // all of it: the first failure says why
+    return status;
+  }
+  previous_ = current_ = kNone;
+  return Status::success();
 }
 
 Status UnitPool::settle(std::uint64_t group) {

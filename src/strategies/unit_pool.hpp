@@ -28,7 +28,7 @@ class UnitPool {
   // The same as a step of the caller's pass: begins to gather what followed it the last time, too.
   Status gather_and_follow(std::uint64_t group);
   // A group of several units stays until another one is gathered or released: its other units are
-  // often asked for next.
+  // often asked for next. With keep_gathered all stay until drop_unused(); the pool holds all.
   void release(std::uint64_t group);
   // Begins to gather a group, if there is room.
   Status prefetch(std::uint64_t group);
@@ -37,6 +37,8 @@ class UnitPool {
   // Before shards change: no copy may be read later, and no peer may still read a shard of this
   // rank. Ends the pass.
   Status drop_unused();
+  // Ends the pass, but shards do not change: with keep_gathered what is whole stays.
+  Status end_pass();
   // Room for the largest group; nothing may be gathered.
   char* scratch() const { return memory_; }
   // Bytes beyond the pool, of groups that the caller keeps gathered at the same time.
@@ -49,6 +51,7 @@ class UnitPool {
   struct Place {
     bool present = false;  // gathered, or being gathered
     bool in_use = false;
+    bool ahead = false;  // prefetched, and not asked for yet
     char* data = nullptr;
     Arena extra;                       // memory of its own if the pool was full
     std::shared_ptr<Request> request;  // a prefetch that was not waited for

@@ -80,9 +80,9 @@ static trireme_status make_optimizer(trireme_model *model, trireme_optimizer_kin
 
 static void sum_again(struct verdict *v, trireme_communicator *communicator, int world_size) {
     int32_t one = 1, sum = 0;
-    EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_SUM,
-                                     NULL));
+    EXPECT_STATUS(
+        v, TRIREME_OK,
+        trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_SUM, NULL));
     EXPECT(v, sum == world_size);
 }
 

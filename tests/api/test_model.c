@@ -252,8 +252,8 @@ static void give_bad_arguments(trireme_communicator *communicator, int rank, voi
     options.unused = 3;
     want(all, trireme_model_create(communicator, &options, &model), bad, "options.unused 3");
     options.unused = 0;
-    options.flags = 2;
-    want(all, trireme_model_create(communicator, &options, &model), bad, "options.flags 2");
+    options.flags = 1024;
+    want(all, trireme_model_create(communicator, &options, &model), bad, "options.flags 1024");
     options.flags = 0;
     options.shard_ranks = 1;
     want(all, trireme_model_create(communicator, &options, &model), bad,

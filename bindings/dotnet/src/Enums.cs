@@ -224,6 +224,20 @@ namespace Trireme
         /// Ranks may be absent from a pass, and join the others when they run out of data.
         /// </summary>
         Uneven = 1,
+
+        /// <summary>
+        /// Buckets are reduced in the reverse order of registration in all steps, and not in the
+        /// order in which the first step's gradients came.
+        /// </summary>
+        FixedOrder = 2,
+
+        /// <summary>Shards are cut between rows of parameters.</summary>
+        WholeRows = 4,
+
+        /// <summary>
+        /// Zero3, HybridShard: units stay whole after their release until parameters change.
+        /// </summary>
+        KeepGathered = 8,
     }
 
     /// <summary>When a bucket hook is called.</summary>

@@ -61,6 +61,11 @@ namespace Trireme
         /// whose state counts too, fail on all ranks and tell what would fit. 0 is no limit.
         /// </summary>
         public ulong MemoryLimitBytes { get; set; }
+
+        /// <summary>
+        /// HybridShard: the ranks of a copy are this far apart; 0 is 1, neighbours.
+        /// </summary>
+        public uint ShardStride { get; set; }
     }
 
     /// <summary>Describes one parameter of a model.</summary>
@@ -131,6 +136,7 @@ namespace Trireme
                 Flags = (uint)options.Flags,
                 ShareParameters = (int)options.ShareParameters,
                 MemoryLimitBytes = options.MemoryLimitBytes,
+                ShardStride = options.ShardStride,
             };
             HookRunner hook = null;
             if (options.BucketHook != null)

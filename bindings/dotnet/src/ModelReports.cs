@@ -137,6 +137,8 @@ namespace Trireme
             PeakGroups = native.PeakGroups;
             const ulong NanosecondsInTick = 100;
             Exposed = TimeSpan.FromTicks((long)(native.ExposedNs / NanosecondsInTick));
+            ExtraBuckets = native.ExtraBuckets;
+            MovedBuckets = native.MovedBuckets;
         }
 
         /// <summary>Optimizer steps, those that Join() followed included.</summary>
@@ -158,5 +160,13 @@ namespace Trireme
         /// Time in which calls waited: communication that compute did not hide.
         /// </summary>
         public TimeSpan Exposed { get; }
+
+        /// <summary>
+        /// How often a bucket took memory beyond the plan, because gradients came in another order.
+        /// </summary>
+        public ulong ExtraBuckets { get; }
+
+        /// <summary>Buckets reduced at another place than in the first step.</summary>
+        public ulong MovedBuckets { get; }
     }
 }

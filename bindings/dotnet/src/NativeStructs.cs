@@ -150,6 +150,8 @@ namespace Trireme
         public IntPtr BucketHook;
         public IntPtr HookData;
         public ulong MemoryLimitBytes;
+        public uint ShardStride;
+        public uint Reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -245,6 +247,8 @@ namespace Trireme
         public ulong Reductions;
         public ulong PeakGroups;
         public ulong ExposedNs;
+        public ulong ExtraBuckets;
+        public ulong MovedBuckets;
     }
 
     [StructLayout(LayoutKind.Sequential)]

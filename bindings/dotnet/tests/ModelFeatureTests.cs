@@ -47,7 +47,9 @@ namespace Trireme.Tests
                     new ModelOptions { Strategy = Strategy.HybridShard, ShardRanks = 2 },
                     new ModelOptions { Strategy = Strategy.Zero3, ShardRanks = 3 },
                     new ModelOptions { Strategy = Strategy.Zero3, Unused = (Unused)3 },
-                    new ModelOptions { Strategy = Strategy.Zero3, Flags = (ModelFlags)2 },
+                    new ModelOptions { Strategy = Strategy.Zero3, Flags = (ModelFlags)1024 },
+                    new ModelOptions { Strategy = Strategy.Zero3, ShardStride = 2 },
+                    new ModelOptions { Strategy = Strategy.Zero2, Flags = ModelFlags.KeepGathered },
                 })
                 {
                     Check.Throws<InvalidArgumentException>(() => new Model(c, options));

@@ -90,6 +90,8 @@ class ModelStatistics(NamedTuple):
     reductions: int  #: Buckets that were reduced, once for each pass.
     peak_groups: int  #: Most groups that were whole in flight at one time.
     exposed_ns: int  #: Time in which calls waited: communication that compute did not hide.
+    extra_buckets: int  #: How often a bucket took memory beyond the plan.
+    moved_buckets: int  #: Buckets reduced at another place than in the first step.
 
 
 def parse_strategy(name: Name) -> int:
@@ -144,11 +146,15 @@ class Model:
         share: Name = "auto",
         bucket_hook: _hook.Hook | None = None,
         memory_limit_bytes: int = 0,
+        shard_stride: int = 0,
+        fixed_order: bool = False,
+        whole_rows: bool = False,
+        keep_gathered: bool = False,
     ) -> None:
         """`leaves` above 0 makes training reproducible: the same bits for any number of ranks.
 
-        `shard_ranks` neighbouring ranks keep one copy of the parameters between them
-        ("hybrid_shard"). `unused` is what becomes of a parameter whose gradient is not handed in:
+        `shard_ranks` ranks keep one copy of the parameters between them ("hybrid_shard"); they
+        are neighbours, or `shard_stride` apart. `unused` is what becomes of a parameter whose gradient is not handed in:
         "error", "zero" or "skip". `uneven` lets ranks be absent, and end by Optimizer.join().
         `share` is whether ranks that share memory keep one copy of the parameters between them:
         "auto" ("zero3" and "hybrid_shard"), "always" ("zero1" and "zero2" too) or "never".
@@ -157,6 +163,10 @@ class Model:
         use the model. A rank that would hold more than `memory_limit_bytes` makes seal() fail on
         all ranks with a text that tells what would fit, and the optimizer's creation too, whose
         state counts as well.
+
+        After the first step buckets are reduced in the order in which gradients came; not with
+        `fixed_order`. With `whole_rows` shards are cut between rows. With `keep_gathered` units of
+        "zero3" and "hybrid_shard" stay whole after their release until parameters change.
         """
         options = _native.trireme_model_options(
             struct_size=ctypes.sizeof(_native.trireme_model_options),
@@ -171,9 +181,13 @@ class Model:
             first_bucket_bytes=in_range(first_bucket_bytes, 64, "first_bucket_bytes"),
             shard_ranks=in_range(shard_ranks, 32, "shard_ranks"),
             unused=number_of(unused, UNUSED, "unused"),
-            flags=_native.TRIREME_MODEL_UNEVEN if uneven else 0,
+            flags=(_native.TRIREME_MODEL_UNEVEN if uneven else 0)
+            | (_native.TRIREME_MODEL_FIXED_ORDER if fixed_order else 0)
+            | (_native.TRIREME_MODEL_WHOLE_ROWS if whole_rows else 0)
+            | (_native.TRIREME_MODEL_KEEP_GATHERED if keep_gathered else 0),
             share_parameters=number_of(share, SHARE, "share"),
             memory_limit_bytes=in_range(memory_limit_bytes, 64, "memory_limit_bytes"),
+            shard_stride=in_range(shard_stride, 32, "shard_stride"),
         )
         self._hook: _hook.BucketHook | None = None
         if bucket_hook is not None:

@@ -35,6 +35,9 @@ TRIREME_SHARE_ALWAYS = 1
 TRIREME_SHARE_NEVER = 2
 
 TRIREME_MODEL_UNEVEN = 1
+TRIREME_MODEL_FIXED_ORDER = 2
+TRIREME_MODEL_WHOLE_ROWS = 4
+TRIREME_MODEL_KEEP_GATHERED = 8
 
 TRIREME_HOOK_BEFORE = 1
 TRIREME_HOOK_AFTER = 2
@@ -90,6 +93,8 @@ class trireme_model_options(Structure):
         ("bucket_hook", trireme_bucket_callback),
         ("hook_data", c_void_p),
         ("memory_limit_bytes", c_uint64),
+        ("shard_stride", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -162,6 +167,8 @@ class trireme_model_statistics(Structure):
         ("reductions", c_uint64),
         ("peak_groups", c_uint64),
         ("exposed_ns", c_uint64),
+        ("extra_buckets", c_uint64),
+        ("moved_buckets", c_uint64),
     ]
 
 

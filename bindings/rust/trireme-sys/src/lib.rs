@@ -351,7 +351,7 @@ structs! {
         shard_ranks: u32,
         /// `TRIREME_UNUSED_*`.
         unused: i32,
-        /// TRIREME_MODEL_UNEVEN or 0.
+        /// 0 or a sum of `TRIREME_MODEL_*`.
         flags: u32,
         /// TRIREME_SHARE_*.
         share_parameters: i32,
@@ -361,6 +361,10 @@ structs! {
         hook_data: *mut c_void,
         /// Most that any rank may plan to hold. Default: no limit.
         memory_limit_bytes: u64,
+        /// hybrid_shard: the ranks of a copy are this far apart. 0: 1, neighbours.
+        shard_stride: u32,
+        /// Must be 0.
+        reserved: u32,
     }
     /// Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT.
     trireme_parameter_options {
@@ -476,6 +480,10 @@ structs! {
         /// Time in which calls of this model waited for operations: communication that compute did
         /// not hide.
         exposed_ns: u64,
+        /// How often a bucket took memory beyond the plan.
+        extra_buckets: u64,
+        /// Buckets that are reduced at another place than in the first step.
+        moved_buckets: u64,
     }
     /// One piece of the model for a caller's own update rule: the trainable part of one parameter
     /// that this rank owns.

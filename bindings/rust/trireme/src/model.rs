@@ -148,6 +148,15 @@ pub struct ModelOptions {
     /// Most that any rank may plan to hold; above it `seal`, and the creation of the optimizer,
     /// whose state counts too, fail on all ranks and tell what would fit. 0: no limit.
     pub memory_limit_bytes: u64,
+    /// HybridShard: the ranks of a copy are this far apart. 0: 1, neighbours.
+    pub shard_stride: u32,
+    /// Buckets are reduced in the reverse order of registration in all steps, and not in the order
+    /// in which the first step's gradients came.
+    pub fixed_order: bool,
+    /// Shards are cut between rows of parameters.
+    pub whole_rows: bool,
+    /// Zero3, HybridShard: units stay whole after their release until parameters change.
+    pub keep_gathered: bool,
 }
 
 impl ModelOptions {
@@ -168,6 +177,10 @@ impl ModelOptions {
             uneven: false,
             share: Share::Auto,
             memory_limit_bytes: 0,
+            shard_stride: 0,
+            fixed_order: false,
+            whole_rows: false,
+            keep_gathered: false,
         }
     }
 }
@@ -268,6 +281,10 @@ pub struct ModelStatistics {
     pub peak_groups: u64,
     /// Time in which calls waited: communication that compute did not hide.
     pub exposed: Duration,
+    /// How often a bucket took memory beyond the plan, because gradients came in another order.
+    pub extra_buckets: u64,
+    /// Buckets reduced at another place than in the first step.
+    pub moved_buckets: u64,
 }
 
 /// A model, as one rank sees it: parameters are added, the model is sealed, then trained in steps
@@ -335,13 +352,22 @@ impl Model {
             Unused::Zero => sys::TRIREME_UNUSED_ZERO,
             Unused::Skip => sys::TRIREME_UNUSED_SKIP,
         };
-        raw.flags = if options.uneven { sys::TRIREME_MODEL_UNEVEN } else { 0 };
+        raw.flags = 0;
+        for (set, flag) in [
+            (options.uneven, sys::TRIREME_MODEL_UNEVEN),
+            (options.fixed_order, sys::TRIREME_MODEL_FIXED_ORDER),
+            (options.whole_rows, sys::TRIREME_MODEL_WHOLE_ROWS),
+            (options.keep_gathered, sys::TRIREME_MODEL_KEEP_GATHERED),
+        ] {
+            raw.flags |= if set { flag } else { 0 };
+        }
         raw.share_parameters = match options.share {
             Share::Auto => sys::TRIREME_SHARE_AUTO,
             Share::Always => sys::TRIREME_SHARE_ALWAYS,
             Share::Never => sys::TRIREME_SHARE_NEVER,
         };
         raw.memory_limit_bytes = options.memory_limit_bytes;
+        raw.shard_stride = options.shard_stride;
         if let Some(hook) = &hook {
             raw.bucket_hook = Some(hook::call);
             raw.hook_data = hook.user_data();
@@ -451,6 +477,8 @@ impl Model {
             reductions: raw.reductions,
             peak_groups: raw.peak_groups,
             exposed: Duration::from_nanos(raw.exposed_ns),
+            extra_buckets: raw.extra_buckets,
+            moved_buckets: raw.moved_buckets,
         })
     }
 

@@ -1,0 +1,182 @@
+"""Where shards lie and when they move: limits of memory, orders, strides, kept units, rows."""
+
+import re
+import unittest
+
+from support import TestCase, run_ranks, trireme
+from test_model import (
+    ELEMENTS,
+    STRATEGIES,
+    build,
+    gradient_of,
+    gradients_of,
+    pieces,
+    start_values,
+)
+
+
+def train(group, model, steps=2, forward=False):
+    """SGD by hooks, in the order of registration or the reverse of it."""
+    model.set_parameters(start_values())
+    optimizer = trireme.Optimizer(model, "sgd", learning_rate=0.25)
+    named = list(pieces(gradients_of(group.rank)))
+    for _ in range(steps):
+        with model.backward():
+            for name, piece in named if forward else reversed(named):
+                model.gradient_ready(name, piece)
+        optimizer.step()
+    return model.get_parameters().tolist()
+
+
+def expected(world_size, steps=2):
+    sums = [sum(gradient_of(rank, i) for rank in range(world_size)) for i in range(ELEMENTS)]
+    return [v - steps * 0.25 * s / world_size for v, s in zip(start_values(), sums)]
+
+
+class MemoryLimitTest(TestCase):
+    def test_the_limit_is_what_a_rank_holds_and_the_text_tells_it(self):
+        for strategy in STRATEGIES:
+
+            def body(group):
+                options = {"minimum_unit_bytes": 1, "share": "never"}
+                memory = build(group, strategy, **options).memory()
+                needs = [
+                    memory.planned_parameters + memory.planned_gradients + memory.planned_working
+                ]
+                with self.assertRaises(trireme.OutOfMemoryError) as caught:
+                    build(group, strategy, memory_limit_bytes=1, **options)
+                text = str(caught.exception)
+                self.assertIn("memory_limit_bytes is 1 bytes", text)
+                said = int(re.search(r"rank 0 needs (\d+) bytes", text).group(1))
+                self.assertGreaterEqual(said, max(needs))
+                model = build(group, strategy, memory_limit_bytes=said, **options)
+                with self.assertRaisesRegex(trireme.OutOfMemoryError, "optimizer state"):
+                    trireme.Optimizer(model, "adam")
+                trireme.Optimizer(model, "sgd").close()
+                with self.assertRaises(trireme.OutOfMemoryError):
+                    build(group, strategy, memory_limit_bytes=said - 1, **options)
+                group.barrier()
+                return text
+
+            texts = self.ranks(2, body)
+            self.assertEqual(texts[0], texts[1])
+
+    def test_limits_that_differ_are_a_mismatch(self):
+        def body(group):
+            build(group, "zero2", memory_limit_bytes=1 + group.rank)
+
+        for outcome in run_ranks(3, body):
+            self.assertIsInstance(outcome, trireme.MismatchError)
+            self.assertIn("memory_limit_bytes", outcome.message)
+
+
+class OrderTest(TestCase):
+    def test_buckets_follow_the_gradients_unless_the_order_is_fixed(self):
+        for strategy in STRATEGIES:
+            for fixed in (False, True):
+
+                def body(group):
+                    model = build(
+                        group,
+                        strategy,
+                        minimum_unit_bytes=1,
+                        bucket_bytes=1,
+                        share="never",
+                        fixed_order=fixed,
+                    )
+                    return train(group, model, forward=True), model.statistics().moved_buckets
+
+                for values, moved in self.ranks(3, body):
+                    self.assertEqual(moved, 0 if fixed else 2)
+                    for have, want in zip(values, expected(3)):
+                        self.assertAlmostEqual(have, want, places=4)
+
+
+class StrideTest(TestCase):
+    def test_the_ranks_of_a_copy_are_a_stride_apart(self):
+        for share in ("auto", "never"):
+
+            def body(group):
+                model = build(
+                    group, "hybrid_shard", shard_ranks=2, shard_stride=2, share=share
+                )
+                return train(group, model), model.memory().planned_parameters
+
+            results = self.ranks(4, body)
+            for rank, (values, held) in enumerate(results):
+                self.assertEqual(held, 4 * (ELEMENTS // 2 + (rank // 2 < ELEMENTS % 2)))
+                for have, want in zip(values, expected(4)):
+                    self.assertAlmostEqual(have, want, places=4)
+
+    def test_strides_that_cannot_be_are_refused(self):
+        def body(group):
+            for strategy, ranks, stride in (
+                ("zero3", 0, 2),
+                ("hybrid_shard", 2, 3),
+                ("hybrid_shard", 2, -1),
+                ("hybrid_shard", 2, 1 << 32),
+            ):
+                with self.assertRaises(trireme.InvalidArgumentError):
+                    trireme.Model(group, strategy, shard_ranks=ranks, shard_stride=stride)
+            group.barrier()
+
+        self.ranks(4, body)
+
+
+class KeptUnitsTest(TestCase):
+    def test_they_are_gathered_once_a_step(self):
+        def body(group):
+            model = build(
+                group, "zero3", minimum_unit_bytes=1, share="never", keep_gathered=True
+            )
+            optimizer = trireme.Optimizer(model, "sgd", learning_rate=0.25)
+            model.set_parameters(start_values())
+            gathers = []
+            for _ in range(2):
+                for unit in (0, 1, 1, 0, 0, 1):
+                    with model.gathered(unit):
+                        pass
+                gathers.append(model.statistics().gathers)
+                model.accumulate_flat(gradients_of(group.rank))
+                optimizer.step()
+            return gathers, model.get_parameters().tolist()
+
+        for gathers, values in self.ranks(3, body):
+            self.assertEqual(gathers, [2, 4])
+            for have, want in zip(values, expected(3)):
+                self.assertAlmostEqual(have, want, places=4)
+
+    def test_only_what_gathers_can_keep(self):
+        for strategy in ("data_parallel", "zero1", "zero2"):
+            with self.assertRaisesRegex(trireme.InvalidArgumentError, "KEEP_GATHERED"):
+                trireme.Model(self.alone(), strategy, keep_gathered=True)
+
+
+class RowsTest(TestCase):
+    def test_shards_begin_and_end_with_rows(self):
+        for rows in (True, False):
+
+            def body(group):
+                model = trireme.Model(group, "zero3", share="never", whole_rows=rows)
+                model.add_parameter("weight", [7, 5])
+                model.seal()
+                unit = model.unit_info(0)
+                return unit.shard_first, unit.shard_count
+
+            shards = self.ranks(4, body)
+            even = [(0, 9), (9, 9), (18, 9), (27, 8)]
+            self.assertEqual(shards, [(0, 10), (10, 10), (20, 5), (25, 10)] if rows else even)
+
+    def test_the_numbers_do_not_change(self):
+        for strategy in STRATEGIES:
+
+            def body(group):
+                return train(group, build(group, strategy, whole_rows=True))
+
+            for values in self.ranks(4, body):
+                for have, want in zip(values, expected(4)):
+                    self.assertAlmostEqual(have, want, places=4)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,158 @@
+//! Where shards lie and when they move: limits of memory, orders, strides, kept units, rows.
+
+mod support;
+
+use support::{fails, options, ranks};
+use trireme::{
+    Communicator, Dtype, Kind, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter, Share,
+    Status, Strategy,
+};
+
+/// A unit each.
+const SHAPES: [&[u64]; 3] = [&[7, 5], &[3], &[4, 2]];
+const ELEMENTS: usize = 46;
+
+fn described(communicator: &Communicator, options: &ModelOptions) -> Model {
+    let mut model = Model::new(communicator, options).unwrap();
+    for (number, &shape) in SHAPES.iter().enumerate() {
+        model.add_parameter(&Parameter::new(&format!("p{number}"), Dtype::F64, shape)).unwrap();
+    }
+    model
+}
+
+fn sealed(communicator: &Communicator, options: &ModelOptions) -> Model {
+    let mut model = described(communicator, options);
+    model.seal().unwrap();
+    model
+}
+
+fn apart(communicator: &Communicator, strategy: Strategy) -> ModelOptions {
+    ModelOptions {
+        minimum_unit_bytes: 1,
+        bucket_bytes: 1,
+        share: Share::Never,
+        ..options(communicator, strategy)
+    }
+}
+
+fn sgd() -> OptimizerOptions {
+    OptimizerOptions { learning_rate: 0.5, ..OptimizerOptions::default() }
+}
+
+/// One step from 0 with gradients that are multiples of a half: exact in any order.
+fn step(communicator: &Communicator, model: &mut Model, forward: bool) -> Vec<f64> {
+    let mut optimizer = Optimizer::new(model, Kind::Sgd, &sgd()).unwrap();
+    model.begin_backward().unwrap();
+    for place in 0..SHAPES.len() {
+        let number = if forward { place } else { SHAPES.len() - 1 - place };
+        let count = SHAPES[number].iter().product::<u64>() as usize;
+        let gradient = vec![f64::from(communicator.rank() + 1) * (number + 1) as f64; count];
+        model.gradient_ready(number, &gradient).unwrap();
+    }
+    model.end_backward().unwrap();
+    optimizer.step(model).unwrap();
+    model.get_parameters().unwrap()
+}
+
+fn expected(world: i32) -> Vec<f64> {
+    let mean = f64::from(world * (world + 1) / 2) / f64::from(world);
+    let mut values = Vec::new();
+    for (number, shape) in SHAPES.iter().enumerate() {
+        let count = shape.iter().product::<u64>() as usize;
+        values.extend(vec![-0.5 * mean * (number + 1) as f64; count]);
+    }
+    values
+}
+
+#[test]
+fn a_memory_limit_is_kept_and_its_text_tells_what_would_fit() {
+    for strategy in Strategy::ALL {
+        ranks(2, |communicator| {
+            let plain = apart(communicator, strategy);
+            let limited = |bytes| ModelOptions { memory_limit_bytes: bytes, ..plain };
+            let error = fails(described(communicator, &limited(1)).seal(), Status::OutOfMemory);
+            assert!(error.message().contains("memory_limit_bytes is 1 bytes"), "{error}");
+            let text = error.message().split("rank 0 needs ").nth(1).unwrap();
+            let needs: u64 = text.split(' ').next().unwrap().parse().unwrap();
+            let mut model = sealed(communicator, &limited(needs));
+            let error = fails(Optimizer::new(&mut model, Kind::Adam, &sgd()), Status::OutOfMemory);
+            assert!(error.message().contains("optimizer state"), "{error}");
+            Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+            let mut less = described(communicator, &limited(needs - 1));
+            fails(less.seal(), Status::OutOfMemory);
+            communicator.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
+fn buckets_follow_the_gradients_unless_the_order_is_fixed() {
+    for strategy in Strategy::ALL {
+        for fixed_order in [false, true] {
+            ranks(4, |communicator| {
+                let plain = apart(communicator, strategy);
+                let mut model = sealed(communicator, &ModelOptions { fixed_order, ..plain });
+                assert_eq!(step(communicator, &mut model, true), expected(4));
+                let statistics = model.statistics().unwrap();
+                assert_eq!(statistics.moved_buckets, if fixed_order { 0 } else { 2 });
+                step(communicator, &mut model, true);
+                let again = model.statistics().unwrap();
+                let slots = plain.strategy != Strategy::DataParallel
+                    && plain.strategy != Strategy::Zero1;
+                assert_eq!(statistics.extra_buckets > 0, slots);
+                assert_eq!(again.extra_buckets > statistics.extra_buckets, slots && fixed_order);
+                communicator.barrier().unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn the_ranks_of_a_copy_are_a_stride_apart() {
+    let held = ranks(4, |communicator| {
+        let plain = ModelOptions { shard_ranks: 2, ..apart(communicator, Strategy::HybridShard) };
+        let mut model = sealed(communicator, &ModelOptions { shard_stride: 2, ..plain });
+        assert_eq!(step(communicator, &mut model, false), expected(4));
+        let wrong = ModelOptions { shard_stride: 3, ..plain };
+        fails(Model::new(communicator, &wrong), Status::InvalidArgument);
+        communicator.barrier().unwrap();
+        model.memory().unwrap().planned_parameters
+    });
+    // 18 of 35, 2 of 3 and 4 of 8 elements on the ranks with the first part.
+    assert_eq!(held, [8 * 24, 8 * 24, 8 * 22, 8 * 22]);
+}
+
+#[test]
+fn kept_units_are_gathered_once_a_step() {
+    ranks(3, |communicator| {
+        let plain = apart(communicator, Strategy::Zero3);
+        let mut model = sealed(communicator, &ModelOptions { keep_gathered: true, ..plain });
+        for steps in 1..=2 {
+            for unit in [0, 1, 2, 2, 1, 0, 0] {
+                model.gather_unit(unit).unwrap();
+                model.release_unit(unit).unwrap();
+            }
+            assert_eq!(model.statistics().unwrap().gathers, 3 * steps);
+            model.set_parameters(Some(&[0.0; ELEMENTS]), 0).unwrap();
+        }
+        let two = ModelOptions {
+            keep_gathered: true,
+            ..ModelOptions::new(Strategy::Zero2)
+        };
+        fails(Model::new(communicator, &two), Status::InvalidArgument);
+        communicator.barrier().unwrap();
+    });
+}
+
+#[test]
+fn shards_begin_and_end_with_rows() {
+    let shards = ranks(4, |communicator| {
+        let plain = apart(communicator, Strategy::Zero3);
+        let mut model = sealed(communicator, &ModelOptions { whole_rows: true, ..plain });
+        let unit = model.unit_info(0).unwrap();
+        assert_eq!(step(communicator, &mut model, false), expected(4));
+        communicator.barrier().unwrap();
+        (unit.shard_first, unit.shard_count)
+    });
+    assert_eq!(shards, [(0, 10), (10, 10), (20, 5), (25, 10)]);
+}
