@@ -301,36 +301,38 @@ static const int kWorlds[] = {1, 2, 3, 4, 5, 8};
     for ((job)->strategy = TRIREME_STRATEGY_DATA_PARALLEL; \
          (job)->strategy <= TRIREME_STRATEGY_ZERO3; ++(job)->strategy)
 
+/* Reproducible or not, by turns, so that each world and each strategy meets both. */
+static int leaves_by_turns(int turn) { return turn % 2 == 0 ? MOST_LEAVES : 0; }
+
 /* ---- the order of buckets ---- */
 
 /* Gradients in the order of registration: all buckets wait for the last one in the first step, and
  * in none after it, unless the order is fixed. */
 static void buckets_follow_the_gradients_after_the_first_step(void **state) {
     (void)state;
-    for (int leaves = 0; leaves <= MOST_LEAVES; leaves += MOST_LEAVES) {
-        for (uint32_t flags = 0; flags <= TRIREME_MODEL_FIXED_ORDER;
-             flags += TRIREME_MODEL_FIXED_ORDER) {
-            struct job job = {.order = FORWARD,
-                              .flags = flags,
-                              .leaves = leaves,
-                              .minimum_unit_bytes = 1,
-                              .share = TRIREME_SHARE_NEVER};
-            FOR_EACH_WORLD(&job) FOR_EACH_STRATEGY(&job) {
-                check_training(&job);
-                /* With a slot for each bucket, or the gradients whole, none needs more memory. */
-                const bool slots = job.strategy >= TRIREME_STRATEGY_ZERO2 &&
-                                   (leaves == 0 || job.world_size <= leaves);
-                for (int rank = 0; rank < job.world_size; ++rank) {
-                    const trireme_model_statistics *const s = job.statistics[rank];
-                    assert_int_equal(job.infos[rank].buckets, 6);
-                    assert_true((s[0].extra_buckets > 0) == slots);
-                    for (int step = 1; step < STEPS; ++step) {
-                        const uint64_t more = s[step].extra_buckets - s[step - 1].extra_buckets;
-                        assert_true((more > 0) == (slots && flags != 0));
-                    }
-                    assert_int_equal(s[0].moved_buckets, flags == 0 ? 6 : 0);
-                    assert_int_equal(s[2].moved_buckets, flags == 0 ? 6 : 0);
+
+    for (uint32_t flags = 0; flags <= TRIREME_MODEL_FIXED_ORDER;
+         flags += TRIREME_MODEL_FIXED_ORDER) {
+        struct job job = {.order = FORWARD,
+                          .flags = flags,
+                          .minimum_unit_bytes = 1,
+                          .share = TRIREME_SHARE_NEVER};
+        FOR_EACH_WORLD(&job) FOR_EACH_STRATEGY(&job) {
+            job.leaves = leaves_by_turns(job.world_size + (int)job.strategy);
+            check_training(&job);
+            /* With a slot for each bucket, or the gradients whole, none needs more memory. */
+            const bool slots = job.strategy >= TRIREME_STRATEGY_ZERO2 &&
+                               (job.leaves == 0 || job.world_size <= job.leaves);
+            for (int rank = 0; rank < job.world_size; ++rank) {
+                const trireme_model_statistics *const s = job.statistics[rank];
+                assert_int_equal(job.infos[rank].buckets, 6);
+                assert_true((s[0].extra_buckets > 0) == slots);
+                for (int step = 1; step < STEPS; ++step) {
+                    const uint64_t more = s[step].extra_buckets - s[step - 1].extra_buckets;
+                    assert_true((more > 0) == (slots && flags != 0));
                 }
+                assert_int_equal(s[0].moved_buckets, flags == 0 ? 6 : 0);
+                assert_int_equal(s[2].moved_buckets, flags == 0 ? 6 : 0);
             }
         }
     }
@@ -339,23 +341,24 @@ static void buckets_follow_the_gradients_after_the_first_step(void **state) {
 /* The usual order stays; and where each rank has another one, rank 0's is taken by all. */
 static void ranks_agree_on_one_order(void **state) {
     (void)state;
-    for (int leaves = 0; leaves <= MOST_LEAVES; leaves += MOST_LEAVES) {
-        struct job job = {.leaves = leaves, .minimum_unit_bytes = 1, .share = TRIREME_SHARE_NEVER};
-        FOR_EACH_WORLD(&job) FOR_EACH_STRATEGY(&job) {
-            job.order = BACKWARD;
-            check_training(&job);
-            for (int rank = 0; rank < job.world_size; ++rank) {
-                assert_int_equal(job.statistics[rank][2].moved_buckets, 0);
-                assert_int_equal(job.statistics[rank][2].extra_buckets, 0);
-            }
-            job.order = ROTATED;
-            check_training(&job);
-            for (int rank = 0; rank < job.world_size; ++rank) {
-                /* Units 0, 2, 3 and 4 of parameters 0, 4, 5, 6 change places; 0 3 6 1 4 7 2 5. */
-                assert_int_equal(job.statistics[rank][0].moved_buckets,
-                                 job.statistics[0][0].moved_buckets);
-                assert_true(job.statistics[rank][0].moved_buckets > 0);
-            }
+
+    struct job job = {.minimum_unit_bytes = 1, .share = TRIREME_SHARE_NEVER};
+    FOR_EACH_WORLD(&job) FOR_EACH_STRATEGY(&job) {
+        job.order = BACKWARD;
+        job.leaves = leaves_by_turns(job.world_size + (int)job.strategy);
+        check_training(&job);
+        for (int rank = 0; rank < job.world_size; ++rank) {
+            assert_int_equal(job.statistics[rank][2].moved_buckets, 0);
+            assert_int_equal(job.statistics[rank][2].extra_buckets, 0);
+        }
+        job.order = ROTATED;
+        job.leaves = MOST_LEAVES - job.leaves;
+        check_training(&job);
+        for (int rank = 0; rank < job.world_size; ++rank) {
+            /* Units 0, 2, 3 and 4 of parameters 0, 4, 5, 6 change places; 0 3 6 1 4 7 2 5. */
+            assert_int_equal(job.statistics[rank][0].moved_buckets,
+                             job.statistics[0][0].moved_buckets);
+            assert_true(job.statistics[rank][0].moved_buckets > 0);
         }
     }
 }
@@ -442,28 +445,26 @@ static const struct {
 static void copies_lie_a_stride_apart(void **state) {
     (void)state;
     for (int share = TRIREME_SHARE_AUTO; share <= TRIREME_SHARE_NEVER; share += 2) {
-        for (int leaves = 0; leaves <= MOST_LEAVES; leaves += MOST_LEAVES) {
-            for (size_t m = 0; m < sizeof kMeshes / sizeof kMeshes[0]; ++m) {
-                struct job job = {.strategy = TRIREME_STRATEGY_HYBRID_SHARD,
-                                  .world_size = kMeshes[m].world_size,
-                                  .shard_ranks = kMeshes[m].shard_ranks,
-                                  .shard_stride = kMeshes[m].shard_stride,
-                                  .leaves = leaves,
-                                  .minimum_unit_bytes = m % 2 == 0 ? 1 : 200,
-                                  .share = share};
-                check_training(&job);
-                /* Rank r keeps part (r / stride) mod S of each group; each of the units with one
+        for (size_t m = 0; m < sizeof kMeshes / sizeof kMeshes[0]; ++m) {
+            struct job job = {.strategy = TRIREME_STRATEGY_HYBRID_SHARD,
+                              .world_size = kMeshes[m].world_size,
+                              .shard_ranks = kMeshes[m].shard_ranks,
+                              .shard_stride = kMeshes[m].shard_stride,
+                              .leaves = leaves_by_turns((int)m / 2 + share / 2),
+                              .minimum_unit_bytes = m % 2 == 0 ? 1 : 200,
+                              .share = share};
+            check_training(&job);
+            /* Rank r keeps part (r / stride) mod S of each group; each of the units with one
                  * byte as the minimum. */
-                for (int rank = 0; rank < job.world_size && m % 2 == 0; ++rank) {
-                    const int parts = (int)job.shard_ranks;
-                    const int part = rank / (int)job.shard_stride % parts;
-                    uint64_t held = 0;
-                    static const int kUnits[UNITS] = {35, 17, 1, 33, 24, 1};
-                    for (int unit = 0; unit < UNITS; ++unit) {
-                        held += (uint64_t)(kUnits[unit] / parts + (part < kUnits[unit] % parts));
-                    }
-                    assert_int_equal(job.memories[rank].planned_parameters, 4 * held);
+            for (int rank = 0; rank < job.world_size && m % 2 == 0; ++rank) {
+                const int parts = (int)job.shard_ranks;
+                const int part = rank / (int)job.shard_stride % parts;
+                uint64_t held = 0;
+                static const int kUnits[UNITS] = {35, 17, 1, 33, 24, 1};
+                for (int unit = 0; unit < UNITS; ++unit) {
+                    held += (uint64_t)(kUnits[unit] / parts + (part < kUnits[unit] % parts));
                 }
+                assert_int_equal(job.memories[rank].planned_parameters, 4 * held);
             }
         }
     }
@@ -522,32 +523,31 @@ static void strides_that_cannot_be_are_refused(void **state) {
 static void kept_units_are_gathered_once_a_step(void **state) {
     (void)state;
     static const uint64_t kMinimum[] = {1, 200};
-    for (int leaves = 0; leaves <= MOST_LEAVES; leaves += MOST_LEAVES) {
-        for (int k = 0; k < 2; ++k) {
-            struct job job = {.strategy = TRIREME_STRATEGY_ZERO3,
-                              .leaves = leaves,
-                              .flags = TRIREME_MODEL_KEEP_GATHERED,
-                              .minimum_unit_bytes = kMinimum[k],
-                              .share = TRIREME_SHARE_NEVER};
-            FOR_EACH_WORLD(&job) {
-                job.strategy = TRIREME_STRATEGY_ZERO3;
-                job.shard_ranks = 0;
-                check_training(&job);
-                const uint64_t groups = job.infos[0].groups;
-                for (int rank = 0; rank < job.world_size; ++rank) {
-                    const trireme_model_statistics *const s = job.statistics[rank];
-                    for (int step = 0; step < STEPS; ++step) {
-                        const uint64_t gathers = (uint64_t)(step + 1) * groups;
-                        assert_int_equal(s[step].gathers, job.world_size > 1 ? gathers : 0);
-                    }
-                    assert_int_equal(s[2].peak_groups, job.world_size > 1 ? groups : 0);
+
+    for (int k = 0; k < 2; ++k) {
+        struct job job = {.strategy = TRIREME_STRATEGY_ZERO3,
+                          .flags = TRIREME_MODEL_KEEP_GATHERED,
+                          .minimum_unit_bytes = kMinimum[k],
+                          .share = TRIREME_SHARE_NEVER};
+        FOR_EACH_WORLD(&job) {
+            job.strategy = TRIREME_STRATEGY_ZERO3;
+            job.leaves = leaves_by_turns(job.world_size / 2 + k);
+            job.shard_ranks = 0;
+            check_training(&job);
+            const uint64_t groups = job.infos[0].groups;
+            for (int rank = 0; rank < job.world_size; ++rank) {
+                const trireme_model_statistics *const s = job.statistics[rank];
+                for (int step = 0; step < STEPS; ++step) {
+                    const uint64_t gathers = (uint64_t)(step + 1) * groups;
+                    assert_int_equal(s[step].gathers, job.world_size > 1 ? gathers : 0);
                 }
-                if (job.world_size % 2 != 0) continue;
-                job.strategy = TRIREME_STRATEGY_HYBRID_SHARD;
-                job.shard_ranks = 2;
-                check_training(&job);
-                assert_int_equal(job.statistics[1][2].gathers, 3 * groups);
+                assert_int_equal(s[2].peak_groups, job.world_size > 1 ? groups : 0);
             }
+            if (job.world_size % 2 != 0) continue;
+            job.strategy = TRIREME_STRATEGY_HYBRID_SHARD;
+            job.shard_ranks = 2;
+            check_training(&job);
+            assert_int_equal(job.statistics[1][2].gathers, 3 * groups);
         }
     }
 }
@@ -639,25 +639,22 @@ static void check_rows(const struct job *job) {
 static void shards_are_whole_rows(void **state) {
     (void)state;
     static const uint64_t kMinimum[] = {1, 200, 1 << 20};
-    for (int share = TRIREME_SHARE_AUTO; share <= TRIREME_SHARE_NEVER; share += 2) {
-        for (int leaves = 0; leaves <= MOST_LEAVES; leaves += MOST_LEAVES) {
-            for (int k = 0; k < 3; ++k) {
-                struct job job = {.leaves = leaves,
-                                  .flags = TRIREME_MODEL_WHOLE_ROWS,
-                                  .minimum_unit_bytes = kMinimum[k],
-                                  .share = share};
-                FOR_EACH_WORLD(&job) FOR_EACH_STRATEGY(&job) {
-                    check_training(&job);
-                    check_rows(&job);
-                }
-                job.strategy = TRIREME_STRATEGY_HYBRID_SHARD;
-                job.world_size = 8;
-                for (job.shard_ranks = 2; job.shard_ranks <= 4; job.shard_ranks *= 2) {
-                    for (job.shard_stride = 1; job.shard_stride <= 2; ++job.shard_stride) {
-                        check_training(&job);
-                        check_rows(&job);
-                    }
-                }
+    for (int k = 0; k < 3; ++k) {
+        struct job job = {.flags = TRIREME_MODEL_WHOLE_ROWS,
+                          .minimum_unit_bytes = kMinimum[k],
+                          .share = k == 1 ? TRIREME_SHARE_AUTO : TRIREME_SHARE_NEVER};
+        FOR_EACH_WORLD(&job) FOR_EACH_STRATEGY(&job) {
+            job.leaves = leaves_by_turns(job.world_size + (int)job.strategy + k);
+            check_training(&job);
+            check_rows(&job);
+        }
+        job.strategy = TRIREME_STRATEGY_HYBRID_SHARD;
+        job.world_size = 8;
+        for (job.shard_ranks = 2; job.shard_ranks <= 4; job.shard_ranks *= 2) {
+            for (job.shard_stride = 1; job.shard_stride <= 2; ++job.shard_stride) {
+                job.leaves = leaves_by_turns((int)job.shard_stride);
+                check_training(&job);
+                check_rows(&job);
             }
         }
     }

@@ -28,7 +28,7 @@ namespace Trireme.Tests
                             "optimizer state",
                             Check.Throws<HostMemoryException>(
                                 () => new Optimizer(model, adam)).Message);
-                        var sgd = new OptimizerOptions { LearningRate = 1 };
+                        OptimizerOptions sgd = ModelTests.Sgd();
                         using (new Optimizer(model, sgd))
                         {
                         }
