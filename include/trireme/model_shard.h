@@ -398,8 +398,6 @@ trireme_model_add_parameter(trireme_model *model, const trireme_parameter_option
  * memory_limit_bytes. Then all ranks have the same message, which tells which rank would hold how
  * much of what, what each other strategy would need with the same options, and the least that
  * works. Nothing was allocated; the communicator lives on, this model can only be destroyed.
- * @retval TRIREME_ERROR_UNSUPPORTED  hybrid_shard on ranks of a transport, of which no groups can
- * be made yet.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.

@@ -273,6 +273,8 @@ Status Model::make_groups() {
   const auto replica =
       static_cast<std::int32_t>(spread.replica_of(link_.rank(), spread.shard_ranks));
   const std::int32_t rank = link_.communicator->rank();
+  // A transport carries one group: there the teams are made in each operation.
+  if (link_.communicator->options().transport.has_value()) return Status::success();
   const ChildOptions options = {"", link_.timeout_ns};
   TRIREME_RETURN_IF_ERROR(split(*link_.communicator, replica, rank, options, &link_.shard));
   TRIREME_FAILPOINT("seal", "between_groups");

@@ -10,6 +10,7 @@
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 #include "strategies/agreement.hpp"
+#include "strategies/team_gather.hpp"
 
 namespace trireme::strategies {
 
@@ -439,11 +440,13 @@ Status Optimizer::give_parameters() {
     const std::uint64_t size = dtype_size(group.dtype);
     // Of a whole group all ranks hold the same elements, of a shard the replicas.
     const bool among_all = group.shard_ranks == 1;
-    Communicator& holders = among_all ? *model.link_.communicator : *model.link_.replicas;
+    const bool in_teams = !among_all && model.link_.replicas == nullptr;
+    Communicator& holders =
+        among_all || in_teams ? *model.link_.communicator : *model.link_.replicas;
     char* const data = model.storage_->parameters.data() + group.offset +
                        (group.held.first - group.kept.first) * size;
     Operation operation;
-    operation.channel = among_all ? model.link_.gathers : 0;
+    operation.channel = among_all || in_teams ? model.link_.gathers : 0;
     operation.kind = OperationKind::all_gather_v;
     operation.dtype = group.dtype;
     operation.send = data + (group.owned.first - group.held.first) * size;
@@ -453,9 +456,16 @@ Status Optimizer::give_parameters() {
     operation.agreement = number;
     operation.agreement_name = "group of units";
     operation.owner = model.storage_->hold();
+    if (in_teams) {
+      std::vector<TeamPlace> places;
+      for (std::uint32_t rank = 0; rank < layout.spread.world_size; ++rank) {
+        places.push_back({layout.part_of(group, rank), layout.owned_by(group, rank).count});
+      }
+      make_team_gather(&operation, std::move(places), layout.spread.rank);
+    }
     TRIREME_FAILPOINT("step", "mid_give");
     model.link_.given_bytes += sharding::gather_bytes(
-        group.owned_counts, static_cast<std::uint32_t>(holders.rank()), size);
+        group.owned_counts, layout.replica_of(group, layout.spread.rank), size);
     TRIREME_RETURN_IF_ERROR(model.link_.run(holders, std::move(operation)));
   }
   return Status::success();

@@ -77,7 +77,8 @@ struct Link {
   std::uint32_t gathers = 0;
   std::uint32_t reductions = 0;
   // hybrid_shard: the ranks that keep one copy of the parameters between them, and those that keep
-  // the same part of one. Both are the model's own, so their channel 0 is free.
+  // the same part of one. Both are the model's own, so their channel 0 is free. Null where a
+  // transport carries the ranks: then all of them make one operation, see team_gather.hpp.
   std::shared_ptr<Communicator> shard, replicas;
   std::uint64_t timeout_ns = 0;
   std::uint64_t given_bytes = 0;  // to peers, for parameters and gradients, since the last step

@@ -4,6 +4,7 @@
 
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
+#include "strategies/team_gather.hpp"
 
 namespace trireme::strategies {
 
@@ -58,8 +59,17 @@ Operation UnitPool::operation(std::uint64_t number) {
   operation.agreement_name = "group of units";
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<Memory>>;
   operation.owner = std::make_shared<Both>(storage_->hold(), places_[number].extra.memory());
+  const sharding::Spread& spread = layout_.spread;
+  if (link_.shard == nullptr && group.shard_ranks < spread.world_size) {
+    std::vector<TeamPlace> places;
+    for (std::uint32_t rank = 0; rank < spread.world_size; ++rank) {
+      places.push_back(
+          {layout_.replica_of(group, rank), group.held_counts[layout_.part_of(group, rank)]});
+    }
+    make_team_gather(&operation, std::move(places), spread.rank);
+  }
   link_.given_bytes += sharding::gather_bytes(
-      group.held_counts, static_cast<std::uint32_t>(ranks().rank()), dtype_size(group.dtype));
+      group.held_counts, layout_.part_of(group, spread.rank), dtype_size(group.dtype));
   ++gathers_;
   return operation;
 }

@@ -84,11 +84,8 @@ static void run_job(struct job *job, rank_function *function) {
     assert_verdicts(job->verdicts, job->world_size);
 }
 
-#define FOR_EACH_STRATEGY(job)                                                                  \
-    for (int s_ = 1; s_ <= TRIREME_STRATEGY_HYBRID_SHARD; ++s_)                                 \
-        if ((job)->strategy = s_, s_ == TRIREME_STRATEGY_HYBRID_SHARD && ranks_use_transport()) \
-            continue;                                                                           \
-        else
+#define FOR_EACH_STRATEGY(job) \
+    for ((job)->strategy = 1; (job)->strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++(job)->strategy)
 
 /* ---- hooks ---- */
 
@@ -711,29 +708,23 @@ static void ask_for_hybrid(trireme_communicator *communicator, int rank, void *c
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(TRIREME_STRATEGY_HYBRID_SHARD, 4);
-    options.shard_ranks = job->kind == 1 && rank == 3 ? 4 : 2;
+    options.shard_ranks = rank == 3 ? 4 : 2;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
     trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
     parameter.name = "p";
     parameter.dtype = F32;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
-    if (job->kind == 1) {
-        EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
-        EXPECT(v, says("shard_ranks is 2 on rank 0 and 4 on rank 3"));
-    } else {
-        EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED, trireme_model_seal(model));
-    }
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
+    EXPECT(v, says("shard_ranks is 2 on rank 0 and 4 on rank 3"));
     sum_again(v, communicator, 4);
     trireme_model_destroy(model);
 }
 
 static void hybrid_groups_that_cannot_be_are_refused(void **state) {
     (void)state;
-    struct job job = {.world_size = 4, .kind = 1};
+    struct job job = {.world_size = 4};
     run_job(&job, ask_for_hybrid);
-    job.kind = 0;
-    if (ranks_use_transport()) run_job(&job, ask_for_hybrid);
 }
 
 int main(void) {

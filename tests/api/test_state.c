@@ -110,7 +110,7 @@ static void for_each_spread(int world_size, void (*body)(struct job *job)) {
     for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
         for (int shared = 0; shared < 2; ++shared) {
             const bool hybrid = strategy == TRIREME_STRATEGY_HYBRID_SHARD;
-            if (hybrid && (ranks_use_transport() || world_size % 2 != 0)) continue;
+            if (hybrid && world_size % 2 != 0) continue;
             if (shared && (ranks_use_transport() || strategy == TRIREME_STRATEGY_DATA_PARALLEL)) {
                 continue;
             }

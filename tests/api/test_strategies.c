@@ -647,7 +647,6 @@ enum { HYBRIDS = sizeof kHybrids / sizeof kHybrids[0] };
 
 static void hybrid_shards_train_as_one_process(void **state) {
     (void)state;
-    if (ranks_use_transport()) skip(); /* groups of such ranks are not there yet */
     for (int i = 0; i < HYBRIDS; ++i) {
         struct setup setup = base(kHybrids[i][0], TRIREME_STRATEGY_HYBRID_SHARD);
         setup.shard_ranks = (uint32_t)kHybrids[i][1];
@@ -733,7 +732,6 @@ static void features_work_with_each_other_and_every_strategy(void **state) {
     (void)state;
     for (int world = 1; world <= 4; ++world) {
         for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
-            if (strategy == TRIREME_STRATEGY_HYBRID_SHARD && ranks_use_transport()) continue;
             for (int features = 1; features < 64; ++features) {
                 struct setup setup = base(world, strategy);
                 if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
