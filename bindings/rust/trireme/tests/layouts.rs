@@ -97,8 +97,8 @@ fn buckets_follow_the_gradients_unless_the_order_is_fixed() {
                 assert_eq!(statistics.moved_buckets, if fixed_order { 0 } else { 2 });
                 step(communicator, &mut model, true);
                 let again = model.statistics().unwrap();
-                let slots = plain.strategy != Strategy::DataParallel
-                    && plain.strategy != Strategy::Zero1;
+                let slots =
+                    plain.strategy != Strategy::DataParallel && plain.strategy != Strategy::Zero1;
                 assert_eq!(statistics.extra_buckets > 0, slots);
                 assert_eq!(again.extra_buckets > statistics.extra_buckets, slots && fixed_order);
                 communicator.barrier().unwrap();
@@ -135,10 +135,7 @@ fn kept_units_are_gathered_once_a_step() {
             assert_eq!(model.statistics().unwrap().gathers, 3 * steps);
             model.set_parameters(Some(&[0.0; ELEMENTS]), 0).unwrap();
         }
-        let two = ModelOptions {
-            keep_gathered: true,
-            ..ModelOptions::new(Strategy::Zero2)
-        };
+        let two = ModelOptions { keep_gathered: true, ..ModelOptions::new(Strategy::Zero2) };
         fails(Model::new(communicator, &two), Status::InvalidArgument);
         communicator.barrier().unwrap();
     });
