@@ -48,8 +48,8 @@ std::uint64_t nearest_row(const Group& group, std::uint64_t element) {
   return element - before <= before + after->width - element ? before : before + after->width;
 }
 
-// Part `index` of `parts` of a range of the group: even, or moved to where rows end. The ends of the
-// range are such places, so the parts follow each other without a gap.
+// Part `index` of `parts` of a range of the group: even, or moved to where rows end. The ends of
+// the range are such places, so the parts follow each other without a gap.
 Range cut(const Group& group, const Range& range, std::uint32_t parts, std::uint32_t index) {
   const Range even = shard_range(range.count, parts, index);
   std::uint64_t first = range.first + even.first, end = range.first + even.end();

@@ -1,5 +1,5 @@
-// Whether what a model plans to hold is within the limit that its caller set, and if not, what would
-// be. Pure arithmetic about all ranks, so every rank comes to the same answer by itself.
+// Whether what a model plans to hold is within the limit that its caller set, and if not, what
+// would be. Pure arithmetic about all ranks, so every rank comes to the same answer by itself.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,11 @@
 // Gradients of one step: from the caller's hands into buckets, and reduced to the ranks that own
 // them.
 //
-// Buckets are launched in one order on all ranks, whatever the order of gradients: the next one when
-// all its gradients of this rank are in. So a rank waits only for reductions it has launched, and
-// the rank that has launched fewest waits for nobody. In the first step that is the reverse order of
-// registration, afterwards the one in which they became complete on rank 0. Nothing moves in memory.
+// Buckets are launched in one order on all ranks, whatever the order of gradients: the next one
+// when all its gradients of this rank are in. So a rank waits only for reductions it has launched,
+// and the rank that has launched fewest waits for nobody. In the first step that is the reverse
+// order of registration, afterwards the one in which they became complete on rank 0. Nothing moves
+// in memory.
 #pragma once
 
 #include <cstdint>
