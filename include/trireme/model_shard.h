@@ -657,6 +657,47 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_model_begin_backward(trireme_model *model, uint32_t flags);
 
 /**
+ * Gives the memory in which the gradient of one parameter is exchanged, so that backward writes it
+ * there and trireme_model_gradient_ready(), called with this address, has nothing to copy.
+ *
+ * A view is there where the gradient is one stretch of memory that the model keeps: always with
+ * data_parallel; with zero1 if its group is alone in its bucket (bucket_bytes 1 makes that so for
+ * all), if one rank owns all of it, or in a world of one rank. Never with zero2, zero3 and
+ * hybrid_shard, which keep shards only. A parameter with aliases has one for each name in its turn,
+ * when those added before it are handed in; one with 0 elements has none. Without a view the call
+ * succeeds and gives NULL, and the caller uses memory of its own.
+ *
+ * What lies there: with *out_adds 0 something undefined, which the caller overwrites whole; with 1
+ * the sum of what was handed in before (passes with NO_SYNC, names of the same parameter), to which
+ * the caller adds. The address is the same in every pass, but is the caller's only from this call
+ * until the gradient is handed in, so the call is made in each pass: handing in an address that was
+ * not given in this pass is an error. A caller that has changed nothing there may hand in other
+ * memory, or nothing.
+ *
+ * Local: does not wait for the peers, except for a later leaf of a reproducible step until its
+ * bucket is reduced for the leaf before.
+ *
+ * @param model  The model.
+ * @param parameter  Number of the parameter.
+ * @param[out] out_data  First element; NULL if there is no view. Not written on failure.
+ * @param[out] out_count  Elements of the parameter; may be NULL. Not written on failure.
+ * @param[out] out_dtype  Type of the elements; may be NULL. Not written on failure.
+ * @param[out] out_adds  1: add to what lies there. 0: overwrite it. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_data or out_adds is NULL, there is no such parameter,
+ * or it is frozen.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, no backward pass is under way, it
+ * is ABSENT, or the gradient was handed in before.
+ * @return Any other status as listed at the top of this file.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_gradient_data(trireme_model *model, uint64_t parameter, void **out_data,
+                            uint64_t *out_count, trireme_dtype *out_dtype, int32_t *out_adds);
+
+/**
  * Hands in the gradient of one parameter. Full buckets are reduced while backward goes on.
  *
  * Local: copies the elements and does not wait for the peers, except for zero2 and zero3 when two
@@ -665,14 +706,15 @@ trireme_model_begin_backward(trireme_model *model, uint32_t flags);
  *
  * @param model  The model.
  * @param parameter  Number of the parameter.
- * @param gradient  Its elements.
+ * @param gradient  Its elements, or the address that trireme_model_gradient_data() gave for it in
+ * this pass: then nothing is copied, and what lies there must not change until that is given again.
  * @param count  Elements; must be the parameter's.
  * @param dtype  Type of the elements; must be the parameter's, or f32 where that is f16 or bf16.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  gradient is NULL, there is no such parameter, it is
- * frozen, or count or dtype is wrong.
- * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, it is ABSENT, or the gradient
- * was handed in before.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  gradient is NULL or overlaps the gradients of the model
+ * elsewhere than in its view, there is no such parameter, it is frozen, or count or dtype is wrong.
+ * @retval TRIREME_ERROR_INVALID_STATE  No backward pass is under way, it is ABSENT, the gradient
+ * was handed in before, or gradient is its view but was not asked for in this pass.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
@@ -714,7 +756,8 @@ trireme_model_end_backward(trireme_model *model);
  *                  f16 or bf16.
  * @param flags  As trireme_model_begin_backward().
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  gradients is NULL, or count, dtype or flags is wrong.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  gradients is NULL or overlaps the gradients of the model,
+ * or count, dtype or flags is wrong.
  * @retval TRIREME_ERROR_INVALID_STATE  As trireme_model_begin_backward().
  * @retval TRIREME_ERROR_UNSUPPORTED  As trireme_model_begin_backward().
  * @return Any other status as listed at the top of this file.

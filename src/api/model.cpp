@@ -148,13 +148,13 @@ trireme_status trireme_model_check_replicas(trireme_model* model) {
 trireme_status trireme_model_set_parameters(trireme_model* model, const void* values,
                                             uint64_t count, trireme_dtype dtype, int32_t root) {
   return together(__func__, model,
-                    [&](Model& found) { return found.set_parameters(values, count, dtype, root); });
+                  [&](Model& found) { return found.set_parameters(values, count, dtype, root); });
 }
 
 trireme_status trireme_model_get_parameters(trireme_model* model, void* values, uint64_t count,
                                             trireme_dtype dtype) {
   return together(__func__, model,
-                    [&](Model& found) { return found.get_parameters(values, count, dtype); });
+                  [&](Model& found) { return found.get_parameters(values, count, dtype); });
 }
 
 trireme_status trireme_model_gather_unit(trireme_model* model, uint64_t unit) {
@@ -183,6 +183,16 @@ trireme_status trireme_model_leaf(const trireme_model* model, uint32_t micro_bat
 
 trireme_status trireme_model_begin_backward(trireme_model* model, uint32_t flags) {
   return together(__func__, model, [&](Model& found) { return found.begin_backward(flags); });
+}
+
+trireme_status trireme_model_gradient_data(trireme_model* model, uint64_t parameter,
+                                           void** out_data, uint64_t* out_count,
+                                           trireme_dtype* out_dtype, int32_t* out_adds) {
+  return together(__func__, model, [&](Model& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_data, "out_data"));
+    TRIREME_RETURN_IF_ERROR(api::require(out_adds, "out_adds"));
+    return found.gradient_data(parameter, out_data, out_count, out_dtype, out_adds);
+  });
 }
 
 trireme_status trireme_model_gradient_ready(trireme_model* model, uint64_t parameter,

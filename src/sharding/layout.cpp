@@ -137,7 +137,30 @@ void group_buckets(const Registry& registry, Layout* layout) {
   }
 }
 
-void fill_bucket(const Registry& registry, Layout* layout, Bucket* bucket) {
+// data_parallel: in the order of parameters, cut evenly.
+void fill_in_order(const Registry& registry, Layout* layout, Bucket* bucket) {
+  const Spread& spread = layout->spread;
+  std::uint64_t position = 0;
+  for (const std::uint64_t number : bucket->groups) {
+    for (const std::uint64_t unit : layout->groups[number].units) {
+      for (const std::uint64_t id : registry.units()[unit].parameters) {
+        const Parameter& parameter = registry.parameters()[id];
+        if (parameter.frozen || parameter.elements == 0) continue;
+        bucket->segments.push_back({id, 0, parameter.elements, position, spread.rank});
+        layout->segments[id].push_back(bucket->segments.back());
+        position += parameter.elements;
+      }
+    }
+  }
+  for (std::uint32_t rank = 0; rank < spread.world_size; ++rank) {
+    const Range block = shard_range(position, spread.world_size, rank);
+    bucket->block_first.push_back(block.first);
+    bucket->counts.push_back(block.count);
+  }
+  bucket->block_first.push_back(position);
+}
+
+void fill_by_owner(const Registry& registry, Layout* layout, Bucket* bucket) {
   const Spread& spread = layout->spread;
   std::uint64_t position = 0;
   for (std::uint32_t rank = 0; rank < spread.world_size; ++rank) {
@@ -161,6 +184,14 @@ void fill_bucket(const Registry& registry, Layout* layout, Bucket* bucket) {
     bucket->counts.push_back(position - bucket->block_first.back());
   }
   bucket->block_first.push_back(position);
+}
+
+void fill_bucket(const Registry& registry, Layout* layout, Bucket* bucket) {
+  if (layout->spread.whole_state()) {
+    fill_in_order(registry, layout, bucket);
+  } else {
+    fill_by_owner(registry, layout, bucket);
+  }
   for (const std::uint64_t number : bucket->groups) {
     for (const std::uint64_t unit : layout->groups[number].units) {
       for (const std::uint64_t id : registry.units()[unit].parameters) {
@@ -231,6 +262,14 @@ std::uint64_t Layout::shard_gradient_bytes_of(std::uint32_t rank) const {
   std::uint64_t bytes = 0;
   for (const Bucket& bucket : buckets) bytes += bucket.counts[rank] * dtype_size(bucket.dtype);
   return bytes;
+}
+
+bool Layout::is_one_stretch(std::uint64_t target) const {
+  const std::vector<Segment>& parts = segments[target];
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    if (parts[i].position != parts[i - 1].position + parts[i - 1].count) return false;
+  }
+  return !parts.empty();
 }
 
 std::uint64_t Layout::block_offset(const Bucket& bucket) const {

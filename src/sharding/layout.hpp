@@ -4,7 +4,8 @@
 // Gradients and optimizer state exist for trainable elements only. A bucket is the trainable
 // elements of some groups in the order of their owners: block r of it is what rank r owns, group by
 // group. So one operation reduces a bucket of many units, and a rank's part of it is one stretch of
-// memory.
+// memory. With data_parallel every rank updates everything, so there a bucket is in the order of
+// parameters and its blocks are cut evenly: every gradient is one stretch.
 //
 // Parameters of 16 bits have gradients and state of f32, so a bucket may hold those of f32 and of
 // 16-bit groups side by side.
@@ -53,7 +54,8 @@ struct Spread {
   bool whole_state() const { return strategy == TRIREME_STRATEGY_DATA_PARALLEL; }
 };
 
-// A stretch of one parameter inside its bucket, owned by one rank.
+// A stretch of one parameter inside its bucket, owned by one rank; with data_parallel a whole one,
+// of which every rank thinks that it is its own.
 struct Segment {
   std::uint64_t parameter = 0;
   std::uint64_t first = 0;     // element of the parameter
@@ -110,6 +112,9 @@ struct Layout {
   std::vector<Bucket> buckets;
   // Of each target: its segments, in order. Empty for aliases and frozen parameters.
   std::vector<std::vector<Segment>> segments;
+  // Whether the gradient of a target is one stretch of its bucket, as it is where nothing is cut
+  // between owners that are not neighbours.
+  bool is_one_stretch(std::uint64_t target) const;
   // Where an alias keeps its gradient until those before it are in: bytes in the arena of held
   // gradients.
   std::vector<std::uint64_t> held_offset;

@@ -629,6 +629,20 @@ Status Model::begin_backward(std::uint32_t flags) {
   return Status::success();
 }
 
+Status Model::gradient_data(std::uint64_t parameter, void** out_data, std::uint64_t* out_count,
+                            trireme_dtype* out_dtype, std::int32_t* out_adds) {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  TRIREME_RETURN_IF_ERROR(check_parameter(parameter));
+  GradientView view;
+  TRIREME_RETURN_IF_ERROR(keep(reducer_->view(parameter, &view)));
+  const Parameter& described = registry_.parameters()[parameter];
+  *out_data = view.data;
+  if (out_count != nullptr) *out_count = described.elements;
+  if (out_dtype != nullptr) *out_dtype = gradient_dtype(described.dtype);
+  *out_adds = view.adds ? 1 : 0;
+  return Status::success();
+}
+
 Status Model::gradient_ready(std::uint64_t parameter, const void* gradient, std::uint64_t count,
                              trireme_dtype dtype) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
@@ -658,6 +672,9 @@ Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trirem
   const bool absent = (flags & TRIREME_BACKWARD_ABSENT) != 0;
   TRIREME_RETURN_IF_ERROR(
       check_flat(gradients, absent ? nullptr : "gradients", count, dtype, true));
+  if (!absent && !reducer_->is_outside(gradients, count * dtype_size(dtype))) {
+    return invalid_argument("gradients lie in the gradients of the model");
+  }
   TRIREME_RETURN_IF_ERROR(begin_backward(flags));
   if (absent) return end_backward();
   const std::uint64_t size = dtype_size(dtype);

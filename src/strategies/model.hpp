@@ -54,6 +54,8 @@ class Model {
 
   Status leaf(std::uint32_t micro_batch, std::uint32_t* out) const;
   Status begin_backward(std::uint32_t flags);
+  Status gradient_data(std::uint64_t parameter, void** out_data, std::uint64_t* out_count,
+                       trireme_dtype* out_dtype, std::int32_t* out_adds);
   Status gradient_ready(std::uint64_t parameter, const void* gradient, std::uint64_t count,
                         trireme_dtype dtype);
   Status end_backward();

@@ -123,6 +123,7 @@ Reducer::Reducer(const sharding::Registry& registry, const sharding::Layout& lay
                                            layout.spread.rank)),
       used_(registry.parameters().size()),
       handed_(registry.parameters().size()),
+      viewed_(registry.parameters().size()),
       merged_(registry.parameters().size()),
       missing_(layout.buckets.size()),
       contributions_(layout.buckets.size()) {
@@ -165,12 +166,13 @@ Status Reducer::begin(bool no_sync, bool absent) {
   absent_ = absent;
   next_launch_ = 0;
   handed_.assign(handed_.size(), false);
+  viewed_.assign(viewed_.size(), false);
   merged_.assign(merged_.size(), 0);
   for (std::size_t i = 0; i < missing_.size(); ++i) missing_[i] = layout_.buckets[i].names;
   return Status::success();
 }
 
-Status Reducer::ready(std::uint64_t parameter, Handed gradient, bool with_aliases) {
+Status Reducer::check_awaited(std::uint64_t parameter) const {
   if (!in_backward_) return invalid_state("no backward pass is under way");
   if (absent_) return invalid_state("this backward pass is TRIREME_BACKWARD_ABSENT");
   const Parameter& named = registry_.parameters()[parameter];
@@ -182,18 +184,80 @@ Status Reducer::ready(std::uint64_t parameter, Handed gradient, bool with_aliase
     return invalid_state("the gradient of parameter " + std::to_string(parameter) + " (" +
                          sharding::quoted(named.name) + ") was handed in before");
   }
+  return Status::success();
+}
+
+// 0 for a target, i + 1 for its alias i.
+std::uint64_t Reducer::place_among_names(std::uint64_t parameter) const {
+  const std::uint64_t number = registry_.parameters()[parameter].target;
+  if (number == parameter) return 0;
+  const std::vector<std::uint64_t>& aliases = registry_.parameters()[number].aliases;
+  return static_cast<std::uint64_t>(std::find(aliases.begin(), aliases.end(), parameter) -
+                                    aliases.begin()) +
+         1;
+}
+
+// ---- gradients that are written where they are exchanged ----
+
+// Null where a gradient is in pieces, or in memory that it does not keep.
+char* Reducer::view_of(std::uint64_t target) const {
+  if (!layout_.spread.whole_gradients() || !layout_.is_one_stretch(target)) return nullptr;
+  const Bucket& bucket =
+      layout_.buckets[layout_.group_of_parameter(registry_.parameters()[target]).bucket];
+  return storage_->gradients.data() + bucket.whole_offset +
+         layout_.segments[target].front().position * dtype_size(bucket.dtype);
+}
+
+Status Reducer::view(std::uint64_t parameter, GradientView* out) {
+  TRIREME_RETURN_IF_ERROR(check_awaited(parameter));
+  const std::uint64_t target = registry_.parameters()[parameter].target;
+  const std::uint64_t place = place_among_names(parameter);
+  char* const data = view_of(target);
+  *out = {};
+  // Names of one parameter are added one after the other, so only the next one has the place.
+  if (data == nullptr || place != merged_[target]) return Status::success();
+  char* bucket = nullptr;  // waits until no peer reads it
+  TRIREME_RETURN_IF_ERROR(
+      contribution(layout_.group_of_parameter(registry_.parameters()[target]).bucket, &bucket));
+  viewed_[parameter] = true;
+  *out = {data, place > 0 || accumulates()};
+  return Status::success();
+}
+
+bool Reducer::is_outside(const void* memory, std::uint64_t bytes) const {
+  const auto first = reinterpret_cast<std::uintptr_t>(memory);
+  const auto arena = reinterpret_cast<std::uintptr_t>(storage_->gradients.data());
+  return bytes == 0 || memory == nullptr || first + bytes <= arena ||
+         first >= arena + storage_->gradients.bytes();
+}
+
+Status Reducer::check_memory(std::uint64_t parameter, Handed gradient) const {
+  const Parameter& named = registry_.parameters()[parameter];
+  if (is_outside(gradient.data, named.elements * dtype_size(gradient.dtype))) {
+    return Status::success();
+  }
+  const std::string which =
+      "parameter " + std::to_string(parameter) + " (" + sharding::quoted(named.name) + ")";
+  if (gradient.data != view_of(named.target) || gradient.dtype != gradient_dtype(named.dtype)) {
+    return invalid_argument("gradient lies in the gradients of the model, but is not the view of " +
+                            which);
+  }
+  if (viewed_[parameter]) return Status::success();
+  return invalid_state("the view of " + which + " was not asked for in this backward pass");
+}
+
+// ---- what is handed in ----
+
+Status Reducer::ready(std::uint64_t parameter, Handed gradient, bool with_aliases) {
+  TRIREME_RETURN_IF_ERROR(check_awaited(parameter));
+  TRIREME_RETURN_IF_ERROR(check_memory(parameter, gradient));
+  const Parameter& named = registry_.parameters()[parameter];
   const Parameter& target = registry_.parameters()[named.target];
   const std::uint64_t bucket = layout_.group_of_parameter(target).bucket;
   if (bucket != kNone) {
     char* data = nullptr;
     TRIREME_RETURN_IF_ERROR(contribution(bucket, &data));
-    std::uint64_t place = 0;
-    while (place < target.aliases.size() && named.target != parameter &&
-           target.aliases[place] != parameter) {
-      ++place;
-    }
-    if (named.target != parameter) ++place;
-    TRIREME_RETURN_IF_ERROR(merge(named.target, place, gradient, data));
+    TRIREME_RETURN_IF_ERROR(merge(named.target, place_among_names(parameter), gradient, data));
   }
   handed_[parameter] = true;
   if (gradient.data != nullptr || target.elements == 0) used_[named.target] = true;
@@ -232,8 +296,7 @@ Status Reducer::launch_ready(bool all) {
 }
 
 // Gradients of tied parameters are added in the order of registration, however they come: one that
-// comes too early is held until those before it are in. `place` is 0 for the target, i + 1 for its
-// alias i.
+// comes too early is held until those before it are in.
 Status Reducer::merge(std::uint64_t target, std::uint64_t place, Handed gradient, char* bucket) {
   const Parameter& parameter = registry_.parameters()[target];
   const trireme_dtype dtype = gradient_dtype(parameter.dtype);
@@ -242,9 +305,10 @@ Status Reducer::merge(std::uint64_t target, std::uint64_t place, Handed gradient
     take(dtype, held, gradient.dtype, gradient.data, parameter.elements, false);
     return Status::success();
   }
-  const bool accumulates =
-      present_passes_ > 0 && layout_.spread.whole_gradients() && !reproducible();
-  put(target, bucket, gradient, place > 0 || accumulates);
+  // A view holds the sum already.
+  if (gradient.data == nullptr || gradient.data != view_of(target)) {
+    put(target, bucket, gradient, place > 0 || accumulates());
+  }
   ++merged_[target];
   while (merged_[target] <= parameter.aliases.size()) {
     const std::uint64_t alias = parameter.aliases[merged_[target] - 1];

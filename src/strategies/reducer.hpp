@@ -30,6 +30,12 @@ struct ReducerSettings {
   void* hook_data = nullptr;
 };
 
+// Memory of a bucket in which the caller writes a gradient. No data: there is none.
+struct GradientView {
+  char* data = nullptr;
+  bool adds = false;  // to what lies there
+};
+
 // The first answer of a hook that was not 0.
 struct HookAnswer {
   std::int32_t answer = 0;
@@ -45,12 +51,17 @@ class Reducer {
   // From now on gradients stay on this rank until reduce_all(), as in a pass without exchange.
   void keep_until_step(bool keep) { kept_until_step_ = keep; }
   Status begin(bool no_sync, bool absent);
+  // Where the gradient of this name may be written until it is handed in, in this pass.
+  Status view(std::uint64_t parameter, GradientView* out);
+  // Whether memory of the caller has nothing in common with the gradients of the model.
+  bool is_outside(const void* memory, std::uint64_t bytes) const;
   // Elements as a caller hands them in: of the parameter's dtype, or of its gradients'. Null: zeros.
   struct Handed {
     const void* data = nullptr;
     trireme_dtype dtype = 0;
   };
-  // `gradient` holds the parameter's elements. with_aliases: it is the sum for all its names.
+  // `gradient` holds the parameter's elements, or is its view. with_aliases: it is the sum for all
+  // its names.
   Status ready(std::uint64_t parameter, Handed gradient, bool with_aliases);
   Status end();
 
@@ -120,6 +131,13 @@ class Reducer {
   bool exchanges() const {
     return !kept_until_step_ && !(no_sync_ && layout_.spread.whole_gradients());
   }
+  bool accumulates() const {
+    return present_passes_ > 0 && layout_.spread.whole_gradients() && !reproducible();
+  }
+  Status check_awaited(std::uint64_t parameter) const;
+  Status check_memory(std::uint64_t parameter, Handed gradient) const;
+  std::uint64_t place_among_names(std::uint64_t parameter) const;
+  char* view_of(std::uint64_t target) const;
   Status contribution(std::uint64_t bucket, char** out);
   Status find_slot(std::uint64_t bucket);
   void put(std::uint64_t parameter, char* bucket, Handed gradient, bool add);
@@ -166,6 +184,7 @@ class Reducer {
   std::vector<std::uint64_t>
       completed_;                       // buckets of the step's first pass with data, as they came
   std::vector<bool> handed_;            // by parameter, in this pass
+  std::vector<bool> viewed_;            // by parameter, in this pass
   std::vector<std::uint64_t> merged_;   // by target: names whose gradient is in
   std::vector<std::uint64_t> missing_;  // by bucket: names still to come
   std::vector<Contribution> contributions_;  // by bucket

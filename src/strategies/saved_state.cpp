@@ -67,10 +67,14 @@ void Optimizer::place_ranges() {
     for (const optimizers::Piece& piece : pieces_) {
       const Parameter& parameter = model.registry_.parameters()[piece.parameter];
       const Range owned = layout.group_of_parameter(parameter).owned;
-      const std::uint64_t first = layout.first_in_group(parameter) + piece.first;
-      if (intersect(owned, {first, piece.count}).count == 0) continue;  // another rank's
-      ranges_.push_back({TRIREME_STATE_OPTIMIZER, vector, piece.parameter, piece.first, piece.count,
-                         piece.states[vector]});
+      const std::uint64_t first = layout.first_in_group(parameter);
+      const Range part = intersect(owned, {first + piece.first, piece.count});
+      if (part.count == 0) continue;  // another rank's
+      const std::uint64_t in_piece = part.first - first - piece.first;
+      ranges_.push_back({TRIREME_STATE_OPTIMIZER, vector, piece.parameter, part.first - first,
+                         part.count,
+                         static_cast<char*>(piece.states[vector]) +
+                             in_piece * dtype_size(gradient_dtype(parameter.dtype))});
     }
   }
   // Buckets come in another order.

@@ -198,6 +198,62 @@ void buckets_hold_every_trainable_element_of_its_owner_once(void**) {
   }
 }
 
+// data_parallel: every parameter is one stretch, and every rank's block is n/N.
+void buckets_of_data_parallel_are_in_the_order_of_parameters_and_cut_evenly(void**) {
+  for (std::uint32_t world = 1; world <= 6; ++world) {
+    for (const std::uint64_t bucket_bytes : {1, 60, 1 << 20}) {
+      Registry registry;
+      add(&registry, "a", "first", 7);
+      add(&registry, "b", "first", 4, TRIREME_DTYPE_F32, true);
+      add(&registry, "c", "first", 1);
+      add(&registry, "d", nullptr, 5, TRIREME_DTYPE_F64);
+      add(&registry, "f", nullptr, 0);
+      add(&registry, "g", nullptr, 13);
+      for (std::uint32_t rank = 0; rank < world; ++rank) {
+        const Layout layout(registry,
+                            spread_of(TRIREME_STRATEGY_DATA_PARALLEL, rank, world, bucket_bytes));
+        std::vector<int> seen(registry.parameters().size(), 0);
+        for (const Bucket& bucket : layout.buckets) {
+          std::uint64_t position = 0;
+          for (const Segment& segment : bucket.segments) {
+            assert_int_equal(segment.position, position);
+            assert_int_equal(segment.first, 0);
+            assert_int_equal(segment.count, registry.parameters()[segment.parameter].elements);
+            position += segment.count;
+            ++seen[segment.parameter];
+          }
+          assert_int_equal(position, bucket.elements);
+          for (std::uint32_t other = 0; other < world; ++other) {
+            const std::uint64_t more = other < position % world ? 1 : 0;
+            assert_int_equal(bucket.counts[other], position / world + more);
+            assert_int_equal(bucket.block_first[other + 1],
+                             bucket.block_first[other] + bucket.counts[other]);
+          }
+          assert_int_equal(bucket.block_first[world], position);
+        }
+        assert_true((seen == std::vector<int>{1, 0, 1, 1, 0, 1}));
+        for (std::uint64_t i = 0; i < seen.size(); ++i) {
+          assert_int_equal(layout.is_one_stretch(i), seen[i]);
+        }
+      }
+    }
+  }
+}
+
+// The other strategies keep what one owner has together: only a bucket of one group is in order.
+void gradients_are_one_stretch_where_no_owner_cuts_them(void**) {
+  Registry registry;
+  add(&registry, "a", nullptr, 10);
+  add(&registry, "b", nullptr, 10);
+  const auto stretches = [&](std::uint32_t world, std::uint64_t bucket_bytes) {
+    const Layout layout(registry, spread_of(TRIREME_STRATEGY_ZERO1, 0, world, bucket_bytes));
+    return std::vector<bool>{layout.is_one_stretch(0), layout.is_one_stretch(1)};
+  };
+  assert_true((stretches(2, 1) == std::vector<bool>{true, true}));
+  assert_true((stretches(2, 1 << 20) == std::vector<bool>{false, false}));
+  assert_true((stretches(1, 1 << 20) == std::vector<bool>{true, true}));
+}
+
 void buckets_go_backward_are_full_before_they_close_and_have_one_dtype(void**) {
   Registry registry;
   for (const char* name : {"a", "b", "c", "d", "e"}) {
@@ -397,6 +453,8 @@ int main() {
       cmocka_unit_test(shards_are_balanced_and_follow_each_other),
       cmocka_unit_test(intersections_are_clamped_at_both_ends),
       cmocka_unit_test(buckets_hold_every_trainable_element_of_its_owner_once),
+      cmocka_unit_test(buckets_of_data_parallel_are_in_the_order_of_parameters_and_cut_evenly),
+      cmocka_unit_test(gradients_are_one_stretch_where_no_owner_cuts_them),
       cmocka_unit_test(buckets_go_backward_are_full_before_they_close_and_have_one_dtype),
       cmocka_unit_test(doubles_stay_aligned_whatever_lies_around_them),
       cmocka_unit_test(small_neighbours_of_one_type_are_gathered_together),

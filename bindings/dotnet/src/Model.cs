@@ -346,7 +346,38 @@ namespace Trireme
         }
 
         /// <summary>
+        /// Where the gradient of one parameter is exchanged: write it there, hand in the same
+        /// span, and nothing is copied. Empty if there is no such place; then use memory of your
+        /// own. Ask in each backward pass; the place is yours until the gradient is handed in, and
+        /// while the model lives.
+        /// </summary>
+        /// <param name="parameter">Its number.</param>
+        /// <param name="adds">Whether to add to what lies there; if not, overwrite it.</param>
+        public unsafe Span<T> GetGradientData<T>(ulong parameter, out bool adds) where T : struct
+        {
+            ElementType wanted = Elements.Of<T>(ElementType.Automatic).Type;
+            IntPtr data;
+            ulong count;
+            ElementType type;
+            int addsUp;
+            TriremeException.Check(NativeMethods.trireme_model_gradient_data(
+                handle, parameter, out data, out count, out type, out addsUp));
+            if (type != wanted)
+            {
+                throw new ArgumentException(
+                    "The gradient of parameter " + parameter + " is of " + type + ", not " +
+                    wanted + ".");
+            }
+
+            adds = addsUp != 0;
+            return data == IntPtr.Zero
+                ? Span<T>.Empty
+                : new Span<T>((void*)data, checked((int)count));
+        }
+
+        /// <summary>
         /// Hands in the gradient of one parameter, of its type, or F32 where that has 16 bits.
+        /// It is copied, unless it is what GetGradientData() gave.
         /// `type` as in SetParameters().
         /// </summary>
         public unsafe void GradientReady<T>(

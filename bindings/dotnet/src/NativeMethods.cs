@@ -617,6 +617,11 @@ namespace Trireme
             ModelHandle model, uint flags);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_model_gradient_data(
+            ModelHandle model, ulong parameter, out IntPtr outData, out ulong outCount,
+            out ElementType outDtype, out int outAdds);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_model_gradient_ready(
             ModelHandle model, ulong parameter, void* gradient, ulong count, ElementType dtype);
 

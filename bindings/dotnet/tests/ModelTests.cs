@@ -175,6 +175,62 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void Gradients_are_written_where_they_are_exchanged()
+        {
+            Ranks.RunAndLeaveTogether(3, c =>
+            {
+                foreach (Strategy strategy in Strategies)
+                {
+                    float[] there = Train(c, strategy, true);
+                    Check.Same(Train(c, strategy, false), there, strategy.ToString());
+                }
+            });
+        }
+
+        // Two passes and a step; every gradient in its view where it has one, or copied.
+        private static float[] Train(Communicator c, Strategy strategy, bool views)
+        {
+            int[] counts = { 12, 3, 5 };
+            using (Model model = Sealed(c, strategy))
+            using (var optimizer = new Optimizer(
+                model, new OptimizerOptions { Kind = OptimizerKind.Sgd, LearningRate = Rate }))
+            {
+                for (int pass = 0; pass < 2; ++pass)
+                {
+                    model.BeginBackward(pass == 0 ? BackwardFlags.NoSync : BackwardFlags.None);
+                    for (int number = 0; number < counts.Length; ++number)
+                    {
+                        bool adds = false;
+                        Span<float> place = views
+                            ? model.GetGradientData<float>((ulong)number, out adds)
+                            : Span<float>.Empty;
+                        if (views && strategy == Strategy.DataParallel)
+                        {
+                            Check.Equal(counts[number], place.Length);
+                            Check.Equal(pass == 1, adds);
+                        }
+
+                        place = place.IsEmpty ? new float[counts[number]] : place;
+                        for (int i = 0; i < place.Length; ++i)
+                        {
+                            float value = (c.Rank + 1) * (i + 3) + number + 7 * pass;
+                            place[i] = adds ? place[i] + value : value;
+                        }
+
+                        model.GradientReady<float>((ulong)number, place);
+                    }
+
+                    model.EndBackward();
+                }
+
+                optimizer.Step();
+                var values = new float[Elements];
+                model.GetParameters<float>(values);
+                return values;
+            }
+        }
+
+        [Test]
         public static void A_backward_pass_is_checked()
         {
             using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))
@@ -186,8 +242,18 @@ namespace Trireme.Tests
                 Check.Throws<InvalidStateException>(() => model.EndBackward());
                 Check.Throws<InvalidArgumentException>(
                     () => model.BeginBackward((BackwardFlags)8));
+                bool adds;
+                Check.Throws<InvalidStateException>(
+                    () => model.GetGradientData<float>(0, out adds).Clear());
                 model.BeginBackward();
                 Check.Throws<InvalidStateException>(() => model.BeginBackward());
+                Check.Throws<InvalidArgumentException>(
+                    () => model.GetGradientData<float>(9, out adds).Clear());
+                Check.Throws<ArgumentException>(
+                    () => model.GetGradientData<double>(0, out adds).Clear());
+                Check.Throws<InvalidArgumentException>(
+                    () => model.GradientReady<float>(
+                        1, model.GetGradientData<float>(0, out adds).Slice(1, 3)));
                 Check.Throws<InvalidArgumentException>(
                     () => model.GradientReady<float>(9, gradient));
                 Check.Throws<InvalidArgumentException>(

@@ -224,6 +224,59 @@ class ModelTest(TestCase):
                 want = start - 3 * (gradient_of(0, i) + gradient_of(1, i)) / 2
                 self.assertAlmostEqual(have, want, places=4)
 
+    def test_gradients_are_written_where_they_are_exchanged(self):
+        def body(group, strategy):
+            model = build(group, strategy, gradients="sum")
+            model.set_parameters(start_values())
+            optimizer = trireme.Optimizer(model, "sgd", learning_rate=1)
+            has_views = strategy == "data_parallel"
+            for no_sync in (True, False):
+                with model.backward(no_sync=no_sync):
+                    for name, piece in pieces(gradients_of(group.rank)):
+                        place = model.gradient(name)
+                        self.assertEqual(place is not None, has_views)
+                        if place is None:
+                            model.gradient_ready(name, piece)
+                            continue
+                        view, adds = place
+                        self.assertEqual(adds, not no_sync)
+                        self.assertEqual(view.shape, model.parameter(name).shape)
+                        with self.assertRaises(trireme.InvalidArgumentError):
+                            model.gradient_ready(name, view.cast("B").cast("f")[1:])
+                        flat = view.cast("B").cast("f")
+                        for i, value in enumerate(piece):
+                            flat[i] = flat[i] + value if adds else value
+                        model.gradient_ready(name, view)
+                        with self.assertRaisesRegex(trireme.InvalidStateError, "handed in before"):
+                            model.gradient(name)
+            optimizer.step()
+            return model.get_parameters().tolist()
+
+        for strategy in ("data_parallel", "zero2", "zero3"):
+            for result in self.ranks(2, lambda group: body(group, strategy)):
+                for i, (have, start) in enumerate(zip(result, start_values())):
+                    want = start - 2 * (gradient_of(0, i) + gradient_of(1, i))
+                    self.assertAlmostEqual(have, want, places=4)
+
+    def test_a_view_is_asked_for_in_each_backward_pass(self):
+        model = build(self.alone(), "zero1")
+        with self.assertRaisesRegex(trireme.InvalidStateError, "no backward pass"):
+            model.gradient(0)
+        optimizer = trireme.Optimizer(model, "sgd", learning_rate=1)
+        views = {}
+        with model.backward():
+            with self.assertRaisesRegex(trireme.InvalidArgumentError, "no parameter 'nobody'"):
+                model.gradient("nobody")
+            for name, piece in pieces(gradients_of(0)):
+                views[name], _ = model.gradient(name)
+                model.gradient_ready(name, piece)  # other memory is as good
+        optimizer.step()
+        model.begin_backward()
+        for name, view in views.items():
+            with self.assertRaisesRegex(trireme.InvalidStateError, "not asked for"):
+                model.gradient_ready(name, view)
+        model.discard_gradients()
+
     def test_discarded_gradients_are_forgotten(self):
         def body(group):
             model = build(group, "zero1", gradients="sum")
@@ -419,6 +472,7 @@ class ModelTest(TestCase):
             model.seal,
             model.discard_gradients,
             lambda: model.parameter(0),
+            lambda: model.gradient(0),
             lambda: model.accumulate_flat(gradients_of(0)),
             lambda: trireme.Optimizer(model, "sgd"),
         ):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Which = Union[str, int]  #: A parameter or unit by its name or number.
 
+_gradient_data = library.trireme_model_gradient_data
 _gradient_ready = library.trireme_model_gradient_ready
 _NO_LEAF = (1 << 32) - 1
 
@@ -428,10 +429,34 @@ class Model:
         """
         check(library.trireme_model_begin_backward(self._handle, _flags(no_sync, absent)))
 
+    def gradient(self, which: Which) -> tuple[memoryview[float], bool] | None:
+        """Where the gradient of one parameter is exchanged, in its shape, and whether it adds up.
+
+        Write it there and hand in the same view, and nothing is copied. False: overwrite what lies
+        there, it is undefined. True: add to it. None: there is no such place, use memory of your
+        own. Ask in each backward pass; the place is yours until the gradient is handed in.
+        """
+        number = self._parameter(which)
+        address = c_void_p()
+        count = c_uint64()
+        code = c_int32()
+        adds = c_int32()
+        check(
+            _gradient_data(
+                self._handle, number, byref(address), byref(count), byref(code), byref(adds)
+            )
+        )
+        if not address.value:
+            return None
+        size, letter = size_of(code.value), LETTERS[code.value]
+        shape = self._described[number][1]
+        view = view_of(address.value, count.value, size, letter, self._owner, shape)
+        return view, adds.value != 0
+
     def gradient_ready(
         self, which: Which, gradient: Any, *, dtype: Name | None = None
     ) -> None:
-        """Hands in the gradient of one parameter; it is copied.
+        """Hands in the gradient of one parameter; it is copied, unless it is its own view.
 
         It has the parameter's type, or is f32 where that has 16 bits. `dtype` as set_parameters().
         """
@@ -485,6 +510,7 @@ class Model:
 
 # A hook runs inside the library, inside these.
 for _calls in (
+    Model.gradient,
     Model.gradient_ready,
     Model.end_backward,
     Model.accumulate_flat,

@@ -278,6 +278,17 @@ TRAINING: dict[str, tuple[Any, list[Any]]] = {
     ),
     "trireme_model_leaf": (_status, [_handle, c_uint32, POINTER(c_uint32)]),
     "trireme_model_begin_backward": (_status, [_handle, c_uint32]),
+    "trireme_model_gradient_data": (
+        _status,
+        [
+            _handle,
+            c_uint64,
+            POINTER(c_void_p),
+            POINTER(c_uint64),
+            POINTER(c_int32),
+            POINTER(c_int32),
+        ],
+    ),
     "trireme_model_gradient_ready": (_status, [_handle, c_uint64, _memory, c_uint64, c_int32]),
     "trireme_model_end_backward": (_status, [_handle]),
     "trireme_model_accumulate_flat": (_status, [_handle, _memory, c_uint64, c_int32, c_uint32]),

@@ -715,6 +715,14 @@ extern "C" {
         out_leaf: *mut u32,
     ) -> trireme_status;
     pub fn trireme_model_begin_backward(model: *mut trireme_model, flags: u32) -> trireme_status;
+    pub fn trireme_model_gradient_data(
+        model: *mut trireme_model,
+        parameter: u64,
+        out_data: *mut *mut c_void,
+        out_count: *mut u64,
+        out_dtype: *mut trireme_dtype,
+        out_adds: *mut i32,
+    ) -> trireme_status;
     pub fn trireme_model_gradient_ready(
         model: *mut trireme_model,
         parameter: u64,

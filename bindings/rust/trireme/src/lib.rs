@@ -86,8 +86,8 @@ pub use log::{clear_log, set_log, LogLevel};
 pub use mesh::{Mesh, MeshOptions, MeshOrder};
 pub use messages::{MessageInfo, Source, Tag};
 pub use model::{
-    Gradients, Model, ModelInfo, ModelMemory, ModelOptions, ModelStatistics, Parameter, Share,
-    Strategy, UnitInfo, Unused,
+    GradientView, Gradients, Model, ModelInfo, ModelMemory, ModelOptions, ModelStatistics,
+    Parameter, Share, Strategy, UnitInfo, Unused,
 };
 pub use operation::{Algorithm, OperationOptions, Priority};
 pub use optimizer::{Kind, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};

@@ -594,6 +594,33 @@ impl Model {
         self.end_backward()
     }
 
+    /// Where the gradient of one parameter is exchanged: write it there, call
+    /// [`GradientView::ready`], and nothing is copied. `None`: there is no such place, so use
+    /// memory of your own. Good in this backward pass.
+    pub fn gradient<T: Real>(&mut self, parameter: usize) -> Result<Option<GradientView<'_, T>>> {
+        let (mut data, mut count, mut dtype, mut adds) = (ptr::null_mut(), 0, 0, 0);
+        let number = parameter as u64;
+        // SAFETY: a live model, one call at a time, places for all four.
+        self.call(|model| unsafe {
+            sys::trireme_model_gradient_data(
+                model, number, &mut data, &mut count, &mut dtype, &mut adds,
+            )
+        })?;
+        if dtype != T::DTYPE as i32 {
+            // SAFETY: types.h: a string that lives as long as the library, for any value.
+            let name = unsafe { static_text(sys::trireme_dtype_name(dtype)) };
+            let what = format!("the gradient of parameter {parameter} is {name}, not {}", T::DTYPE);
+            return Err(Error::invalid(what));
+        }
+        if data.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: model_shard.h: "the caller's only from this call until the gradient is handed in";
+        // the borrow keeps every other view and call away. Floating point has no invalid values.
+        let data = unsafe { std::slice::from_raw_parts_mut(data.cast::<T>(), count as usize) };
+        Ok(Some(GradientView { model: self, parameter, data, adds: adds != 0 }))
+    }
+
     /// Hands in the gradient of one parameter; it is copied. It has the parameter's type, or is
     /// `f32` where that has 16 bits.
     pub fn gradient_ready<T: Real>(&self, parameter: usize, gradient: &[T]) -> Result<()> {
@@ -682,6 +709,41 @@ impl Model {
         hook::refuse_inside(&self.one_call)?;
         let _one_call = self.lock();
         check(call(self.handle.get()))
+    }
+}
+
+/// Memory in which the gradient of one parameter is exchanged, from [`Model::gradient`]. One that is
+/// dropped hands in nothing.
+pub struct GradientView<'model, T> {
+    model: &'model Model,
+    parameter: usize,
+    data: &'model mut [T],
+    adds: bool,
+}
+
+impl<T: Real> GradientView<'_, T> {
+    /// Whether to add to what lies there: passes without exchange, other names of the parameter.
+    /// If not, overwrite it.
+    pub fn adds(&self) -> bool {
+        self.adds
+    }
+
+    /// Hands in the gradient.
+    pub fn ready(self) -> Result<()> {
+        self.model.gradient_ready(self.parameter, self.data)
+    }
+}
+
+impl<T> std::ops::Deref for GradientView<'_, T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        self.data
+    }
+}
+
+impl<T> std::ops::DerefMut for GradientView<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.data
     }
 }
 

@@ -148,6 +148,47 @@ fn passes_without_sync_are_added_up() {
 }
 
 #[test]
+fn gradients_are_written_where_they_are_exchanged() {
+    everywhere(|communicator, strategy| {
+        let (rank, world) = (communicator.rank(), communicator.world_size());
+        let mut model = sealed(communicator, strategy);
+        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(0.5)).unwrap();
+        fails(model.gradient::<f32>(0).map(drop), Status::InvalidState);
+        let always = strategy == Strategy::DataParallel;
+        let whole = always || strategy == Strategy::Zero1;
+        for pass in 0..2 {
+            if pass == 0 {
+                model.begin_backward_no_sync().unwrap();
+            } else {
+                model.begin_backward().unwrap();
+            }
+            fails(model.gradient::<f32>(PARTS.len()).map(drop), Status::InvalidArgument);
+            fails(model.gradient::<f64>(0).map(drop), Status::InvalidArgument);
+            for (number, &(first, count)) in PARTS.iter().enumerate() {
+                let own = &gradient(rank, pass)[first..first + count];
+                let Some(mut view) = model.gradient::<f32>(number).unwrap() else {
+                    assert!(!always);
+                    model.gradient_ready(number, own).unwrap();
+                    continue;
+                };
+                assert!(whole);
+                assert_eq!(view.adds(), pass > 0);
+                assert_eq!(view.len(), count);
+                let adds = view.adds();
+                for (to, value) in view.iter_mut().zip(own) {
+                    *to = if adds { *to + value } else { *value };
+                }
+                view.ready().unwrap();
+                fails(model.gradient::<f32>(number).map(drop), Status::InvalidState);
+            }
+            model.end_backward().unwrap();
+        }
+        optimizer.step(&mut model).unwrap();
+        assert_eq!(model.get_parameters::<f32>().unwrap(), oracle(world, 0..2));
+    });
+}
+
+#[test]
 fn discarded_gradients_are_forgotten() {
     everywhere(|communicator, strategy| {
         let (rank, world) = (communicator.rank(), communicator.world_size());
