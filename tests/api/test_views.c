@@ -1,6 +1,6 @@
 /*
- * Gradients that backward writes where they are exchanged: who has such memory, what lies in it, and
- * what becomes of wrong calls. That the numbers are right is also test_strategies.c's.
+ * Gradients that backward writes where they are exchanged: who has such memory, what lies in it,
+ * and what becomes of wrong calls. That the numbers are right is also test_strategies.c's.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -615,8 +615,8 @@ impl Model {
         if data.is_null() {
             return Ok(None);
         }
-        // SAFETY: model_shard.h: "the caller's only from this call until the gradient is handed in";
-        // the borrow keeps every other view and call away. Floating point has no invalid values.
+        // SAFETY: model_shard.h: "is the caller's only from this call until the gradient is handed
+        // in"; the borrow keeps every other view and call away. Floating point has no invalid values.
         let data = unsafe { std::slice::from_raw_parts_mut(data.cast::<T>(), count as usize) };
         Ok(Some(GradientView { model: self, parameter, data, adds: adds != 0 }))
     }
@@ -712,8 +712,8 @@ impl Model {
     }
 }
 
-/// Memory in which the gradient of one parameter is exchanged, from [`Model::gradient`]. One that is
-/// dropped hands in nothing.
+/// Memory in which the gradient of one parameter is exchanged, from [`Model::gradient`]. One that
+/// is dropped hands in nothing.
 pub struct GradientView<'model, T> {
     model: &'model Model,
     parameter: usize,
