@@ -22,7 +22,7 @@ namespace Trireme
                 NativeMethods.trireme_communicator_world_size(handle, out worldSize));
             Rank = rank;
             WorldSize = worldSize;
-            handle.AbortAtExit();
+            handle.LeaveAtExit();
         }
 
         /// <summary>This rank's number, from 0.</summary>

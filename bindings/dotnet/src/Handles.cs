@@ -44,7 +44,7 @@ namespace Trireme
         private bool Borrowed { get; }
 
         /// <summary>Unless it has been released before, or is its parent's.</summary>
-        internal void AbortAtExit()
+        internal void LeaveAtExit()
         {
             if (!Borrowed)
             {

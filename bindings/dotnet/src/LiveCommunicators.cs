@@ -1,15 +1,24 @@
 using System;
 using System.Collections.Generic;
+using System.Threading;
 
 namespace Trireme
 {
     /// <summary>
-    /// The communicators that nobody has disposed. When the process ends they are aborted: Mono
-    /// waits at its end for background threads, also for those inside a call of this library.
+    /// The communicators that nobody has disposed, but for those that a mesh or a model owns. When
+    /// the process ends they leave their groups: Mono waits at its end for background threads, also
+    /// for those inside a call of this library. An idle one leaves in order; of one with calls under
+    /// way they end, and its peers' too, as failures. A thread inside a call on a communicator of a
+    /// mesh's axis, or of a model, is ended by nothing here.
     /// </summary>
     internal static class LiveCommunicators
     {
+        private const int NoThread = -1;
+
+        // Long beside what is left of the program then; whoever waits for the thread gets it back.
+        private static readonly TimeSpan LongestHold = TimeSpan.FromSeconds(5);
         private static readonly HashSet<IntPtr> All = new HashSet<IntPtr>();
+        private static volatile int endingThread = NoThread;
 
         static LiveCommunicators()
         {
@@ -32,8 +41,22 @@ namespace Trireme
             }
         }
 
+        /// <summary>
+        /// For a thread whose call has failed: the end of the program may be why. Then its
+        /// exception, which nobody handles, would come between the program and its exit code.
+        /// </summary>
+        internal static void HoldBackAtExit()
+        {
+            int ending = endingThread;
+            if (ending != NoThread && ending != Thread.CurrentThread.ManagedThreadId)
+            {
+                Thread.Sleep(LongestHold);
+            }
+        }
+
         private static void OnExit(object sender, EventArgs arguments)
         {
+            endingThread = Thread.CurrentThread.ManagedThreadId;
             var left = new List<IntPtr>();
             lock (All)
             {
@@ -42,11 +65,9 @@ namespace Trireme
 
             foreach (IntPtr communicator in left)
             {
-                // One that was released meanwhile is refused, which is as good.
-                using (var borrowed = new CommunicatorHandle(communicator, null))
-                {
-                    NativeMethods.trireme_communicator_abort(borrowed, IntPtr.Zero);
-                }
+                // The handle's finalizer, which may still run, does this again: it finds no
+                // communicator behind the token then, and does nothing.
+                NativeMethods.trireme_communicator_destroy(communicator);
             }
         }
     }

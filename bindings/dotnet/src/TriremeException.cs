@@ -42,7 +42,9 @@ namespace Trireme
         {
             if (status != Status.Ok)
             {
-                throw FromLastError(status);
+                TriremeException failure = FromLastError(status);
+                LiveCommunicators.HoldBackAtExit();
+                throw failure;
             }
         }
 

@@ -161,6 +161,27 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void A_program_ends_without_any_disposal_and_its_last_message_arrives()
+        {
+            for (int i = 0; i < 5; ++i)
+            {
+                string rendezvous =
+                    "host://dotnet-last-" + Process.GetCurrentProcess().Id + "-" + i;
+                using (Communicator here =
+                           Communicator.Create(1, 2, rendezvous, Ranks.Patience))
+                {
+                    // The other rank has gone when this one asks for what it sent.
+                    string output = Child.Run("last-message", "DOTNET_TEST_GROUP", rendezvous);
+                    Check.Contains("sent by 0", output);
+                    var data = new int[3];
+                    here.Receive<int>(data, 0);
+                    Check.Same(new[] { 7, 8, i }, data);
+                    Check.Throws<PeerLostException>(() => here.Receive<int>(data, 0));
+                }
+            }
+        }
+
+        [Test]
         public static void A_missing_environment_variable_is_named()
         {
             string output = Child.Run("environment", "RANK", null, "WORLD_SIZE", "1");
@@ -183,6 +204,10 @@ namespace Trireme.Tests
                 else if (what == "transport")
                 {
                     TransportTests.StayOpen();
+                }
+                else if (what == "last-message")
+                {
+                    SendLast(Environment.GetEnvironmentVariable("DOTNET_TEST_GROUP"));
                 }
                 else if (what == "waiting")
                 {
@@ -221,6 +246,15 @@ namespace Trireme.Tests
             thread.Start();
             inside.Wait();
             Console.WriteLine("leaves " + group.Rank + " " + buffer.Length);
+        }
+
+        // Leaves an idle group, with a message that nobody has received.
+        private static void SendLast(string rendezvous)
+        {
+            Communicator group = Communicator.Create(0, 2, rendezvous, Ranks.Patience);
+            int turn = int.Parse(rendezvous.Substring(rendezvous.LastIndexOf('-') + 1));
+            group.Send<int>(new[] { 7, 8, turn }, 1);
+            Console.WriteLine("sent by " + group.Rank);
         }
 
         public static string Run(string what, params string[] environment)
