@@ -27,8 +27,8 @@
  * shard_stride apart, keep one copy of the parameters between them, so gathers stay among them; N/S
  * such groups are replicas. Gradients and
  * state are spread over all N: each replica updates its part of a shard and gives it to the others,
- * which moves as many bytes as an all-reduce of the shard's gradients and holds S/N of their
- * memory.
+ * which moves as many bytes as an all-reduce of the shard's gradients (of 16-bit parameters fewer:
+ * they are given back in 2 bytes) and holds S/N of their memory.
  *
  * Units are gathered in groups: neighbouring units of one type are joined until they have
  * minimum_unit_bytes, so that a model of many tiny layers needs few gathers. A group is one flat

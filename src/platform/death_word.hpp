@@ -3,8 +3,7 @@
 // what must be over before its descriptors close.
 //
 // It is a robust futex (get_robust_list(2)) that is held for good. The list that the kernel walks
-// lies in memory of the thread's own: a peer that writes rubbish into the word delays what it hears
-// and does no more.
+// lies in memory of the thread's own: rubbish in the word harms it in nothing, and is no death.
 #pragma once
 
 #include <linux/futex.h>
@@ -28,8 +27,10 @@ class DeathWord {
   void hold(std::atomic<std::uint32_t>* word) noexcept;
   void let_go() noexcept;
 
-  // Whether its thread ended while it held the word.
-  static bool tells_death(std::uint32_t value) { return (value & FUTEX_OWNER_DIED) != 0; }
+  // Whether its thread ended while it held the word: what the kernel leaves then, and nothing else.
+  static bool tells_death(std::uint32_t value) {
+    return (value & ~std::uint32_t{FUTEX_WAITERS}) == FUTEX_OWNER_DIED;
+  }
 
  private:
   std::atomic<std::uint32_t>* word_ = nullptr;

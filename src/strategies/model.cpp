@@ -308,17 +308,22 @@ Status Model::check_flat(const void* values, const char* what, std::uint64_t cou
     return invalid_argument("count " + std::to_string(count) + ", but the model has " +
                             std::to_string(registry_.elements()) + " elements");
   }
+  // A flat vector of gradients may also have the one type in which all units keep theirs.
+  const std::vector<Unit>& units = registry_.units();
   const trireme_dtype common = registry_.common_dtype();
-  const auto wide = [&](const Unit& unit) { return gradient_dtype(unit.dtype) == dtype; };
-  if (gradients && std::all_of(registry_.units().begin(), registry_.units().end(), wide)) {
-    // Good for any mixture of units whose gradients are of this dtype.
-  } else if (common == 0) {
+  trireme_dtype wide = gradients && !units.empty() ? gradient_dtype(units[0].dtype) : 0;
+  for (const Unit& unit : units) wide = gradient_dtype(unit.dtype) == wide ? wide : 0;
+  if (common == 0 && wide == 0) {
     return invalid_argument(
         "units of this model have different dtypes, so no "
         "flat vector can hold it");
-  } else if (dtype != common) {
+  }
+  if (dtype != common && dtype != wide) {
+    std::string fits = common != 0 ? dtype_name(common) : dtype_name(wide);
+    if (common != 0 && wide != 0 && wide != common) fits += " or " + std::string(dtype_name(wide));
     return invalid_argument(std::string("dtype ") + dtype_name(dtype) + " (" +
-                            std::to_string(dtype) + "), but the model is " + dtype_name(common));
+                            std::to_string(dtype) + "), but the model's " +
+                            (gradients ? "gradients are " : "parameters are ") + fits);
   }
   if (what != nullptr && values == nullptr && count > 0) {
     return invalid_argument(std::string(what) + " is NULL");
@@ -653,7 +658,8 @@ Status Model::gradient_ready(std::uint64_t parameter, const void* gradient, std:
     return invalid_argument(
         "gradient of " + std::to_string(count) + " elements of " + dtype_name(dtype) +
         ", but parameter " + std::to_string(parameter) + " (" + sharding::quoted(described.name) +
-        ") has " + std::to_string(described.elements) + " of " + dtype_name(described.dtype));
+        ") has " + std::to_string(described.elements) + " of " + dtype_name(described.dtype) +
+        (gradient_dtype(described.dtype) == described.dtype ? "" : " or f32"));
   }
   if (gradient == nullptr && count > 0) return invalid_argument("gradient is NULL");
   return keep(reducer_->ready(parameter, {gradient, dtype}, false));

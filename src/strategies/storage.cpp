@@ -91,13 +91,14 @@ Status Link::in_model_ranks(const Communicator& ranks, Status status) const {
   if (status.ok() || &ranks == communicator.get() || status.details() == nullptr) return status;
   // Who is lost is lost to the communicator, too, and a survivor that heard of it there has left its
   // groups: the loss of the one is to blame, not the leaving of the other.
-  constexpr int kMilliseconds = 250;
-  for (int waited = 0; status.code() == TRIREME_ERROR_PEER_LOST; ++waited) {
+  const Deadline patience = Deadline::after(std::min<std::uint64_t>(timeout_ns, 250'000'000));
+  while (status.code() == TRIREME_ERROR_PEER_LOST) {
     Status cause = communicator->failure();
     if (!cause.ok()) return cause;
-    if (waited == kMilliseconds) break;
+    if (waited_for_cause || patience.passed()) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  waited_for_cause = status.code() == TRIREME_ERROR_PEER_LOST;  // not again for each gather
   // Both may have been made from other groups; their ranks meet at the root.
   const std::vector<std::int32_t>& roots = communicator->root_ranks();
   std::vector<std::int32_t> members;

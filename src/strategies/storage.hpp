@@ -83,6 +83,7 @@ struct Link {
   std::uint64_t timeout_ns = 0;
   std::uint64_t given_bytes = 0;  // to peers, for parameters and gradients, since the last step
   mutable std::uint64_t exposed_ns = 0;  // that calls waited for operations
+  mutable bool waited_for_cause = false;
   // The caller's hook or rule is running, which must not call the model.
   std::atomic<bool> in_callback = false;
 

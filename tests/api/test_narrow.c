@@ -90,7 +90,7 @@ static void refuse_wrong_types(trireme_communicator *communicator, int rank, voi
     /* Parameters travel in their own type only. */
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_model_set_parameters(model, wide, 12, F32, 0));
-    EXPECT(v, says(job->dtype == F16 ? "but the model is f16" : "but the model is bf16"));
+    EXPECT(v, says(job->dtype == F16 ? "parameters are f16" : "parameters are bf16"));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_model_get_parameters(model, wide, 12, F32));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
@@ -487,6 +487,7 @@ static void hand_in_one_vector(trireme_communicator *communicator, int rank, voi
     for (int i = 0; i < 7; ++i) gradients[i] = (float)(i + rank) / 2;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_model_accumulate_flat(model, gradients, 7, BF16, 0));
+    EXPECT(v, strstr(trireme_last_error(), "the model's gradients are f32") != NULL);
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_model_get_parameters(model, gradients, 7, F32));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 7, F32, 0));

@@ -650,7 +650,8 @@ static void features_work_with_each_other_and_every_strategy(void **state) {
                 setup.check_every = (uint64_t)(features % 3);
                 setup.shared = features % 4 < 2 && strategy != TRIREME_STRATEGY_DATA_PARALLEL &&
                                !ranks_use_transport();
-                switch (features / 2 % 4) {
+                /* By none of the bits above. */
+                switch ((features + features / 4 + world + strategy) % 4) {
                     case 0: check_f32(&setup); break;
                     case 1: check_f64(&setup); break;
                     case 2: check_f16(&setup); break;

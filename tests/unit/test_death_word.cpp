@@ -81,6 +81,7 @@ void rubbish_in_the_word_harms_nobody(void**) {
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+    assert_false(DeathWord::tells_death(words[0].load()));
   }
   munmap(words, 4096);
 }

@@ -106,6 +106,7 @@ namespace Trireme
     public sealed class Model : IDisposable
     {
         private readonly ModelHandle handle;
+        private readonly List<ElementType> types = new List<ElementType>();
 
         public unsafe Model(Communicator communicator, ModelOptions options)
         {
@@ -236,6 +237,7 @@ namespace Trireme
                     ulong parameter;
                     TriremeException.Check(NativeMethods.trireme_model_add_parameter(
                         handle, ref native, &parameter));
+                    types.Add(options.Type);
                     return parameter;
                 }
             }
@@ -325,6 +327,12 @@ namespace Trireme
             ulong count;
             TriremeException.Check(NativeMethods.trireme_model_parameter_data(
                 handle, parameter, out data, out count));
+            if (!Elements.Fits<T>(types[checked((int)parameter)]))
+            {
+                throw new ArgumentException(
+                    "The elements are " + types[(int)parameter] + ", not " + typeof(T) + ".");
+            }
+
             return new Span<T>((void*)data, checked((int)count));
         }
 

@@ -114,6 +114,9 @@ namespace Trireme.Tests
                     () => model.GetParameters<float>(new float[Elements], ElementType.Bf16));
                 Check.Throws<InvalidArgumentException>(
                     () => model.AccumulateFlat<double>(new double[Elements]));
+                model.GatherUnit(0);
+                Check.Throws<ArgumentException>(() => model.GetParameterData<float>(0));
+                model.ReleaseUnit(0);
                 model.BeginBackward();
                 Check.Throws<InvalidArgumentException>(
                     () => model.GradientReady<ushort>(0, Bits(1)));

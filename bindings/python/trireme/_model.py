@@ -369,6 +369,8 @@ class Model:
         """
         if out is None:
             count, code = self._flat()
+            if dtype is not None and number_of(dtype, DTYPES, "dtype") != code:
+                raise TypeError(f"the model is {self.unit_info(0).dtype}, not {dtype}")
             out = array.array(LETTERS[code], bytes(count * size_of(code)))
             dtype = code
         _view, address, count, code = writable(out, dtype, "out")
@@ -490,10 +492,10 @@ class Model:
         Types as gradient_ready(). An `absent` pass takes None.
         """
         if gradients is None and absent:
-            address = None
-            count, code = self._flat()
-        else:
-            _view, address, count, code = readable(gradients, dtype, "gradients")
+            self.begin_backward(no_sync=no_sync, absent=True)
+            self.end_backward()
+            return
+        _view, address, count, code = readable(gradients, dtype, "gradients")
         flags = _flags(no_sync, absent)
         check(library.trireme_model_accumulate_flat(self._handle, address, count, code, flags))
 

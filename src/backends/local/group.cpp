@@ -276,7 +276,8 @@ bool Patience::wait(Deadline deadline) noexcept {
   // On a busy machine a turn of the others may take long, and only who sleeps looks for deaths.
   const std::uint64_t now = now_ns();
   if (yields_end_ns_ == 0) yields_end_ns_ = std::min(now + kLongestYielding, deadline.moment_ns());
-  return now < yields_end_ns_;
+  if (now >= yields_end_ns_) yields_ = 0;
+  return yields_ > 0;
 }
 
 void Group::ring(Bell& bell) const noexcept {
@@ -294,10 +295,14 @@ void Group::sleep(Bell& bell, std::uint32_t seen, Deadline deadline) const noexc
                processes_ && &bell != &private_bell_);
   }
   bell.sleepers.fetch_sub(1, std::memory_order_relaxed);
-  if (processes_ && bell.events.load(std::memory_order_relaxed) == seen) look_for_deaths();
+  if (processes_) look_for_deaths();
 }
 
+// Every 10 ms at most, however often the bells are rung.
 void Group::look_for_deaths() const noexcept {
+  const std::uint64_t now = now_ns();
+  if (now < next_look_ns_.load(std::memory_order_relaxed)) return;
+  next_look_ns_.store(now + kLongestSleepAmongProcesses * 9 / 10, std::memory_order_relaxed);
   const Segment* const shared = segment();
   for (int rank = 0; shared != nullptr && rank < world_size_; ++rank) {
     const std::uint32_t life = shared->member(rank).life.load(std::memory_order_relaxed);

@@ -59,7 +59,7 @@ class Group {
   // Whether this rank has left the group in order. A rank that was lost is a failure of the group instead.
   bool left(int rank) const;
   void mark_left(int rank) noexcept;  // this rank itself, or a peer that said so
-  // Whether the process of that rank is known to be gone.
+  // Whether the process of that rank is known to be gone, or to run no more.
   bool lost(int rank) const {
     return lost_here_[static_cast<unsigned>(rank)].load(std::memory_order_acquire);
   }
@@ -104,8 +104,8 @@ class Group {
   FailureRecord own_record() const;  // valid in the listener and after it
   void fail(const FailureRecord& record) noexcept;  // as a peer told it
 
-  // Called once for each peer whose process has ended without leaving, by a thread that waits for
-  // something; null: no more.
+  // Called once for each peer whose process ends without leaving, by a thread that waits for
+  // something, and perhaps before its memory and its sockets are gone; null: no more.
   void on_death(std::function<void(int)> listener);
 
   // --- waiting ---
@@ -173,6 +173,7 @@ class Group {
   std::array<std::atomic<bool>, kMaxRanks> lost_here_{};
   std::array<std::atomic<bool>, kMaxRanks> given_up_here_{};
   mutable std::array<std::atomic<bool>, kMaxRanks> death_told_{};
+  mutable std::atomic<std::uint64_t> next_look_ns_{0};
 
   mutable Bell private_bell_{};
   std::atomic<std::uint64_t> bytes_sent_{0};

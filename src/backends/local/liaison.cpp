@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdio>
+#include <thread>
 
 #include "platform/death_word.hpp"
 #include "platform/failpoint.hpp"
@@ -22,6 +24,7 @@ namespace {
 constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kFirstBackoff = 1 * kMillisecond;
 constexpr std::uint64_t kLongestBackoff = 20 * kMillisecond;
+constexpr std::uint64_t kLongestDeath = 1'000 * kMillisecond;
 constexpr std::uint64_t kStrangerTime = 5'000 * kMillisecond;
 constexpr std::size_t kMostStrangers = 64;  // descriptors are the host program's; the rest comes again
 constexpr std::size_t kLongestName = 64;  // of a group in an address as it is; longer ones are hashed
@@ -85,8 +88,18 @@ std::string Liaison::address(int rank) const {
 }
 
 Status Liaison::claim() {
-  listener_ = listen_abstract(address(group_.rank()));
-  if (listener_ >= 0) return Status::success();
+  // A dying process has its name for as long as it gives back its memory.
+  const Deadline patience = Deadline::after(kLongestDeath);
+  for (;;) {
+    listener_ = listen_abstract(address(group_.rank()));
+    if (listener_ >= 0) return Status::success();
+    if (errno != EADDRINUSE) break;
+    if (patience.passed()) {
+      errno = EADDRINUSE;
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   const std::string place = rank_text(group_.rank()) + " of host://" + group_name_;
   if (errno == EADDRINUSE) return invalid_argument(place + " is taken");
   return Status::system(errno, "the socket of " + place);
@@ -227,9 +240,11 @@ void Liaison::take_requests() {
 // What a dead peer said last comes before its end.
 void Liaison::bury() {
   for (int rank = 0; rank < group_.world_size(); ++rank) {
-    if (!died_[static_cast<unsigned>(rank)].exchange(false)) continue;
-    if (link(rank).state == State::established) hear_peer(rank);
+    std::atomic<bool>& died = died_[static_cast<unsigned>(rank)];
+    if (!died.load(std::memory_order_acquire)) continue;
+    if (link(rank).socket >= 0) hear_peer(rank);  // its answer to a greeting may lie there, too
     if (link(rank).state == State::established) closed(rank);
+    if (link(rank).state == State::closed) died.store(false, std::memory_order_relaxed);
   }
 }
 
@@ -515,7 +530,7 @@ void Liaison::handle(int rank, const Packet& packet, int descriptor) {
   close_descriptor(&descriptor);
 }
 
-// The other end of a socket is gone.
+// The other end of a socket is gone, or will be in a moment.
 void Liaison::closed(int rank) {
   Link& each = link(rank);
   if (each.state == State::greeting) return retry(rank);  // it left, or was of another run

@@ -1,5 +1,6 @@
 // Liaison: the thread of one process that meets the other processes of its group over unix sockets. The
-// sockets stay open: one that closes before its rank has left is how a death is noticed.
+// sockets stay open: one that closes before its rank has left is a death. Who waits for something
+// hears of it earlier, by a word that the kernel writes (death_word.hpp).
 #pragma once
 
 #include <array>
