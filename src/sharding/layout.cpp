@@ -86,6 +86,11 @@ void join_units(const Registry& registry, Layout* layout) {
     group.elements += unit.elements;
     group.bytes += bytes;
   }
+  for (Group& group : layout->groups) {  // of nothing, nothing has to be gathered
+    if (group.bytes > 0) continue;
+    group.gathered = false;
+    group.stays_whole = true;
+  }
 }
 
 void place_groups(Layout* layout) {

@@ -702,6 +702,50 @@ static void two_roots_are_a_mismatch(void **state) {
     FOR_EACH_STRATEGY(&job) run_job(&job, name_two_roots);
 }
 
+/* A model of nothing takes all calls, though there is nothing to gather and no memory for it. */
+static void train_nothing(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model_options options = options_of(job->strategy, job->world_size);
+    options.share_parameters = job->kind == 1 ? TRIREME_SHARE_AUTO : TRIREME_SHARE_NEVER;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
+    const uint64_t none = 0;
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    parameter.name = "nothing";
+    parameter.dtype = F32;
+    parameter.dimensions = 1;
+    parameter.shape = &none;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_OPTIMIZER_ADAMW;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    for (int step = 0; step < 2; ++step) {
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, 0));
+        void *data = NULL;
+        uint64_t count = 7;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_parameter_data(model, 0, &data, &count));
+        EXPECT(v, count == 0);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, 0));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_gradient_ready(model, 0, NULL, 0, F32));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    }
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void a_model_of_nothing_trains(void **state) {
+    (void)state;
+    struct job job = {.world_size = 2};
+    for (job.kind = 0; job.kind < 2; ++job.kind) {
+        FOR_EACH_STRATEGY(&job) run_job(&job, train_nothing);
+    }
+}
+
 /* ---- groups that are not there ---- */
 
 static void ask_for_hybrid(trireme_communicator *communicator, int rank, void *context) {
@@ -742,6 +786,7 @@ int main(void) {
         cmocka_unit_test(one_copy_is_shared_where_it_can_be),
         cmocka_unit_test(different_sharing_is_a_mismatch_and_the_group_lives_on),
         cmocka_unit_test(two_roots_are_a_mismatch),
+        cmocka_unit_test(a_model_of_nothing_trains),
         cmocka_unit_test(hybrid_groups_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
