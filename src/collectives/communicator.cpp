@@ -406,7 +406,13 @@ Status Communicator::join(const GroupOptions& options, std::uint64_t timeout_ns,
       std::make_shared<Core>(std::move(backend), options, timeout_ns, std::move(root_ranks));
   core->log_membership("joined");
   // Threads and requests hold the core itself; whoever holds this pointer holds the membership.
-  *out = std::shared_ptr<Communicator>(core.get(), [core](Communicator* which) { which->leave(); });
+  // The last one may be a thread that can be cancelled elsewhere: a small operation holds no
+  // NoCancellation, and what is let go of here closes files.
+  *out = std::shared_ptr<Communicator>(core.get(), [core](Communicator* which) mutable {
+    const NoCancellation whole;
+    which->leave();
+    core.reset();
+  });
   return Status::success();
 }
 

@@ -157,6 +157,99 @@ static void a_thread_that_is_cancelled_ends_after_its_call(void **state) {
     }
 }
 
+/* ---- a thread that is cancelled lets go last of what its call worked on ---- */
+
+struct last_holder {
+    trireme_communicator *group;
+    float *data;
+    trireme_status status;
+};
+
+static void *work_and_let_go(void *context) {
+    struct last_holder *const last = context;
+    last->status = trireme_all_reduce(last->group, last->data, last->data, 5, TRIREME_DTYPE_F32,
+                                      TRIREME_SUM, NULL);
+    for (;;) pthread_testcancel();
+    return NULL;
+}
+
+static bool is_inside(trireme_communicator *group) {
+    static char record[1 << 16];
+    uint64_t length = 0;
+    return trireme_communicator_flight_record(group, record, sizeof record, &length) ==
+               TRIREME_OK &&
+           strstr(record, "all_reduce") != NULL;
+}
+
+/* Rank 0 cancels a thread inside a call and destroys what the call works on: its buffer, or its
+   communicator, too. Rank 1 comes when that is done, or never. */
+static void cancel_the_last_holder(int rank, void *context, struct outcome *outcome) {
+    const int turns = is_quick() ? 20 : 100;
+    for (int turn = 0; turn < turns; ++turn) {
+        const bool group_too = turn % 2 == 1;
+        char name[96];
+        snprintf(name, sizeof name, "%s-%d", (const char *)context, turn);
+        struct last_holder last = {.group = join_host(rank, 2, name, PATIENT_NS)};
+        trireme_buffer *buffer = NULL;
+        void *data = NULL;
+        if (trireme_buffer_alloc(last.group, 64, &buffer) != TRIREME_OK) _exit(91);
+        if (trireme_buffer_data(buffer, &data) != TRIREME_OK) _exit(92);
+        last.data = data;
+        if (trireme_barrier(last.group, NULL) != TRIREME_OK) _exit(93);
+        if (rank == 1) {
+            char word = 0;
+            const trireme_status told =
+                trireme_receive(last.group, &word, 1, TRIREME_DTYPE_BYTES, 0, 1, NULL);
+            if (told != (group_too ? TRIREME_ERROR_PEER_LOST : TRIREME_OK)) _exit(94);
+            if (!group_too) {
+                last.status = trireme_all_reduce(last.group, last.data, last.data, 5,
+                                                 TRIREME_DTYPE_F32, TRIREME_SUM, NULL);
+            }
+            if (last.status != TRIREME_OK) _exit(95);
+            trireme_buffer_destroy(buffer);
+        } else {
+            pthread_t thread;
+            void *end = NULL;
+            const char word = 1;
+            if (pthread_create(&thread, NULL, work_and_let_go, &last) != 0) _exit(96);
+            const uint64_t latest = monotonic_ns() + PATIENT_NS;
+            while (!is_inside(last.group)) {
+                if (monotonic_ns() > latest) _exit(97);
+                sleep_ms(1);
+            }
+            if (pthread_cancel(thread) != 0) _exit(98);
+            trireme_buffer_destroy(buffer);
+            if (group_too) {
+                trireme_communicator_destroy(last.group);
+            } else if (trireme_send(last.group, &word, 1, TRIREME_DTYPE_BYTES, 1, 1, NULL) !=
+                       TRIREME_OK) {
+                _exit(99);
+            }
+            if (pthread_join(thread, &end) != 0 || end != PTHREAD_CANCELED) _exit(100);
+            if (last.status != (group_too ? TRIREME_ERROR_PEER_LOST : TRIREME_OK)) _exit(101);
+        }
+        trireme_communicator_destroy(last.group);
+        ++outcome->rounds;
+    }
+}
+
+static void a_thread_that_is_cancelled_may_let_go_last(void **state) {
+    (void)state;
+    struct processes processes;
+    char rendezvous[64];
+    unique_host_rendezvous(rendezvous, sizeof rendezvous);
+    start_processes(&processes, 2, cancel_the_last_holder, rendezvous);
+    wait_processes(&processes);
+    for (int rank = 0; rank < 2; ++rank) {
+        assert_false(processes.outcomes[rank].hung);
+        assert_int_equal(processes.outcomes[rank].signal, 0);
+        assert_int_equal(processes.outcomes[rank].exit_code, 0);
+        assert_int_equal(processes.outcomes[rank].rounds, is_quick() ? 20 : 100);
+    }
+    trial_count += processes.outcomes[0].rounds;
+    free_processes(&processes);
+}
+
 /* ---- a program exits ---- */
 
 struct leaving {
@@ -507,6 +600,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_program_that_exits_in_one_thread_ends_and_is_missed),
         cmocka_unit_test(a_program_that_forks_while_its_threads_wait_goes_on),
         cmocka_unit_test(a_library_may_be_unloaded_while_its_threads_live),
+        cmocka_unit_test(a_thread_that_is_cancelled_may_let_go_last),
         cmocka_unit_test(a_thread_that_is_cancelled_ends_after_its_call),
         cmocka_unit_test(requests_of_a_communicator_that_goes_end_as_failures),
         cmocka_unit_test(groups_come_and_go_a_thousand_times),

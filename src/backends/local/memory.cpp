@@ -11,6 +11,7 @@
 #include "platform/failpoint.hpp"
 #include "platform/memory.hpp"
 #include "platform/system.hpp"
+#include "platform/thread.hpp"
 
 namespace trireme::local {
 namespace {
@@ -41,7 +42,11 @@ OwnBuffer::OwnBuffer(std::shared_ptr<Buffers> table, std::uint64_t id, void* dat
 }
 
 OwnBuffer::~OwnBuffer() {
-  table_->forget(*this);  // before the address can be somebody else's
+  // The last one to let go of it may be a thread that can be cancelled: a small operation holds no
+  // NoCancellation where it ends, and what follows writes to sockets and closes files.
+  const NoCancellation whole;
+  const std::shared_ptr<Buffers> table = std::move(table_);  // may be the last one of it, too
+  table->forget(*this);  // before the address can be somebody else's
   system_table().unmap(data_, mapped_bytes_);
   if (descriptor_ >= 0) system_table().close(descriptor_);
 }

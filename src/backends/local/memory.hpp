@@ -26,7 +26,7 @@ class OwnBuffer final : public Memory, public std::enable_shared_from_this<OwnBu
   int descriptor() const { return descriptor_; }  // -1 between threads
 
  private:
-  const std::shared_ptr<Buffers> table_;
+  std::shared_ptr<Buffers> table_;
   const std::uint64_t id_;
   const std::uint64_t mapped_bytes_;
   const int descriptor_;
