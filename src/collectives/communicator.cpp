@@ -235,6 +235,12 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     });
   }
 
+  void fail(trireme_status code, const std::string& what) noexcept override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    if (backend == nullptr) return;
+    tell(*backend, code, [&](std::string rank) { return rank + ": " + what; });
+  }
+
   void fail_to_hand_out() noexcept override {
     const std::shared_ptr<Backend> backend = this->backend();
     if (backend == nullptr) return;

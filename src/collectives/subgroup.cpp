@@ -9,6 +9,7 @@
 #include "platform/failpoint.hpp"
 #include "platform/sha256.hpp"
 #include "platform/system.hpp"
+#include "platform/utf8.hpp"
 #include "sharding/subgroup.hpp"
 
 namespace trireme {
@@ -34,7 +35,7 @@ Report report_of(const Status& status) {
   report.code = status.code();
   if (status.details() != nullptr) report.system_error = status.details()->system_error;
   const std::string& text = status.message();
-  std::memcpy(report.text, text.data(), std::min(text.size(), sizeof report.text - 1));
+  std::memcpy(report.text, text.data(), whole_letters(text, sizeof report.text - 1));
   return report;
 }
 
@@ -56,6 +57,8 @@ Status gather(Communicator& parent, const std::string& text, const char* name, c
   // This rank's place in the new group is found in here.
   const auto me = static_cast<std::size_t>(parent.rank());
   if (std::memcmp(&(*out)[me], &own, sizeof own) == 0) return Status::success();
+  // The others have what they asked for, and will wait for this rank.
+  parent.fail(TRIREME_ERROR_CORRUPT, "what this rank said came back as something else");
   FailureDetails details;
   details.communicator = parent.name();
   return Status::failure(TRIREME_ERROR_CORRUPT, "what rank " + std::to_string(parent.rank()) +
@@ -63,23 +66,21 @@ Status gather(Communicator& parent, const std::string& text, const char* name, c
       .with_details(std::move(details));
 }
 
-// A status that a peer tells, and no other number.
-trireme_status told_code(std::int64_t code) {
-  const bool known = code < 0 && code >= TRIREME_ERROR_INTERNAL;
-  return known ? static_cast<trireme_status>(code) : TRIREME_ERROR_CORRUPT;
-}
-
 // The same on all ranks: it depends on the reports alone.
-Status verdict(const std::vector<Report>& reports) {
+Status verdict(Communicator& parent, const std::vector<Report>& reports) {
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const Report& report = reports[rank];
     if (report.code == TRIREME_OK) continue;
     FailureDetails details;
     details.blamed = {static_cast<std::int32_t>(rank)};
     details.system_error = report.system_error;
-    return Status::failure(told_code(report.code),
-                           "rank " + std::to_string(rank) + " could not join its new group: " +
-                               std::string(report.text, strnlen(report.text, sizeof report.text)))
+    const bool known = report.code < 0 && report.code >= TRIREME_ERROR_INTERNAL;
+    const trireme_status code = known ? report.code : TRIREME_ERROR_CORRUPT;
+    const std::string who = "rank " + std::to_string(rank);
+    if (!known) parent.fail(code, who + " told a status that is none");  // others may have another
+    return Status::failure(code,
+                           who + " could not join its new group: " +
+                               clean_text({report.text, strnlen(report.text, sizeof report.text)}))
         .with_details(std::move(details));
   }
   return Status::success();
@@ -178,7 +179,7 @@ Status make_with_peers(Communicator& parent, const Agreement& agreement, const W
   std::vector<Report> reports;
   TRIREME_RETURN_IF_ERROR(gather(parent, agreement.text + "; joined", agreement.name,
                                  report_of(joined), deadline, &reports));
-  TRIREME_RETURN_IF_ERROR(verdict(reports));
+  TRIREME_RETURN_IF_ERROR(verdict(parent, reports));
   for (const std::shared_ptr<Communicator>& child : children) {
     const Status met = wait_until_met(*child, deadline, [&] { return parent.failure(); });
     if (met.ok()) continue;

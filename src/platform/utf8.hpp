@@ -1,11 +1,20 @@
-// Whether text of a caller is UTF-8.
+// UTF-8: whether text is, and making text of peers fit for messages.
 #pragma once
 
+#include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace trireme {
 
 // Shortest forms only, no surrogates, nothing above U+10FFFF (RFC 3629).
 bool is_utf8(std::string_view text) noexcept;
+
+// What others wrote, to go into a message: control characters, newlines too, and bytes that are no
+// UTF-8 become '?'.
+std::string clean_text(std::string_view text);
+
+// How many bytes of it, at most `most`, to keep so that no letter is cut.
+std::size_t whole_letters(std::string_view text, std::size_t most) noexcept;
 
 }  // namespace trireme

@@ -5,6 +5,7 @@
 
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
+#include "platform/utf8.hpp"
 
 namespace trireme::strategies {
 namespace {
@@ -57,15 +58,21 @@ Status first_difference(const std::vector<std::vector<std::string>>& texts) {
       // Ranks of different versions or lengths may have other subjects in one line.
       std::string subject = part(texts[0], line, true);
       if (subject.empty()) subject = part(texts[rank], line, true);
-      return Status::failure(TRIREME_ERROR_MISMATCH,
-                             subject + " is " + part(texts[0], line, false) + " on rank 0 and " +
-                                 part(texts[rank], line, false) + " on rank " +
-                                 std::to_string(rank));
+      return Status::failure(
+          TRIREME_ERROR_MISMATCH,
+          clean_text(subject + " is " + part(texts[0], line, false) + " on rank 0 and " +
+                     part(texts[rank], line, false) + " on rank " + std::to_string(rank)));
     }
     if (!any) {
       return Status::failure(TRIREME_ERROR_INTERNAL, "equal descriptions with unequal hashes");
     }
   }
+}
+
+// What peers told cannot be. They may have been told otherwise, and would wait for this rank.
+Status refuse(const Link& link, const std::string& what) {
+  link.communicator->fail(TRIREME_ERROR_CORRUPT, what);
+  return Status::failure(TRIREME_ERROR_CORRUPT, what);
 }
 
 Operation operation_of(const Link& link, OperationKind kind, trireme_dtype dtype, char* all,
@@ -105,17 +112,18 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
   if (!local.ok()) return local;
   // Lengths become places in memory. Peers can write to where these came from.
   if (std::memcmp(&summaries[link.rank()], &own, sizeof own) != 0) {
-    return Status::failure(TRIREME_ERROR_CORRUPT, "what this rank told came back as something else");
+    return refuse(link, "what this rank told came back as something else");
   }
   bool equal = true;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     const Summary& summary = summaries[rank];
     if (summary.status != TRIREME_OK) {
-      const bool known = summary.status < 0 && summary.status >= TRIREME_ERROR_INTERNAL;
-      const auto code =
-          known ? static_cast<trireme_status>(summary.status) : TRIREME_ERROR_CORRUPT;
-      return Status::failure(
-          code, std::string("rank ") + std::to_string(rank) + " answered " + status_name(code));
+      const std::string who = "rank " + std::to_string(rank);
+      if (summary.status > 0 || summary.status < TRIREME_ERROR_INTERNAL) {
+        return refuse(link, who + " answered a status that is none");
+      }
+      const auto code = static_cast<trireme_status>(summary.status);
+      return Status::failure(code, who + " answered " + status_name(code));
     }
     equal = equal && summary.hash == own.hash && summary.length == own.length;
   }
@@ -124,8 +132,7 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
   std::vector<std::uint64_t> first(ranks + 1, 0);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     if (__builtin_add_overflow(first[rank], summaries[rank].length, &first[rank + 1])) {
-      return Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(rank) +
-                                                        " tells more than memory can hold");
+      return refuse(link, "rank " + std::to_string(rank) + " tells more than memory can hold");
     }
   }
   TRIREME_RETURN_IF_ERROR(link.communicator->allocate(first[ranks], &memory));

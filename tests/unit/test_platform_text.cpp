@@ -8,7 +8,9 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include <iterator>
 #include <string>
+#include <string_view>
 
 #include "platform/sha256.hpp"
 #include "platform/utf8.hpp"
@@ -48,12 +50,52 @@ void utf8_is_told_from_what_only_looks_like_it(void**) {
   }
 }
 
+void text_of_others_loses_what_does_not_belong_into_a_message(void**) {
+  const auto clean = [](std::string_view text) { return trireme::clean_text(text); };
+  for (const char* good :
+       {"", "plain text", "\xc3\xa9t\xc3\xa9", "\xf0\x9f\x9b\xb6 ~", "\xc2\xa0"}) {
+    assert_string_equal(clean(good).c_str(), good);
+  }
+  assert_string_equal(clean("a\nb\r\tc").c_str(), "a?b??c");
+  assert_string_equal(clean("\x1b[31mred\x7f").c_str(), "?[31mred?");
+  assert_string_equal(clean("\xc2\x9b[31m\xc2\x80").c_str(), "?[31m?");  // one letter each
+  assert_string_equal(clean({"a\0b", 3}).c_str(), "a?b");
+  // What is right beside what is wrong stays.
+  assert_string_equal(clean("\xc3\xa9\xff\xc3\xa9").c_str(), "\xc3\xa9?\xc3\xa9");
+  assert_string_equal(clean("\xe2\x82").c_str(), "??");
+  assert_string_equal(clean("\xed\xa0\x80z").c_str(), "???z");
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string text = {'x', static_cast<char>(byte), 'y'};
+    assert_true(trireme::is_utf8(clean(text)));
+    assert_int_equal(clean(text).size(), 3);
+  }
+}
+
+void cut_text_ends_with_a_whole_letter(void**) {
+  using trireme::whole_letters;
+  assert_int_equal(whole_letters("abc", 5), 3);
+  assert_int_equal(whole_letters("abc", 3), 3);
+  assert_int_equal(whole_letters("abc", 2), 2);
+  assert_int_equal(whole_letters("abc", 0), 0);
+  assert_int_equal(whole_letters("", 0), 0);
+  const std::string text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x9b\xb6z";
+  const std::size_t kept[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11, 11};
+  for (std::size_t most = 0; most < std::size(kept); ++most) {
+    assert_int_equal(whole_letters(text, most), kept[most]);
+    assert_true(trireme::is_utf8(std::string_view(text).substr(0, whole_letters(text, most))));
+  }
+  // Not UTF-8: as much as fits.
+  assert_int_equal(whole_letters(std::string(20, '\x80'), 10), 10);
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(sha256_gives_the_published_digests),
       cmocka_unit_test(utf8_is_told_from_what_only_looks_like_it),
+      cmocka_unit_test(text_of_others_loses_what_does_not_belong_into_a_message),
+      cmocka_unit_test(cut_text_ends_with_a_whole_letter),
   };
   return cmocka_run_group_tests_name("digests and text", tests, nullptr, nullptr);
 }

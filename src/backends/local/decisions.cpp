@@ -78,16 +78,14 @@ Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Dead
     const std::uint64_t last = decision_number(header.decision.load(std::memory_order_seq_cst));
     if (last >= number) return late;
     if (last + 1 < number) {
-      return fail_with(TRIREME_ERROR_CORRUPT, "the number of the last decision went back", name, {},
-                       group_.name());
+      return corrupt("the number of the last decision went back", name);
     }
     find_missing(number, &absent);
     if (absent.empty()) {
       if (const Status wanted = failpoint("decide", "before_decision"); !wanted.ok()) late = wanted;
       // One is enough: it counts, or that of another rank did.
       if (++proposals > kMostProposals) {
-        return fail_with(TRIREME_ERROR_CORRUPT, "no proposal becomes the decision", name, {},
-                         group_.name());
+        return corrupt("no proposal becomes the decision", name);
       }
       propose(number);
       continue;
@@ -170,7 +168,7 @@ Status Decisions::read(const char* name, std::uint64_t number, Decision* out) co
   // More than the next one cannot be decided without this rank, unless it is out.
   if (decision_number(word) != number) return excluded(name);
   if (winner >= group_.world_size()) {
-    return fail_with(TRIREME_ERROR_CORRUPT, "the decision is of no rank", name, {}, group_.name());
+    return corrupt("the decision is of no rank", name);
   }
   const Proposal& proposal = segment.proposal(winner, number);
   for (int rank = 0; rank < group_.world_size(); ++rank) {
@@ -200,6 +198,13 @@ Status Decisions::excluded(const char* name) const {
                    "rank " + std::to_string(group_.rank()) +
                        ", this one, counts as lost: the others go on without it",
                    name, {group_.rank()}, group_.name());
+}
+
+Status Decisions::corrupt(std::string text, const char* name) const {
+  group_.fail(
+      Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(group_.rank()) + ": " + text)
+          .with_details({name, group_.name(), 0, {}, 0}));
+  return fail_with(TRIREME_ERROR_CORRUPT, std::move(text), name, {}, group_.name());
 }
 
 Status Decisions::stopped() const {

@@ -33,6 +33,8 @@ class Decisions {
   void propose(std::uint64_t number) const;
   Status read(const char* name, std::uint64_t number, Decision* out) const;
   Status excluded(const char* name) const;
+  // What peers wrote cannot be: the group fails, because they may go on and wait for this rank.
+  Status corrupt(std::string text, const char* name) const;
   Status stopped() const;
 
   Group& group_;

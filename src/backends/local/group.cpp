@@ -21,7 +21,7 @@ constexpr std::uint64_t kLongestYielding = 2'000'000;
 
 template <std::size_t N>
 void put_text(char (&field)[N], const std::string& text) {
-  const std::size_t length = std::min(text.size(), N - 1);
+  const std::size_t length = whole_letters(text, N - 1);
   std::memcpy(field, text.data(), length);
   std::memset(field + length, 0, N - length);
 }
@@ -29,13 +29,7 @@ void put_text(char (&field)[N], const std::string& text) {
 // The field is a peer's: it may lack its final 0.
 template <std::size_t N>
 std::string take_text(const char (&field)[N]) {
-  std::string text(field, strnlen(field, N - 1));
-  const bool utf8 = is_utf8(text);
-  for (char& character : text) {
-    const auto code = static_cast<unsigned char>(character);
-    if (code < 0x20 || (code >= 0x80 && !utf8)) character = '?';
-  }
-  return text;
+  return clean_text({field, strnlen(field, N - 1)});
 }
 
 FailureRecord to_record(const Status& status, const std::string& text, int world_size) {
