@@ -210,10 +210,12 @@ typedef struct trireme_parameter_options {
     const char     *name;        /**< Unique in the model; UTF-8, at most 255 bytes; required; copied. */
     const char     *unit;        /**< Name of the unit. Default: a unit of the parameter's own name. Parameters of one unit are added one after the other. An alias belongs to the unit of the parameter it is tied to; leave NULL or name that one. */
     const char     *tied_to;     /**< Name of an earlier parameter that this one is an alias of: same dtype, shape and flags, same memory, gradients added in the order of registration. */
+    uint32_t        replicas;    /**< How many models hold this same parameter, such as a layer norm that every tensor-parallel rank has: an optimizer with norm_ranks counts it once. Default: 1; of an alias that of the parameter it is tied to. */
+    uint32_t        reserved;    /**< 0. */
 } trireme_parameter_options; /* since 1.0 */
 
 /** A parameter that is described by nothing yet. */
-#define TRIREME_PARAMETER_OPTIONS_INIT { sizeof(trireme_parameter_options), 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_PARAMETER_OPTIONS_INIT { sizeof(trireme_parameter_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What a sealed model looks like. Set struct_size before the call. */
 typedef struct trireme_model_info {

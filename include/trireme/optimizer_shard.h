@@ -88,10 +88,11 @@ typedef struct trireme_optimizer_options {
     void                   *user_data;     /**< Handed to `update`. */
     double                  max_value;     /**< Each reduced gradient is clipped to [-max_value, max_value], before max_norm sees it; 0 is no clipping. NaN stays. */
     uint64_t                check_every;   /**< After every so many steps, trireme_model_check_replicas() is part of the step; 0 is never. */
+    trireme_communicator   *norm_ranks;    /**< max_norm is for all gradients of these ranks: of several models, each with its part of one network (data x tensor x pipeline), that all step together. Each gradient counts once: see replicas of trireme_parameter_options. All ranks of the model name the same communicator; the optimizer makes a group of its own of it and keeps no handle. Not with TRIREME_MODEL_UNEVEN. NULL: the model's own ranks. */
 } trireme_optimizer_options; /* since 1.0 */
 
 /** Options of which only the kind is missing. */
-#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What a range of state belongs to. */
 enum {
@@ -135,8 +136,8 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
 /**
  * Gives a sealed model its update rule and allocates the state.
  *
- * Collective: blocks until all ranks have called it with the same options or the deadline
- * passes. Keeps `update` and `user_data` until the optimizer is destroyed.
+ * Collective: blocks until all ranks, and all of norm_ranks, have called it with the same options
+ * or the deadline passes. Keeps `update` and `user_data` until the optimizer is destroyed.
  *
  * @param model  The model.
  * @param options  The rule. Required.
@@ -144,11 +145,12 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  * written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range.
- * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process, or norm_ranks is no live
+ * communicator of it.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or it has an
  * optimizer.
- * @retval TRIREME_ERROR_MISMATCH  Ranks name different options; the model goes on without an
- * optimizer.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks name different options, or ranks of one model different
+ * norm_ranks; the model goes on without an optimizer.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out, or with the state of this rule a
  * rank would hold more than the model's memory_limit_bytes. Then all ranks have the same message, as
  * trireme_model_seal() gives it; the model goes on without an optimizer.
@@ -282,7 +284,8 @@ trireme_optimizer_step_count(const trireme_optimizer *optimizer, uint64_t *out_s
 
 /**
  * Gives the global L2 norm of the last step's gradients before clipping: the square root of the
- * exact sum of the squares, the same bits on all ranks for every world size and strategy.
+ * exact sum of the squares, the same bits on all ranks for every world size and strategy. With
+ * norm_ranks it is that of all their models.
  *
  * Does not block.
  *

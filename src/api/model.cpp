@@ -17,7 +17,7 @@ namespace {
 
 // Sizes in release 1.0.
 constexpr uint32_t kModelOptionsSize = 112;
-constexpr uint32_t kParameterOptionsSize = 48;
+constexpr uint32_t kParameterOptionsSize = 56;
 constexpr uint32_t kModelInfoSize = 72;
 constexpr uint32_t kUnitInfoSize = 48;
 constexpr uint32_t kModelMemorySize = 88;

@@ -14,7 +14,7 @@ namespace api = trireme::api;
 
 namespace {
 
-constexpr uint32_t kOptimizerOptionsSize = 104;  // in release 1.0
+constexpr uint32_t kOptimizerOptionsSize = 112;  // in release 1.0
 constexpr uint32_t kStateRangeSize = 72;
 
 template <class Body>
@@ -45,11 +45,15 @@ trireme_status trireme_optimizer_create(trireme_model* model,
     std::shared_ptr<Model> found;
     TRIREME_RETURN_IF_ERROR(api::find(model, &found));
     TRIREME_RETURN_IF_ERROR(found->check_call());
+    std::shared_ptr<trireme::Communicator> norm_ranks;
+    if (options.norm_ranks != nullptr) {
+      TRIREME_RETURN_IF_ERROR(api::find(options.norm_ranks, &norm_ranks));
+    }
     std::shared_ptr<Optimizer> optimizer;
     Status status = Status::success();
     // All ranks create it together: without memory in the middle of it the group fails.
     api::hand_out(found->communicator(), [&] {
-      status = Optimizer::create(found, options, &optimizer);
+      status = Optimizer::create(found, options, norm_ranks, &optimizer);
       if (status.ok()) *out_optimizer = api::insert<trireme_optimizer>(std::move(optimizer));
     });
     return status;

@@ -83,6 +83,28 @@ void ExactSum::add_squares(std::int32_t dtype, const void* values, std::uint64_t
   }
 }
 
+void ExactSum::add(ExactSum other) {
+  other.normalise();
+  normalise();
+  for (int i = 0; i < kDigits; ++i) digits[i] += other.digits[i];
+  not_finite += other.not_finite;
+  pending = 1;
+}
+
+void ExactSum::divide(std::uint32_t divisor) {
+  normalise();
+  std::uint64_t rest = 0;
+  // The last digit may have more than 32 bits; the rest of a division by 32 bits never has.
+  auto& top = digits[kDigits - 1];
+  rest = static_cast<std::uint64_t>(top) % divisor;
+  top = static_cast<std::int64_t>(static_cast<std::uint64_t>(top) / divisor);
+  for (int i = kDigits - 1; i-- > 0;) {
+    const std::uint64_t value = rest << 32 | static_cast<std::uint64_t>(digits[i]);
+    digits[i] = static_cast<std::int64_t>(value / divisor);
+    rest = value % divisor;
+  }
+}
+
 void ExactSum::normalise() {
   carry(digits);
   pending = 0;

@@ -18,6 +18,10 @@ struct ExactSum {
   void add(double value);
   // Adds the squares of `count` elements (dtype f32 or f64), each square rounded to f64 once.
   void add_squares(std::int32_t dtype, const void* values, std::uint64_t count);
+  // Adds the other sum, exactly. Both keep room for carries: it is normalised first.
+  void add(ExactSum other);
+  // Divides a sum that is not negative; what is left over, below 2^-1088 of it, is dropped.
+  void divide(std::uint32_t divisor);
   void normalise();
   // The sum rounded to nearest; NaN if any value was not finite.
   double value();

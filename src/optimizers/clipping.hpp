@@ -17,7 +17,9 @@ class GradientNorm {
   void add(trireme_dtype dtype, const void* gradients, std::uint64_t count) {
     sum_.add_squares(dtype, gradients, count);
   }
-  void write(std::int64_t* words);
+  void write(std::int64_t* words) { write(&sum_, words); }
+  static void write(kernels::ExactSum* sum, std::int64_t* words);
+  static kernels::ExactSum read(const std::int64_t* words);
   // From the sum of all ranks' words.
   static double norm(const std::int64_t* words);
 

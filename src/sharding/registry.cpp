@@ -101,6 +101,10 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
     return unsupported("options.dtype " + std::string(dtype_name(options.dtype)) +
                        " of parameter " + shown + "; a parameter is f64, f32, f16 or bf16");
   }
+  if (options.reserved != 0) {
+    return invalid_argument("options.reserved " + std::to_string(options.reserved) +
+                            " of parameter " + shown + " is not 0");
+  }
   if (options.dimensions > kMaxDimensions) {
     return invalid_argument("options.dimensions " + std::to_string(options.dimensions) +
                             " of parameter " + shown + " is above 16");
@@ -110,6 +114,7 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
                             std::to_string(options.dimensions));
   }
   parameter.dtype = options.dtype;
+  parameter.replicas = options.replicas > 0 ? options.replicas : 1;
   parameter.frozen = (options.flags & TRIREME_PARAMETER_FROZEN) != 0;
   if (options.dimensions > 0) {
     parameter.shape.assign(options.shape, options.shape + options.dimensions);
@@ -144,6 +149,13 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
                               ", but it is tied to " + quoted(original.name) + " of unit " +
                               quoted(units_[original.unit].name));
     }
+    if (options.replicas > 0 && parameter.replicas != original.replicas) {
+      return invalid_argument("options.replicas of parameter " + shown + " is " +
+                              std::to_string(options.replicas) + ", but it is tied to " +
+                              quoted(original.name) + " that has " +
+                              std::to_string(original.replicas));
+    }
+    parameter.replicas = original.replicas;
     parameter.unit = original.unit;
     parameter.first = original.first;
     parameter.target = target;
@@ -221,6 +233,9 @@ std::vector<Fact> Registry::facts() const {
     std::string value = quoted(parameter.name) + " " + dtype_name(parameter.dtype) + " " +
                         shape_text(parameter.shape);
     if (parameter.frozen) value += " frozen";
+    if (parameter.replicas > 1) {
+      value += " of " + std::to_string(parameter.replicas) + " replicas";
+    }
     if (parameter.target != i) value += " tied to " + quoted(parameters_[parameter.target].name);
     const std::string& unit = units_[parameter.unit].name;
     if (unit != parameter.name && parameter.target == i) value += " in unit " + quoted(unit);

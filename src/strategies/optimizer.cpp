@@ -24,6 +24,7 @@ using Event = StepEvent::Kind;
 
 Status Optimizer::create(const std::shared_ptr<Model>& model,
                          const trireme_optimizer_options& options,
+                         const std::shared_ptr<Communicator>& norm_ranks,
                          std::shared_ptr<Optimizer>* out) {
   TRIREME_RETURN_IF_ERROR(model->check_sealed());
   optimizers::Settings settings;
@@ -33,6 +34,12 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
 
   std::shared_ptr<Optimizer> optimizer(new Optimizer(model, settings));
   if (settings.one_sweep) TRIREME_RETURN_IF_ERROR(optimizer->check_one_sweep());
+  if (norm_ranks != nullptr && settings.max_norm == 0) {
+    return invalid_argument("options.norm_ranks means nothing without options.max_norm");
+  }
+  if (norm_ranks != nullptr && model->attendance_.is_open()) {
+    return unsupported("options.norm_ranks with TRIREME_MODEL_UNEVEN: all models step together");
+  }
   model->has_optimizer_ = true;  // taken back by the destructor
   const std::uint64_t bytes =
       plan_state_bytes(*model->layout_, settings.states, model->link_.rank());
@@ -44,6 +51,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   for (auto& [name, value] : optimizers::describe(settings)) {
     facts.push_back({std::move(name), std::move(value)});
   }
+  facts.push_back({"norm_ranks", norm_ranks != nullptr ? "set" : "not set"});
   if (model->options_.memory_limit_bytes > 0) {
     // Ranks that want other rules are told so, and not that one of them is too large.
     TRIREME_RETURN_IF_ERROR(agree(model->link_, facts, Status::success()));
@@ -54,6 +62,9 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
       *model->link_.communicator, model->storage_->allocated, MemoryKind::optimizer_state, bytes);
   const Status agreed = agree(model->link_, facts, allocated);
   if (!agreed.ok()) return agreed;
+  if (norm_ranks != nullptr) {
+    TRIREME_RETURN_IF_ERROR(optimizer->open_norm_ranks(*norm_ranks, facts));
+  }
   model->planned_state_ = bytes;
   model->reducer_->keep_until_step(settings.one_sweep);
   optimizer->place_pieces();
@@ -62,7 +73,21 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   return Status::success();
 }
 
+Status Optimizer::open_norm_ranks(Communicator& ranks, const std::vector<sharding::Fact>& facts) {
+  Model& model = *model_;
+  norm_ranks_ = std::make_unique<NormRanks>();
+  const Status opened = norm_ranks_->open(ranks, model.link_.timeout_ns, model.registry_, facts,
+                                          model.storage_->allocated);
+  // All ranks of the model must be in one group, or each would clip by another norm.
+  TRIREME_RETURN_IF_ERROR(
+      agree(model.link_, {{"the group of norm_ranks", std::to_string(norm_ranks_->identity())}},
+            opened));
+  model.planned_norm_ = norm_ranks_->bytes();
+  return Status::success();
+}
+
 Optimizer::~Optimizer() {
+  model_->planned_norm_ = 0;
   model_->reducer_->keep_until_step(false);
   model_->has_optimizer_ = false;
   model_->planned_state_ = 0;
@@ -332,7 +357,8 @@ Status Optimizer::begin_update(double* out_norm) {
   auto* const words =
       reinterpret_cast<std::int64_t*>(model.storage_->working.data() + model.plan_.words);
   std::uint64_t count = 0;
-  if (settings_.max_norm > 0) {
+  const bool own_norm = settings_.max_norm > 0 && norm_ranks_ == nullptr;
+  if (own_norm) {
     GradientNorm norm;
     // Every rank counts its own block, so data_parallel counts nothing twice.
     for (const Bucket& bucket : model.layout_->buckets) {
@@ -364,9 +390,25 @@ Status Optimizer::begin_update(double* out_norm) {
   operation.agreement_name = "learning rate";
   operation.owner = model.storage_->hold();
   TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
-  if (settings_.max_norm > 0) *out_norm = GradientNorm::norm(words);
+  if (own_norm) *out_norm = GradientNorm::norm(words);
   if (!skipped_.empty()) count_skipped(skip_words);
-  return Status::success();
+  return norm_ranks_ != nullptr ? norm_over_models(out_norm) : Status::success();
+}
+
+// Every rank counts its own block, parameter by parameter.
+Status Optimizer::norm_over_models(double* out_norm) {
+  const Model& model = *model_;
+  for (const Bucket& bucket : model.layout_->buckets) {
+    const char* const block = model.reducer_->reduced_block(bucket);
+    for (const Segment& segment : bucket.segments) {
+      if (segment.owner != model.link_.rank()) continue;
+      const std::uint64_t position = segment.position - bucket.block_first[segment.owner];
+      norm_ranks_->add(model.registry_.parameters()[segment.parameter].replicas, bucket.dtype,
+                       block + position * dtype_size(bucket.dtype), segment.count);
+    }
+  }
+  return norm_ranks_->finish(model.link_, std::bit_cast<std::uint64_t>(settings_.learning_rate),
+                             "learning rate", out_norm);
 }
 
 // Each parameter has 16 bits in which the ranks that used it were added up; a world has fewer than

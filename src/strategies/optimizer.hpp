@@ -10,6 +10,7 @@
 #include "optimizers/settings.hpp"
 #include "optimizers/shard_update.hpp"
 #include "strategies/model.hpp"
+#include "strategies/norm_ranks.hpp"
 
 namespace trireme::strategies {
 
@@ -17,7 +18,9 @@ class Optimizer {
  public:
   // `options` as read by the boundary.
   static Status create(const std::shared_ptr<Model>& model,
-                       const trireme_optimizer_options& options, std::shared_ptr<Optimizer>* out);
+                       const trireme_optimizer_options& options,
+                       const std::shared_ptr<Communicator>& norm_ranks,
+                       std::shared_ptr<Optimizer>* out);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
@@ -63,6 +66,8 @@ class Optimizer {
   Status sweep();
   void clip_values();
   Status begin_update(double* out_norm);
+  Status open_norm_ranks(Communicator& ranks, const std::vector<sharding::Fact>& facts);
+  Status norm_over_models(double* out_norm);
   void count_skipped(const std::int64_t* words);
   Status update(double gradient_scale);
   Status compare_answers(std::int32_t answer, std::uint64_t number, const char* who,
@@ -74,6 +79,7 @@ class Optimizer {
   const std::shared_ptr<Model> model_;
   optimizers::Settings settings_;
   Arena state_;
+  std::unique_ptr<NormRanks> norm_ranks_;  // or null: the norm is that of the model's own ranks
   std::vector<optimizers::Piece> pieces_;
   std::vector<OwnedRange> ranges_;
   std::uint64_t steps_ = 0;

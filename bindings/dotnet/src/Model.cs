@@ -96,6 +96,12 @@ namespace Trireme
         public string TiedTo { get; set; }
 
         public ParameterFlags Flags { get; set; }
+
+        /// <summary>
+        /// How many models hold this same parameter, so that OptimizerOptions.NormRanks counts it
+        /// once; 0 is 1.
+        /// </summary>
+        public uint Replicas { get; set; }
     }
 
     /// <summary>
@@ -233,6 +239,7 @@ namespace Trireme
                         Name = name.Pointer,
                         Unit = unit.Pointer,
                         TiedTo = tiedTo.Pointer,
+                        Replicas = options.Replicas,
                     };
                     ulong parameter;
                     TriremeException.Check(NativeMethods.trireme_model_add_parameter(

@@ -188,6 +188,8 @@ namespace Trireme
         public IntPtr Name;
         public IntPtr Unit;
         public IntPtr TiedTo;
+        public uint Replicas;
+        public uint Reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -295,6 +297,7 @@ namespace Trireme
         public IntPtr UserData;
         public double MaxValue;
         public ulong CheckEvery;
+        public IntPtr NormRanks;
     }
 
     [StructLayout(LayoutKind.Sequential)]

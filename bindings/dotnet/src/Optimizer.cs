@@ -52,6 +52,12 @@ namespace Trireme
         /// </summary>
         public ulong CheckEvery { get; set; }
 
+        /// <summary>
+        /// The ranks of all models, such as data x tensor, whose gradients MaxNorm is for; they
+        /// step together. Null: the model's own.
+        /// </summary>
+        public Communicator NormRanks { get; set; }
+
         /// <summary>The caller's own rule; only and always with OptimizerKind.User.</summary>
         public UpdateRule Rule { get; set; }
     }
@@ -201,8 +207,27 @@ namespace Trireme
                 native.UserData = GCHandle.ToIntPtr(userData);
             }
 
-            Status status =
-                NativeMethods.trireme_optimizer_create(model.Handle, ref native, out handle);
+            Status status;
+            bool held = false;
+            try
+            {
+                if (options.NormRanks != null)
+                {
+                    options.NormRanks.Handle.DangerousAddRef(ref held);
+                    native.NormRanks = options.NormRanks.Handle.DangerousGetHandle();
+                }
+
+                status =
+                    NativeMethods.trireme_optimizer_create(model.Handle, ref native, out handle);
+            }
+            finally
+            {
+                if (held)
+                {
+                    options.NormRanks.Handle.DangerousRelease();
+                }
+            }
+
             if (status != Status.Ok)
             {
                 TriremeException failure = TriremeException.FromLastError(status);

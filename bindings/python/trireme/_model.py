@@ -245,13 +245,15 @@ class Model:
         unit: str | None = None,
         tied_to: str | None = None,
         frozen: bool = False,
+        replicas: int = 0,
     ) -> int:
         """Adds a parameter of "f32", "f64", "f16" or "bf16" and answers its number.
 
         Gradients and optimizer state of the 16-bit types are f32.
 
         Parameters of one `unit` are gathered together and added one after the other. `tied_to`
-        names an earlier parameter that this one is an alias of.
+        names an earlier parameter that this one is an alias of. `replicas` models hold this same
+        parameter (1), so that an Optimizer with `norm_ranks` counts it once.
         """
         extents = tuple(in_range(extent, 64, "extent") for extent in shape)
         options = _native.trireme_parameter_options(
@@ -263,6 +265,7 @@ class Model:
             name=encoded(name),
             unit=encoded(unit),
             tied_to=encoded(tied_to),
+            replicas=in_range(replicas, 32, "replicas"),
         )
         number = c_uint64()
         check(library.trireme_model_add_parameter(self._handle, byref(options), byref(number)))

@@ -108,6 +108,8 @@ class trireme_parameter_options(Structure):
         ("name", c_char_p),
         ("unit", c_char_p),
         ("tied_to", c_char_p),
+        ("replicas", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -225,6 +227,7 @@ class trireme_optimizer_options(Structure):
         ("user_data", c_void_p),
         ("max_value", c_double),
         ("check_every", c_uint64),
+        ("norm_ranks", c_void_p),
     ]
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import weakref
 from ctypes import byref, c_double, c_uint64, c_void_p
-from typing import Any, Callable, Union
+from typing import TYPE_CHECKING, Any, Callable, Union
 
 from . import _native, _request
 from ._buffer import Owner, view_of
@@ -25,6 +25,9 @@ from ._values import (
     readable,
     size_of,
 )
+
+if TYPE_CHECKING:
+    from ._communicator import Communicator
 
 _step = library.trireme_optimizer_step
 _join = library.trireme_optimizer_join
@@ -160,6 +163,7 @@ class Optimizer:
         max_value: float = 0.0,
         check_every: int = 0,
         one_sweep: bool = False,
+        norm_ranks: Communicator | None = None,
     ) -> None:
         """Collective: all ranks name the same options.
 
@@ -167,7 +171,8 @@ class Optimizer:
         before that. `states` is the number of state vectors that a function of one's own gets.
         After every `check_every` steps Model.check_replicas() is part of the step. With
         `one_sweep` ("zero1" only) gradients are reduced in the step, which updates each while its
-        sum is in the cache: the fewest bytes, the same bits.
+        sum is in the cache: the fewest bytes, the same bits. `norm_ranks` are the ranks of all
+        models, such as data x tensor, whose gradients `max_norm` is for; they step together.
         """
         options = _native.trireme_optimizer_options(
             struct_size=ctypes.sizeof(_native.trireme_optimizer_options),
@@ -183,6 +188,7 @@ class Optimizer:
             max_norm=max_norm,
             max_value=max_value,
             check_every=in_range(check_every, 64, "check_every"),
+            norm_ranks=None if norm_ranks is None else norm_ranks._handle,
         )
         number = 0
         self._rule: _UserRule | None = None

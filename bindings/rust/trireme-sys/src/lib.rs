@@ -386,6 +386,10 @@ structs! {
         /// Name of an earlier parameter that this one is an alias of: same dtype and shape, same
         /// memory, gradients added.
         tied_to: *const c_char,
+        /// How many models hold this same parameter. Default: 1.
+        replicas: u32,
+        /// 0.
+        reserved: u32,
     }
     /// What a sealed model looks like. Set struct_size before the call.
     trireme_model_info {
@@ -547,6 +551,8 @@ structs! {
         /// After every so many steps, trireme_model_check_replicas() is part of the step; 0 is
         /// never.
         check_every: u64,
+        /// max_norm is for all gradients of these ranks. NULL: the model's own ranks.
+        norm_ranks: *mut trireme_communicator,
     }
     /// A stretch of the state of training that this rank owns. Set struct_size before the call.
     trireme_state_range {

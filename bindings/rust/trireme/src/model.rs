@@ -200,12 +200,15 @@ pub struct Parameter<'a> {
     pub tied_to: Option<&'a str>,
     /// Gathered with its unit, but has no gradient and is not updated.
     pub frozen: bool,
+    /// How many models hold this same parameter, so that
+    /// [`Optimizer::with_norm_ranks`](crate::Optimizer::with_norm_ranks) counts it once; 0 is 1.
+    pub replicas: u32,
 }
 
 impl<'a> Parameter<'a> {
     /// A trainable parameter in a unit of its own.
     pub fn new(name: &'a str, dtype: Dtype, shape: &'a [u64]) -> Self {
-        Self { name, dtype, shape, unit: None, tied_to: None, frozen: false }
+        Self { name, dtype, shape, unit: None, tied_to: None, frozen: false, replicas: 0 }
     }
 }
 
@@ -388,6 +391,7 @@ impl Model {
         let mut raw = sys::trireme_parameter_options::init();
         raw.flags = if parameter.frozen { sys::TRIREME_PARAMETER_FROZEN } else { 0 };
         raw.dtype = parameter.dtype as i32;
+        raw.replicas = parameter.replicas;
         raw.dimensions = u32::try_from(parameter.shape.len()).unwrap_or(u32::MAX);
         raw.shape = parameter.shape.as_ptr();
         raw.name = name.as_ptr();

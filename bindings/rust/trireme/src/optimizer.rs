@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use trireme_sys as sys;
 
+use crate::communicator::Communicator;
 use crate::element::{Element, Real};
 use crate::error::{check, panic_text, static_text, Error, Result, Status};
 use crate::handle::Handle;
@@ -172,6 +173,20 @@ impl Optimizer {
     pub fn new(model: &mut Model, kind: Kind, options: &OptimizerOptions) -> Result<Self> {
         let mut raw = raw_options(options);
         raw.kind = kind.code();
+        Self::create(model, &raw, None)
+    }
+
+    /// As [`new`](Self::new); `max_norm` is for the gradients of all models of `ranks`, such as
+    /// data x tensor, which step together. Collective over them.
+    pub fn with_norm_ranks(
+        model: &mut Model,
+        kind: Kind,
+        options: &OptimizerOptions,
+        ranks: &Communicator,
+    ) -> Result<Self> {
+        let mut raw = raw_options(options);
+        raw.kind = kind.code();
+        raw.norm_ranks = ranks.handle.get();
         Self::create(model, &raw, None)
     }
 

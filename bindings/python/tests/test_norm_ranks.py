@@ -1,0 +1,42 @@
+"""Clipping by the norm of several models that step together."""
+
+import array
+import unittest
+
+from support import TestCase, trireme
+
+
+class NormRanksTest(TestCase):
+    def test_two_models_clip_by_one_norm(self):
+        def body(group):
+            alone = group.split(group.rank, 0)
+            model = trireme.Model(alone, "zero1")
+            model.add_parameter("part", [1])
+            model.add_parameter("common", [1], replicas=2)
+            model.seal()
+            optimizer = trireme.Optimizer(
+                model, "sgd", learning_rate=1.0, max_norm=1.5, norm_ranks=group
+            )
+            model.accumulate_flat(array.array("f", [(1.0, 2.0)[group.rank], 2.0]))
+            optimizer.step()
+            return optimizer.gradient_norm, model.get_parameters().tolist()
+
+        results = self.ranks(2, body)  # 1 + 4 + 4
+        self.assertEqual(list(results), [(3.0, [-0.5, -1.0]), (3.0, [-1.0, -1.0])])
+
+    def test_what_does_not_fit_is_refused(self):
+        with trireme.Communicator(0, 1, "local://norm-ranks-refused") as group:
+            model = trireme.Model(group, "zero1")
+            model.add_parameter("two", [1], replicas=2)
+            model.seal()
+            for options in ({}, {"max_norm": 1.0}):
+                with self.assertRaises(trireme.InvalidArgumentError):
+                    trireme.Optimizer(model, "sgd", norm_ranks=group, **options)
+            closed = trireme.Communicator(0, 1, "local://norm-ranks-closed")
+            closed.close()
+            with self.assertRaises(trireme.InvalidHandleError):
+                trireme.Optimizer(model, "sgd", norm_ranks=closed, max_norm=1.0)
+
+
+if __name__ == "__main__":
+    unittest.main()

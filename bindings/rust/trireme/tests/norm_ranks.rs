@@ -1,0 +1,48 @@
+//! Clipping by the norm of several models that step together.
+
+mod support;
+
+use support::{fails, ranks};
+use trireme::{
+    Communicator, Dtype, GroupOptions, Kind, Model, ModelOptions, Optimizer, OptimizerOptions,
+    Parameter, Status, Strategy,
+};
+
+fn model(communicator: &Communicator) -> Model {
+    let mut model = Model::new(communicator, &ModelOptions::new(Strategy::Zero1)).unwrap();
+    model.add_parameter(&Parameter::new("part", Dtype::F32, &[1])).unwrap();
+    let common = Parameter { replicas: 2, ..Parameter::new("common", Dtype::F32, &[1]) };
+    model.add_parameter(&common).unwrap();
+    model.seal().unwrap();
+    model
+}
+
+#[test]
+fn two_models_clip_by_one_norm() {
+    ranks(2, |communicator| {
+        let rank = communicator.rank();
+        let alone = communicator.split(Some(rank as u32), 0, &GroupOptions::default()).unwrap().unwrap();
+        let mut model = model(&alone);
+        let rule =
+            OptimizerOptions { learning_rate: 1.0, max_norm: 1.5, ..OptimizerOptions::default() };
+        let mut optimizer =
+            Optimizer::with_norm_ranks(&mut model, Kind::Sgd, &rule, communicator).unwrap();
+        let part = rank as f32 + 1.0;
+        model.accumulate_flat(&[part, 2.0]).unwrap();
+        optimizer.step(&mut model).unwrap();
+        assert_eq!(optimizer.gradient_norm().unwrap(), 3.0); // 1 + 4 + 4
+        assert_eq!(model.get_parameters::<f32>().unwrap(), [part / -2.0, -1.0]);
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    ranks(1, |communicator| {
+        let mut model = model(communicator);
+        for max_norm in [0.0, 1.0] {
+            let rule = OptimizerOptions { max_norm, ..OptimizerOptions::default() };
+            let made = Optimizer::with_norm_ranks(&mut model, Kind::Sgd, &rule, communicator);
+            fails(made, Status::InvalidArgument);
+        }
+    });
+}

@@ -1,0 +1,44 @@
+// The global norm over several models that step together, each with its own part of one large
+// network: data x tensor x pipeline parallel training.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/exact_sum.hpp"
+#include "platform/status.hpp"
+#include "sharding/registry.hpp"
+#include "strategies/storage.hpp"
+
+namespace trireme::strategies {
+
+class NormRanks {
+ public:
+  // Collective over `ranks`, in a group of its own. `facts` must be the same on all of them.
+  // Whatever it answers, the ranks of the model must agree() on that, and on identity().
+  Status open(Communicator& ranks, std::uint64_t timeout_ns, const sharding::Registry& registry,
+              const std::vector<sharding::Fact>& facts,
+              const std::shared_ptr<AllocatedBytes>& counter);
+  // The same on all ranks of one group, and on no others.
+  std::uint64_t identity() const { return identity_; }
+  // Of this rank's working memory.
+  std::uint64_t bytes() const { return words_.bytes(); }
+
+  // Gradients that this rank owns, of a parameter that so many models hold.
+  void add(std::uint32_t replicas, trireme_dtype dtype, const void* gradients, std::uint64_t count);
+  // Adds up what all ranks have added, each replicated parameter once, and begins anew. `agreement`
+  // must be the same on all ranks.
+  Status finish(const Link& model, std::uint64_t agreement, const char* name, double* out_norm);
+
+ private:
+  Status gather_factors(const sharding::Registry& registry);
+
+  Link link_;
+  std::vector<std::uint32_t> factors_;  // counts of models that hold a parameter, ascending
+  std::vector<kernels::ExactSum> sums_;  // by factor
+  std::uint64_t identity_ = 0;
+  Arena words_;
+};
+
+}  // namespace trireme::strategies
