@@ -12,7 +12,7 @@ namespace trireme::kernels {
 struct ExactSum {
   static constexpr int kDigits = 68;
   std::int64_t digits[kDigits] = {};
-  std::int64_t pending = 0;    // additions since the last carry
+  std::int64_t pending = 0;     // additions since the last carry
   std::int64_t not_finite = 0;  // how many values were inf or NaN
 
   void add(double value);

@@ -25,8 +25,7 @@ constexpr std::size_t kSaid = 2 + kMostFactors;
 }  // namespace
 
 Status NormRanks::open(Communicator& ranks, std::uint64_t timeout_ns,
-                       const sharding::Registry& registry,
-                       const std::vector<sharding::Fact>& facts,
+                       const sharding::Registry& registry, const std::vector<sharding::Fact>& facts,
                        const std::shared_ptr<AllocatedBytes>& counter) {
   link_.timeout_ns = timeout_ns;
   TRIREME_RETURN_IF_ERROR(duplicate(ranks, {"", timeout_ns}, &link_.communicator));

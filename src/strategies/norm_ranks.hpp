@@ -35,7 +35,7 @@ class NormRanks {
   Status gather_factors(const sharding::Registry& registry);
 
   Link link_;
-  std::vector<std::uint32_t> factors_;  // counts of models that hold a parameter, ascending
+  std::vector<std::uint32_t> factors_;   // counts of models that hold a parameter, ascending
   std::vector<kernels::ExactSum> sums_;  // by factor
   std::uint64_t identity_ = 0;
   Arena words_;

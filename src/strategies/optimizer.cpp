@@ -79,9 +79,8 @@ Status Optimizer::open_norm_ranks(Communicator& ranks, const std::vector<shardin
   const Status opened = norm_ranks_->open(ranks, model.link_.timeout_ns, model.registry_, facts,
                                           model.storage_->allocated);
   // All ranks of the model must be in one group, or each would clip by another norm.
-  TRIREME_RETURN_IF_ERROR(
-      agree(model.link_, {{"the group of norm_ranks", std::to_string(norm_ranks_->identity())}},
-            opened));
+  TRIREME_RETURN_IF_ERROR(agree(
+      model.link_, {{"the group of norm_ranks", std::to_string(norm_ranks_->identity())}}, opened));
   model.planned_norm_ = norm_ranks_->bytes();
   return Status::success();
 }

@@ -73,8 +73,7 @@ static trireme_optimizer_options rule_of(double max_norm, trireme_communicator *
 static trireme_communicator *data_ranks(struct verdict *v, trireme_communicator *all, int rank,
                                         int tensor) {
     trireme_communicator *data = NULL;
-    EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_communicator_split(all, rank % tensor, rank, NULL, &data));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_communicator_split(all, rank % tensor, rank, NULL, &data));
     return data;
 }
 
@@ -105,8 +104,8 @@ static void train(trireme_communicator *all, int rank, void *context) {
                 gradients[PART + i] = gradient_of(step, (int)leaf, job->tensor * PART + i);
             }
             if (job->spoil && t == 0 && leaf == 0) gradients[3] = INFINITY;
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients,
-                                                                       PART + COMMON, F32, 0));
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_model_accumulate_flat(model, gradients, PART + COMMON, F32, 0));
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
         EXPECT_STATUS(v, TRIREME_OK,

@@ -300,10 +300,38 @@ void squares_that_are_not_finite_are_counted(void**) {
   check_squares(wide);
 }
 
+// f equal sums, added and divided by f, are the one sum; whatever f.
+void a_sum_of_equal_sums_divides_into_them(void**) {
+  const double values[] = {0, 1, 0x1p-1074, 0x1p-500, 3.25, 1e300, 0x1.fffffffffffffp1023};
+  for (const std::uint32_t parts : {1u, 2u, 3u, 7u, 8u, 4097u, 0xffffffffu}) {
+    trireme::kernels::ExactSum one, all;
+    for (const double value : values) one.add(value);
+    for (std::uint32_t i = 0; i < parts && parts <= 4097; ++i) all.add(one);
+    if (parts > 4097) {  // (2^32 - 1) times it, by doubling
+      trireme::kernels::ExactSum power = one;
+      for (int bit = 0; bit < 32; ++bit) {
+        all.add(power);
+        power.add(power);
+      }
+    }
+    all.divide(parts);
+    one.normalise();
+    for (int i = 0; i < trireme::kernels::ExactSum::kDigits; ++i) {
+      assert_true(all.digits[i] == one.digits[i]);
+    }
+    all.not_finite = 0;
+    trireme::kernels::ExactSum bad;
+    bad.add(HUGE_VAL);
+    all.add(bad);
+    assert_true(std::isnan(all.value()));
+  }
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
+      cmocka_unit_test(a_sum_of_equal_sums_divides_into_them),
       cmocka_unit_test(an_empty_sum_is_zero),
       cmocka_unit_test(known_sums_are_rounded_to_nearest_even),
       cmocka_unit_test(beyond_the_largest_f64_the_sum_is_infinite),
