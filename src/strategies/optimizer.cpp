@@ -398,12 +398,16 @@ Status Optimizer::begin_update(double* out_norm) {
 Status Optimizer::norm_over_models(double* out_norm) {
   const Model& model = *model_;
   for (const Bucket& bucket : model.layout_->buckets) {
+    const std::uint32_t rank = model.link_.rank();
+    const std::uint64_t begin = bucket.block_first[rank];
     const char* const block = model.reducer_->reduced_block(bucket);
     for (const Segment& segment : bucket.segments) {
-      if (segment.owner != model.link_.rank()) continue;
-      const std::uint64_t position = segment.position - bucket.block_first[segment.owner];
+      // By position: with data_parallel every rank takes itself for the owner.
+      const sharding::Range part = sharding::intersect({begin, bucket.counts[rank]},
+                                                       {segment.position, segment.count});
+      if (part.count == 0) continue;
       norm_ranks_->add(model.registry_.parameters()[segment.parameter].replicas, bucket.dtype,
-                       block + position * dtype_size(bucket.dtype), segment.count);
+                       block + (part.first - begin) * dtype_size(bucket.dtype), part.count);
     }
   }
   return norm_ranks_->finish(model.link_, std::bit_cast<std::uint64_t>(settings_.learning_rate),
