@@ -104,6 +104,7 @@ Status Link::in_model_ranks(const Communicator& ranks, Status status) const {
   std::vector<std::int32_t> members;
   for (const std::int32_t root : ranks.root_ranks()) {
     const auto found = std::find(roots.begin(), roots.end(), root);
+    if (found == roots.end()) return status;  // norm_ranks are more than the model's
     members.push_back(static_cast<std::int32_t>(found - roots.begin()));
   }
   FailureDetails details = *status.details();
