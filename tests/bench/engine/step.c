@@ -1,0 +1,177 @@
+/* The step of a model of 25.2 M parameters: its exchange alone, its sweeps, and beside compute. */
+#include <string.h>
+
+#include "engine.h"
+
+/* From the first gradient handed in to the end of the step. */
+static double timed_step(struct way *way, const float *gradient) {
+    meet();
+    const double begin = now_us();
+    MUST(trireme_model_begin_backward(way->model, 0));
+    for (int layer = LAYERS; layer-- > 0;) hand_in(way, layer, gradient);
+    MUST(trireme_model_end_backward(way->model));
+    MUST(trireme_optimizer_step(way->optimizer));
+    return now_us() - begin;
+}
+
+void row_step(void) {
+    struct way way = {.name = "step", .strategy = TRIREME_STRATEGY_DATA_PARALLEL, .views = true};
+    float *const gradient = make_gradient();
+    make_layers(&way);
+    fill_views(&way, gradient);
+    for (int round = -2; round < rounds; ++round) {
+        const double time = timed_step(&way, gradient);
+        if (round >= 0) way.times[round] = time;
+    }
+    print_rounds(way.name, way.times);
+    trireme_model_info info = TRIREME_MODEL_INFO_INIT;
+    MUST(trireme_model_get_info(way.model, &info));
+    print_number("step_buckets", (double)info.buckets);
+    unmake(&way);
+    free(gradient);
+}
+
+void row_sweep(void) {
+    struct way ways[] = {
+        /* All-reduce, and then every rank updates everything. */
+        {.name = "replicated", .strategy = TRIREME_STRATEGY_DATA_PARALLEL},
+        {.name = "replicated_views", .strategy = TRIREME_STRATEGY_DATA_PARALLEL, .views = true},
+        /* Reduce-scatter, each rank's part of the update, all-gather. */
+        {.name = "passes", .share = TRIREME_SHARE_NEVER},
+        {.name = "passes_views", .share = TRIREME_SHARE_NEVER, .bucket_bytes = 1, .views = true},
+        {.name = "sweep",
+         .share = TRIREME_SHARE_NEVER,
+         .optimizer_flags = TRIREME_OPTIMIZER_ONE_SWEEP},
+        {.name = "sweep_views",
+         .share = TRIREME_SHARE_NEVER,
+         .optimizer_flags = TRIREME_OPTIMIZER_ONE_SWEEP,
+         .bucket_bytes = 1,
+         .views = true},
+        {.name = "sweep_views_one_copy",
+         .share = TRIREME_SHARE_ALWAYS,
+         .optimizer_flags = TRIREME_OPTIMIZER_ONE_SWEEP,
+         .bucket_bytes = 1,
+         .views = true},
+    };
+    enum { WAYS = sizeof ways / sizeof *ways };
+    float *const gradient = make_gradient();
+    for (int i = 0; i < WAYS; ++i) {
+        if (ways[i].strategy == 0) ways[i].strategy = TRIREME_STRATEGY_ZERO1;
+        ways[i].adamw = true;
+        make_layers(&ways[i]);
+        fill_views(&ways[i], gradient);
+    }
+    for (int round = -1; round < rounds; ++round) {
+        for (int i = 0; i < WAYS; ++i) {
+            const double time = timed_step(&ways[i], gradient);
+            if (round >= 0) ways[i].times[round] = time;
+        }
+    }
+    for (int i = 0; i < WAYS; ++i) print_rounds(ways[i].name, ways[i].times);
+    for (int i = 0; i < WAYS; ++i) unmake(&ways[i]);
+    free(gradient);
+}
+
+/* Three matrices of 192 KiB together stay in the second-level cache. */
+enum { SIDE = 128 };
+static float left[SIDE][SIDE], right[SIDE][SIDE], product[SIDE][SIDE];
+
+static void compute(long rows) {
+    for (long k = 0; k < rows; ++k) {
+        const long i = k % SIDE;
+        memset(product[i], 0, sizeof product[i]);
+        for (int j = 0; j < SIDE; ++j) {
+            for (int m = 0; m < SIDE; ++m) product[i][m] += left[i][j] * right[j][m];
+        }
+    }
+}
+
+/* Backward over all layers: each computes `rows` rows of the product, then hands in. */
+static double timed_backward(struct way *way, const float *gradient, long rows) {
+    const bool gathers = way->strategy == TRIREME_STRATEGY_ZERO3;
+    meet();
+    const double begin = now_us();
+    MUST(trireme_model_begin_backward(way->model, 0));
+    for (int layer = LAYERS; layer-- > 0;) {
+        if (gathers) MUST(trireme_model_gather_unit(way->model, (uint64_t)layer));
+        compute(rows);
+        hand_in(way, layer, gradient);
+        if (gathers) MUST(trireme_model_release_unit(way->model, (uint64_t)layer));
+    }
+    MUST(trireme_model_end_backward(way->model));
+    MUST(trireme_optimizer_step(way->optimizer));
+    return now_us() - begin;
+}
+
+static double timed_compute(long rows) {
+    meet();
+    const double begin = now_us();
+    for (int layer = LAYERS; layer-- > 0;) compute(rows);
+    return now_us() - begin;
+}
+
+/* Rows of the product a layer, so that all layers compute for `microseconds` or a little longer. */
+static long rows_for(double microseconds) {
+    const long probe = 40;
+    double best = 1e18;
+    for (int i = 0; i < 5; ++i) {
+        const double time = largest(timed_compute(probe));
+        if (time < best) best = time;
+    }
+    return (long)(microseconds / best * (double)probe) + 1;
+}
+
+static void overlap(struct way *way, const float *gradient) {
+    static double alone[MOST_ROUNDS], computing[MOST_ROUNDS], exposed[MOST_ROUNDS];
+    make_layers(way);
+    fill_views(way, gradient);
+    double typical = 0;
+    for (int i = 0; i < 7; ++i) {
+        const double time = largest(timed_backward(way, gradient, 0));
+        if (i > 1) typical += time / 5;
+    }
+    const long rows = rows_for(2.2 * typical);
+    for (int round = -1; round < rounds; ++round) {
+        const double exchange = timed_backward(way, gradient, 0);
+        const double work = timed_compute(rows);
+        const double before = (double)statistics_of(way).exposed_ns;
+        const double both = timed_backward(way, gradient, rows);
+        if (round < 0) continue;
+        alone[round] = exchange;
+        computing[round] = work;
+        way->times[round] = both;
+        exposed[round] = ((double)statistics_of(way).exposed_ns - before) / 1e3;
+    }
+    char name[64];
+    print_rounds(way->name, way->times);
+    snprintf(name, sizeof name, "%s_alone", way->name);
+    print_rounds(name, alone);
+    snprintf(name, sizeof name, "%s_compute", way->name);
+    print_rounds(name, computing);
+    snprintf(name, sizeof name, "%s_exposed", way->name);
+    print_rounds(name, exposed);
+    unmake(way);
+}
+
+void row_overlap(void) {
+    for (int i = 0; i < SIDE; ++i) {
+        for (int j = 0; j < SIDE; ++j) {
+            left[i][j] = (float)(i + j) * 1e-3f;
+            right[i][j] = (float)(i - j) * 1e-3f;
+        }
+    }
+    struct way ways[] = {
+        {.name = "overlap_data_parallel",
+         .strategy = TRIREME_STRATEGY_DATA_PARALLEL,
+         .views = true},
+        {.name = "overlap_zero3", .strategy = TRIREME_STRATEGY_ZERO3},
+        {.name = "overlap_zero3_copied",
+         .strategy = TRIREME_STRATEGY_ZERO3,
+         .share = TRIREME_SHARE_NEVER},
+    };
+    float *const gradient = make_gradient();
+    for (int i = 0; i < 3; ++i) overlap(&ways[i], gradient);
+    /* What was computed is used, so no compiler leaves it out. */
+    if (product[1][1] != product[1][1]) exit(1);
+    free(gradient);
+}

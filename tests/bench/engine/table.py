@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""The speed of the sharded engine beside its bars, as one table.
+
+Usage: table.py BUILD_FOLDER [--rounds N] [ROW...]
+
+Rows: step, sweep, overlap, layers, gather, hooks; without any, all of them. A round measures each
+way and each peer once, one after the other; a ratio is the median of the ratios within the rounds.
+Nothing is asserted: machines differ, and what else runs on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+SECONDS = 900  # longest a single program may take
+STEPS = 5  # steps of one program in one round
+LAYERS, LAYER_ELEMENTS = 72, 350_000
+BUCKETS = (1, 19, 19, 19, 14)  # layers in each bucket: 1 MiB is full after 1, 25 MiB after 19
+
+
+class Missing(Exception):
+    """A peer or a language that is not installed."""
+
+
+def run(*command: object, **environment: str) -> str:
+    done = subprocess.run([str(word) for word in command], env={**os.environ, **environment},
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=SECONDS, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{command[0]} ended with status {done.returncode}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def time_text(microseconds: float) -> str:
+    if microseconds < 1000:
+        return f"{microseconds:.2f} us"
+    return f"{microseconds / 1000:.1f} ms"
+
+
+class Table:
+    """Prints lines as they come."""
+
+    WIDTHS = (48, 10, 38, 10, 9, 8)
+
+    def __init__(self) -> None:
+        self.line("case", "ours", "against", "theirs", "ratio", "bar", "")
+
+    def line(self, *cells: str) -> None:
+        padded = [cell.ljust(width) for cell, width in zip(cells, self.WIDTHS)]
+        print(" | ".join([*padded, *cells[len(padded):]]), flush=True)
+
+    def note(self, text: str) -> None:
+        print(f"  ({text})", flush=True)
+
+    def faster(self, case: str, ours: list[float], against: str, theirs: list[float],
+               bar: float | None) -> None:
+        ratio = median(b / a for a, b in zip(ours, theirs))
+        self.line(case, time_text(median(ours)), against, time_text(median(theirs)),
+                  f"{ratio:.2f}x", *(("", "") if bar is None else
+                                     (f">= {bar:g}x", verdict(ratio >= bar))))
+
+    def at_most(self, case: str, ours: list[float], limit: float) -> None:
+        value = median(ours)
+        self.line(case, time_text(value), "", "", "", f"< {limit:g} us", verdict(value < limit))
+
+
+def verdict(reached: bool) -> str:
+    return "reached" if reached else "below"
+
+
+class Bench:
+    def __init__(self, build: Path, rounds: int) -> None:
+        self.build, self.rounds, self.table = build, rounds, Table()
+
+    def ours(self, row: str, ranks: int, rounds: int) -> dict[str, list[float]]:
+        output = run(self.build / "trireme", "run", "--no-prefix", "--nproc-per-node", ranks, "--",
+                     self.build / "tests/bench/bench_engine", row, rounds)
+        lines = [line.split() for line in output.splitlines()]
+        return {words[0]: [float(word) for word in words[1:]] for words in lines}
+
+    # ---- a step of data-parallel training -------------------------------------------------
+
+    def peer(self, name: str) -> list[float]:
+        """The microseconds of some steps of a peer."""
+        if name == "torch":
+            script = self.build / "tests/bench/peers/torch_ddp.py"
+            output = run("/usr/bin/python3", script, STEPS, LAYERS, LAYER_ELEMENTS)
+        else:
+            sizes = [count * LAYER_ELEMENTS * 4 for count in BUCKETS]
+            program = self.build / f"tests/bench/peers/bench_peer_buckets_{name}"
+            options = ["--allow-run-as-root", "--oversubscribe"] if name == "openmpi" else []
+            output = run(f"mpirun.{name}", *options, "-np", 2, program, STEPS, *sizes)
+        return [float(word) for word in output.split()]
+
+    def need_peer(self, name: str) -> None:
+        if name == "torch":
+            probe = ["/usr/bin/python3", "-c", "import torch.distributed as d; assert "
+                     "d.is_available() and d.is_gloo_available()"]
+            if not Path(probe[0]).exists() or subprocess.run(
+                    probe, capture_output=True, check=False).returncode != 0:
+                raise Missing("PyTorch with Gloo is not installed for /usr/bin/python3")
+            return
+        program = self.build / f"tests/bench/peers/bench_peer_buckets_{name}"
+        if not program.exists() or shutil.which(f"mpirun.{name}") is None:
+            raise Missing(f"{name} is not installed, or its peer is not built")
+
+    def step(self) -> None:
+        peers: dict[str, list[float]] = {}
+        for name in ("openmpi", "mpich", "torch"):
+            try:
+                self.need_peer(name)
+                peers[name] = []
+            except Missing as why:
+                self.table.note(f"left out: {why}")
+        ours = []
+        for _ in range(self.rounds):
+            figures = self.ours("step", 2, STEPS)
+            if figures["step_buckets"] != [len(BUCKETS)]:
+                sys.exit("our buckets are not those that the peers reduce")
+            ours.append(median(figures["step"]))
+            for name, times in peers.items():
+                times.append(median(self.peer(name)))
+        case = "exchange of a step, 25.2 M in 72 tensors, n=2"
+        mpi = sorted((name for name in peers if name != "torch"), key=lambda x: median(peers[x]))
+        if mpi:
+            self.table.faster(case, ours, f"{mpi[0]}, same buckets in place", peers[mpi[0]], 3.5)
+        if "torch" in peers:
+            self.table.faster(case, ours, "torch DDP with views - no_sync", peers["torch"], 5)
+        if not peers:
+            self.table.line(case, time_text(median(ours)), "nobody is installed", "", "", "", "")
+
+    # ---- ours against ours ----------------------------------------------------------------
+
+    def sweep(self) -> None:
+        replicated, passes = "all-reduce, AdamW on every rank", "zero1, separate passes"
+        for ranks, bar in ((2, 1.6), (4, 2.2)):
+            times = self.ours("sweep", ranks, self.rounds)
+            for way, words, against, other, least in (
+                    ("sweep", "", replicated, "replicated", bar),
+                    ("sweep_views", ", views", f"{replicated}, views", "replicated_views", bar),
+                    ("sweep_views_one_copy", ", views, one copy", f"{replicated}, views",
+                     "replicated_views", bar),
+                    ("sweep", "", passes, "passes", None),
+                    ("sweep_views", ", views", f"{passes}, views", "passes_views", None)):
+                self.table.faster(f"zero1 step in one sweep{words}, n={ranks}", times[way], against,
+                                  times[other], least)
+
+    def overlap(self) -> None:
+        times = self.ours("overlap", 2, self.rounds)
+        for way, words in (("data_parallel", "data_parallel, views"),
+                           ("zero3", "zero3, one copy"), ("zero3_copied", "zero3, copied")):
+            whole, alone, compute, exposed = (
+                times[f"overlap_{way}{kind}"] for kind in ("", "_alone", "_compute", "_exposed"))
+            more = [max(0.0, a - b) for a, b in zip(whole, compute)]
+            longer = median(c / a for c, a in zip(compute, alone))
+            for what, share in (("exposed", exposed), ("wall beyond compute", more)):
+                ratio = median(a / b for a, b in zip(share, alone))
+                self.table.line(f"{words}: {what}, n=2", time_text(median(share)),
+                                f"exchange, compute {longer:.1f}x as long",
+                                time_text(median(alone)), f"{100 * ratio:.0f} %", "<= 15 %",
+                                verdict(ratio <= 0.15))
+
+    def layers(self) -> None:
+        for ranks in (2, 4):
+            times = self.ours("layers", ranks, self.rounds)
+            few, many = (times[f"layers_{way}_gathers"][0] for way in ("grouped", "single"))
+            ratio = many / few
+            self.table.line(f"zero3, 1000 small layers: gathers, n={ranks}", f"{few:.0f}",
+                            "one by one", f"{many:.0f}", f"{ratio:.0f}x", ">= 20x",
+                            verdict(ratio >= 20))
+            self.table.faster(f"zero3, 1000 small layers: time, n={ranks}",
+                              times["layers_grouped"], "one by one", times["layers_single"], 5)
+            self.table.faster(f"the same, one copy, n={ranks}", times["layers_shared"],
+                              "one by one", times["layers_single"], 5)
+
+    def gather(self) -> None:
+        for ranks in (2, 4):
+            times = self.ours("gather", ranks, self.rounds)
+            value, other = median(times["gather_shared"]), median(times["gather_copied"])
+            self.table.line(f"gather of 64 MiB, one copy, n={ranks}", time_text(value), "copied",
+                            time_text(other), f"{other / value:.0f}x", "< 20 us",
+                            verdict(value < 20))
+            sent, copied = (times[f"gather_{way}_bytes"][0] for way in ("shared", "copied"))
+            self.table.line(f"bytes a rank gives for it, n={ranks}", f"{sent:.0f}", "copied",
+                            f"{copied:.0f}", "", "0", verdict(sent == 0))
+
+    # ---- the calls alone, in every language ------------------------------------------------
+
+    def language(self, name: str, work: Path) -> list[object]:
+        """The command that prints the microseconds of a unit's hooks."""
+        if name == "Python":
+            return [sys.executable, HERE / "hooks.py"]
+        if shutil.which("mcs") is None:
+            raise Missing("C#: Mono is not installed")
+        run("bash", ROOT / "bindings/dotnet/build.sh", work / "dotnet")
+        program = work / "dotnet/Hooks.exe"
+        run("mcs", "-nologo", "-langversion:7.2", "-optimize", "-unsafe",
+            f"-r:{work}/dotnet/Trireme.dll", f"-out:{program}", HERE / "Hooks.cs")
+        return ["mono", program]
+
+    def hooks(self) -> None:
+        environment = {"TRIREME_LIBRARY": str(self.build / "libtrireme.so.1"),
+                       "LD_LIBRARY_PATH": str(self.build),
+                       "PYTHONPATH": str(ROOT / "bindings/python")}
+        with tempfile.TemporaryDirectory() as folder:
+            commands: dict[str, list[object]] = {}
+            for name in ("C#", "Python"):
+                try:
+                    commands[name] = self.language(name, Path(folder))
+                except Missing as why:
+                    self.table.note(f"left out: {why}")
+            times: dict[str, list[float]] = {name: [] for name in ("C", *commands)}
+            for _ in range(self.rounds):
+                times["C"].append(self.ours("hooks", 1, 1)["hooks"][0])
+                for name, command in commands.items():
+                    times[name].append(float(run(*command, **environment)))
+        for name, limit in (("C", 1), ("C#", 2), ("Python", 20)):
+            if name in times:
+                self.table.at_most(f"hooks of a unit beyond the exchange, {name}", times[name],
+                                   limit)
+
+
+ROWS = ("step", "sweep", "overlap", "layers", "gather", "hooks")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", type=Path, help="the build folder")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS) + "; default: all")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    unknown = [row for row in arguments.rows if row not in ROWS]
+    if unknown or not 1 <= arguments.rounds <= 101:
+        parser.error(f"no row {unknown[0]!r}" if unknown else "1 to 101 rounds")
+    bench = Bench(arguments.build.resolve(), arguments.rounds)
+    for row in arguments.rows or ROWS:
+        getattr(bench, row)()
+
+
+if __name__ == "__main__":
+    main()
