@@ -21,22 +21,28 @@ from statistics import median
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-SECONDS = 900  # longest a single program may take
+SECONDS = 600  # longest a single program may take
 STEPS = 5  # steps of one program in one round
 LAYERS, LAYER_ELEMENTS = 72, 350_000
 BUCKETS = (1, 19, 19, 19, 14)  # layers in each bucket: 1 MiB is full after 1, 25 MiB after 19
 
 
 class Missing(Exception):
-    """A peer or a language that is not installed."""
+    """A peer or a language that is not there."""
+
+
+class Failed(Exception):
+    """A program that has not done what it should."""
 
 
 def run(*command: object, **environment: str) -> str:
-    done = subprocess.run([str(word) for word in command], env={**os.environ, **environment},
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=SECONDS, text=True)
+    # timeout(1) ends what the program has started, too.
+    done = subprocess.run(["timeout", "-k", "5", str(SECONDS), *map(str, command)],
+                          env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"{command[0]} ended with status {done.returncode}: {done.stderr[-2000:]}")
+        name = " ".join(str(word) for word in command[:2])
+        raise Failed(f"{name} ended with status {done.returncode}: {done.stderr[-2000:].strip()}")
     return done.stdout
 
 
@@ -125,7 +131,7 @@ class Bench:
         for _ in range(self.rounds):
             figures = self.ours("step", 2, STEPS)
             if figures["step_buckets"] != [len(BUCKETS)]:
-                sys.exit("our buckets are not those that the peers reduce")
+                raise Failed("our buckets are not those that the peers reduce")
             ours.append(median(figures["step"]))
             for name, times in peers.items():
                 times.append(median(self.peer(name)))
@@ -201,10 +207,13 @@ class Bench:
             return [sys.executable, HERE / "hooks.py"]
         if shutil.which("mcs") is None:
             raise Missing("C#: Mono is not installed")
-        run("bash", ROOT / "bindings/dotnet/build.sh", work / "dotnet")
         program = work / "dotnet/Hooks.exe"
-        run("mcs", "-nologo", "-langversion:7.2", "-optimize", "-unsafe",
-            f"-r:{work}/dotnet/Trireme.dll", f"-out:{program}", HERE / "Hooks.cs")
+        try:
+            run("bash", ROOT / "bindings/dotnet/build.sh", work / "dotnet")
+            run("mcs", "-nologo", "-langversion:7.2", "-optimize",
+                f"-r:{work}/dotnet/Trireme.dll", f"-out:{program}", HERE / "Hooks.cs")
+        except Failed as why:
+            raise Missing(f"C#: the binding does not build: {why}") from why
         return ["mono", program]
 
     def hooks(self) -> None:
@@ -242,8 +251,11 @@ def main() -> None:
     if unknown or not 1 <= arguments.rounds <= 101:
         parser.error(f"no row {unknown[0]!r}" if unknown else "1 to 101 rounds")
     bench = Bench(arguments.build.resolve(), arguments.rounds)
-    for row in arguments.rows or ROWS:
-        getattr(bench, row)()
+    try:
+        for row in arguments.rows or ROWS:
+            getattr(bench, row)()
+    except Failed as why:
+        sys.exit(str(why))
 
 
 if __name__ == "__main__":
