@@ -55,7 +55,7 @@ def time_text(microseconds: float) -> str:
 class Table:
     """Prints lines as they come."""
 
-    WIDTHS = (48, 10, 38, 10, 9, 8)
+    WIDTHS = (53, 10, 38, 10, 9, 8)
 
     def __init__(self) -> None:
         self.line("case", "ours", "against", "theirs", "ratio", "bar", "")
@@ -163,14 +163,17 @@ class Bench:
     def overlap(self) -> None:
         times = self.ours("overlap", 2, self.rounds)
         for way, words in (("data_parallel", "data_parallel, views"),
-                           ("zero3", "zero3, one copy"), ("zero3_copied", "zero3, copied")):
+                           ("data_parallel_small", "data_parallel, views, 4 MiB buckets"),
+                           ("zero3", "zero3, one copy"),
+                           ("zero3_small", "zero3, one copy, 4 MiB buckets"),
+                           ("zero3_copied_small", "zero3, copied, 4 MiB buckets")):
             whole, alone, compute, exposed = (
                 times[f"overlap_{way}{kind}"] for kind in ("", "_alone", "_compute", "_exposed"))
             more = [max(0.0, a - b) for a, b in zip(whole, compute)]
             longer = median(c / a for c, a in zip(compute, alone))
-            for what, share in (("exposed", exposed), ("wall beyond compute", more)):
+            for what, share in (("exposed", exposed), ("beyond compute", more)):
                 ratio = median(a / b for a, b in zip(share, alone))
-                self.table.line(f"{words}: {what}, n=2", time_text(median(share)),
+                self.table.line(f"{what}, n=2, {words}", time_text(median(share)),
                                 f"exchange, compute {longer:.1f}x as long",
                                 time_text(median(alone)), f"{100 * ratio:.0f} %", "<= 15 %",
                                 verdict(ratio <= 0.15))
@@ -205,6 +208,16 @@ class Bench:
         """The command that prints the microseconds of a unit's hooks."""
         if name == "Python":
             return [sys.executable, HERE / "hooks.py"]
+        if name == "Rust":
+            if shutil.which("cargo") is None:
+                raise Missing("Rust: cargo is not installed")
+            try:
+                run("cargo", "build", "--quiet", "--release", "--offline", "--manifest-path",
+                    ROOT / "bindings/rust/Cargo.toml", "--example", "bench_hooks",
+                    CARGO_TARGET_DIR=str(work / "rust"), TRIREME_LIB_DIR=str(self.build))
+            except Failed as why:
+                raise Missing(f"Rust: the binding does not build: {why}") from why
+            return [work / "rust/release/examples/bench_hooks"]
         if shutil.which("mcs") is None:
             raise Missing("C#: Mono is not installed")
         program = work / "dotnet/Hooks.exe"
@@ -222,7 +235,7 @@ class Bench:
                        "PYTHONPATH": str(ROOT / "bindings/python")}
         with tempfile.TemporaryDirectory() as folder:
             commands: dict[str, list[object]] = {}
-            for name in ("C#", "Python"):
+            for name in ("Rust", "C#", "Python"):
                 try:
                     commands[name] = self.language(name, Path(folder))
                 except Missing as why:
@@ -232,7 +245,7 @@ class Bench:
                 times["C"].append(self.ours("hooks", 1, 1)["hooks"][0])
                 for name, command in commands.items():
                     times[name].append(float(run(*command, **environment)))
-        for name, limit in (("C", 1), ("C#", 2), ("Python", 20)):
+        for name, limit in (("C", 1), ("Rust", 1), ("C#", 2), ("Python", 20)):
             if name in times:
                 self.table.at_most(f"hooks of a unit beyond the exchange, {name}", times[name],
                                    limit)
