@@ -187,7 +187,7 @@ typedef struct trireme_model_options {
     int32_t          share_parameters; /**< TRIREME_SHARE_*. */
     trireme_bucket_callback bucket_hook; /**< Called for each bucket. NULL: none. All ranks have one or none has. */
     void            *hook_data;      /**< Handed to bucket_hook. */
-    uint64_t         memory_limit_bytes; /**< Most that any rank may plan to hold: parameters, gradients and working memory at trireme_model_seal(), optimizer state too at trireme_optimizer_create(); above it, both fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks before anything is allocated. What the two habits named above take beyond the plan does not count. Default: no limit. */
+    uint64_t         memory_limit_bytes; /**< Most that any rank may plan to hold: parameters, gradients and working memory at trireme_model_seal(), optimizer state too at trireme_optimizer_create(); above it, both fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks before anything is allocated. What the two habits named above take beyond the plan does not count, nor do the at most 4.4 KB of norm_ranks, and on ranks of a transport one more group that hybrid_shard sends from. Default: no limit. */
     uint32_t         shard_stride;   /**< hybrid_shard: the ranks of a copy are this far apart, such as N/S for those of S hosts with N/S ranks each, or the size of all axes of a mesh that vary faster than the one of shards. shard_ranks * shard_stride must divide the world size. 0: 1, neighbours. 0 for the other strategies. */
     uint32_t         reserved;       /**< Must be 0. */
 } trireme_model_options; /* since 1.0 */
@@ -262,7 +262,7 @@ typedef struct trireme_model_memory {
     uint64_t allocated_gradients;        /**< As planned_gradients, counted where memory is allocated. */
     uint64_t allocated_optimizer_state;  /**< As planned_optimizer_state, counted where memory is allocated. */
     uint64_t allocated_working;          /**< As planned_working, counted where memory is allocated. */
-    uint64_t planned_step_bytes;         /**< Bytes of gradients and parameters this rank gives its peers to read in a step of one micro-batch, in which zero3 gathers each unit twice. */
+    uint64_t planned_step_bytes;         /**< Bytes of gradients and parameters this rank gives its peers to read in a step of one micro-batch, in which zero3 gathers each unit twice (once with TRIREME_MODEL_KEEP_GATHERED). */
     uint64_t sent_step_bytes;            /**< Such bytes it gave from the step before the last one to the last one, counted where they are sent. */
 } trireme_model_memory; /* since 1.0 */
 

@@ -155,7 +155,8 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  * rank would hold more than the model's memory_limit_bytes. Then all ranks have the same message, as
  * trireme_model_seal() gives it; the model goes on without an optimizer.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library, or
- * TRIREME_OPTIMIZER_ONE_SWEEP does not go with the model or another option; the message says which.
+ * TRIREME_OPTIMIZER_ONE_SWEEP does not go with the model or another option, or norm_ranks is over a
+ * transport, which carries one group, or the model is TRIREME_MODEL_UNEVEN; the message says which.
  * @return Any other status as listed at the top of model_shard.h.
  *
  * Thread safety: one call at a time per model.

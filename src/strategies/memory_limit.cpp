@@ -58,6 +58,10 @@ Status check_memory_limit(const MemoryLimit& limit, const sharding::Registry& re
   const auto with = [&](const sharding::Spread& spread) {
     return most_of(limit, registry, Layout(registry, spread), states).all();
   };
+  // Small groups may need more than large ones, as each begins at a place of its own.
+  const auto smallest = [&](const sharding::Spread& spread) {
+    return std::min(with(tightest(spread)), with(spread));
+  };
   std::string others;
   std::uint64_t least = UINT64_MAX;
   trireme_strategy leanest = 0;
@@ -69,7 +73,7 @@ Status check_memory_limit(const MemoryLimit& limit, const sharding::Registry& re
       others += (others.empty() ? "; with the same options " : ", ") +
                 std::string(strategy_name(strategy)) + " would need " + amount(with(spread));
     }
-    const std::uint64_t tight = with(tightest(spread));
+    const std::uint64_t tight = smallest(spread);
     if (tight >= least) continue;
     least = tight;
     leanest = strategy;
@@ -81,9 +85,12 @@ Status check_memory_limit(const MemoryLimit& limit, const sharding::Registry& re
   if (states > 0) text += ", optimizer state " + std::to_string(need.state);
   text += "; memory_limit_bytes is " + amount(limit.bytes) + "; with the smallest buckets and " +
           "units " + strategy_name(layout.spread.strategy) + " would need " +
-          amount(with(tightest(layout.spread))) + others + "; the least is " + amount(least) +
-          ", with " + strategy_name(leanest) +
-          " and bucket_bytes, first_bucket_bytes, prefetch_bytes and minimum_unit_bytes of 1";
+          amount(smallest(layout.spread)) + others + "; the least is " + amount(least) + ", with " +
+          strategy_name(leanest);
+  if (least < with(limit.spread_of(leanest))) {
+    text += " and bucket_bytes, first_bucket_bytes, prefetch_bytes and minimum_unit_bytes of 1";
+    if (layout.spread.persistent_unit_bytes > 0) text += ", persistent_unit_bytes of 0";
+  }
   return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, std::move(text));
 }
 

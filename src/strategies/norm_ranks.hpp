@@ -22,6 +22,8 @@ class NormRanks {
               const std::shared_ptr<AllocatedBytes>& counter);
   // The same on all ranks of one group, and on no others.
   std::uint64_t identity() const { return identity_; }
+  // The step has failed here, so the other models wait in vain.
+  void abort(const Status& status) { link_.communicator->abort(status.message()); }
   // Of this rank's working memory.
   std::uint64_t bytes() const { return words_.bytes(); }
 

@@ -180,7 +180,10 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
   };
   Status status = run();
   // Whatever broke a step has left parameters that are neither the old nor the new ones.
-  if (!status.ok()) model.failed_ = status;
+  if (!status.ok()) {
+    model.failed_ = status;
+    if (norm_ranks_ != nullptr) norm_ranks_->abort(status);
+  }
   return status;
 }
 
@@ -528,7 +531,7 @@ Status Optimizer::join(std::uint64_t* out_steps) {
   TRIREME_RETURN_IF_ERROR(model.check_released("joining"));
   std::uint64_t steps = 0;
   for (;;) {
-    if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.keep(model.pool_->drop_unused()));
+    // What is gathered stays: who trains on has it, too, and does not gather it again.
     // Who has gathered since the last step, such as to evaluate, is counted among those with data, as
     // all others are: then the step itself shows whether somebody has some.
     if (!model.attendance_.entered()) {
@@ -550,6 +553,7 @@ Status Optimizer::join(std::uint64_t* out_steps) {
     if (nobody) break;
     ++steps;
   }
+  if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.keep(model.pool_->drop_unused()));
   TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, false));
   *out_steps = steps;
   return Status::success();

@@ -609,6 +609,60 @@ static void kept_units_are_those_of_the_last_change(void **state) {
     for (job.world_size = 2; job.world_size <= 4; ++job.world_size) run_job(&job, keep_and_change);
 }
 
+/* All look at the parameters between steps, and then only some have data: those who follow hold
+ * the same copies as those who train on, and gather no more than they do. */
+static void look_and_follow(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    const trireme_model_options options = options_of(job);
+    trireme_model *const model = make_model(v, communicator, &options, TRIREME_OK);
+    trireme_optimizer *const optimizer = make_optimizer(v, model);
+    float p[ELEMENTS], q[ELEMENTS], ones[ELEMENTS];
+    for (int i = 0; i < ELEMENTS; ++i) {
+        p[i] = initial(i);
+        ones[i] = 1;
+    }
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, p, ELEMENTS, F32, 0));
+    for (int step = 0; step < (rank == 0 ? 3 : 1); ++step) {
+        for (int unit = 0; unit < UNITS; ++unit) read_unit(v, model, unit, q);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, ones, ELEMENTS, F32, 0));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+        if (step > 0) continue;
+        if (job->kind == 0) {
+            for (int unit = 0; unit < UNITS; ++unit) read_unit(v, model, unit, q);
+        } else {
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, q, ELEMENTS, F32));
+        }
+    }
+    uint64_t followed = 77;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_join(optimizer, &followed));
+    EXPECT(v, followed == (rank == 0 ? 0 : 2));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, q, ELEMENTS, F32));
+    for (int i = 0; i < ELEMENTS; ++i) {
+        float m = 0;
+        for (int step = 0; step < 3; ++step) {
+            m = step == 0 ? 1 : 0.9F * m + 1;
+            p[i] -= 0.05F * m;
+        }
+        EXPECT(v, q[i] == p[i]);
+    }
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void who_follows_holds_what_who_trains_holds(void **state) {
+    (void)state;
+    struct job job = {.strategy = TRIREME_STRATEGY_ZERO3, .share = TRIREME_SHARE_NEVER};
+    for (job.world_size = 2; job.world_size <= 4; ++job.world_size) {
+        for (int i = 0; i < 8; ++i) {
+            job.kind = i % 2;
+            job.minimum_unit_bytes = i % 4 < 2 ? 1 : 1000000;
+            job.flags = TRIREME_MODEL_UNEVEN | (i < 4 ? 0 : TRIREME_MODEL_KEEP_GATHERED);
+            run_job(&job, look_and_follow);
+        }
+    }
+}
+
 /* ---- whole rows ---- */
 
 static uint64_t row_of(int parameter) {
@@ -678,6 +732,7 @@ int main(void) {
         cmocka_unit_test(strides_that_cannot_be_are_refused),
         cmocka_unit_test(kept_units_are_gathered_once_a_step),
         cmocka_unit_test(kept_units_are_those_of_the_last_change),
+        cmocka_unit_test(who_follows_holds_what_who_trains_holds),
         cmocka_unit_test(shards_are_whole_rows),
         cmocka_unit_test(even_shards_divide_rows),
     };

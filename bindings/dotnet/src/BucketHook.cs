@@ -51,7 +51,7 @@ namespace Trireme
             get { return (HookPhase)native->Phase; }
         }
 
-        /// <summary>Number of the bucket, from 0 in the order of reduction.</summary>
+        /// <summary>Number of the bucket, from 0 in the first step's order of reduction.</summary>
         public ulong Number
         {
             get { return native->Bucket; }

@@ -31,7 +31,7 @@ class Bucket:
     """
 
     phase: str  #: "before" or "after".
-    number: int  #: Number of the bucket, from 0 in the order of reduction.
+    number: int  #: Number of the bucket, from 0 in the first step's order of reduction.
     data: memoryview[float]  #: The gradients.
     parts: tuple[BucketPart, ...]  #: What lies where in `data`, in its order.
     dtype: str  #: Type of the elements, "f32" or "f64".

@@ -305,7 +305,7 @@ structs! {
         struct_size: u32,
         /// TRIREME_HOOK_BEFORE or TRIREME_HOOK_AFTER.
         phase: i32,
-        /// Number of the bucket, from 0 in the order of reduction.
+        /// Number of the bucket, from 0 in the first step's order of reduction.
         bucket: u64,
         /// Elements at `data`.
         elements: u64,

@@ -48,7 +48,7 @@ impl<'a> Bucket<'a> {
         }
     }
 
-    /// Number of the bucket, from 0 in the order of reduction.
+    /// Number of the bucket, from 0 in the first step's order of reduction.
     pub fn number(&self) -> usize {
         self.0.bucket as usize
     }

@@ -734,7 +734,13 @@ impl<T: Real> GradientView<'_, T> {
 
     /// Hands in the gradient.
     pub fn ready(self) -> Result<()> {
-        self.model.gradient_ready(self.parameter, self.data)
+        // The slice ends here: a hook may write to the same memory inside the call.
+        let (data, count) = (self.data.as_mut_ptr().cast_const().cast(), self.data.len() as u64);
+        let (dtype, parameter) = (T::DTYPE as i32, self.parameter as u64);
+        // SAFETY: model_shard.h: what trireme_model_gradient_data() gave is taken as it is.
+        self.model.call(|model| unsafe {
+            sys::trireme_model_gradient_ready(model, parameter, data, count, dtype)
+        })
     }
 }
 
