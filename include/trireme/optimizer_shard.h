@@ -88,11 +88,13 @@ typedef struct trireme_optimizer_options {
     void                   *user_data;     /**< Handed to `update`. */
     double                  max_value;     /**< Each reduced gradient is clipped to [-max_value, max_value], before max_norm sees it; 0 is no clipping. NaN stays. */
     uint64_t                check_every;   /**< After every so many steps, trireme_model_check_replicas() is part of the step; 0 is never. */
-    trireme_communicator   *norm_ranks;    /**< max_norm is for all gradients of these ranks: of several models, each with its part of one network (data x tensor x pipeline), that all step together. Each gradient counts once: see replicas of trireme_parameter_options. All ranks of the model name the same communicator; the optimizer makes a group of its own of it and keeps no handle. Not with TRIREME_MODEL_UNEVEN. NULL: the model's own ranks. */
+    trireme_communicator   *norm_ranks;    /**< max_norm, or each of group_max_norms, is for all gradients of these ranks: of several models, each with its part of one network (data x tensor x pipeline), that all step together. Each gradient counts once: see replicas of trireme_parameter_options. All ranks of the model name the same communicator; the optimizer makes a group of its own of it and keeps no handle. Not with TRIREME_MODEL_UNEVEN. NULL: the model's own ranks. */
+    const double           *group_max_norms; /**< Group by group of parameters (see norm_group of trireme_parameter_options), the L2 norm of the group's gradients is clipped to this, whatever those of other groups are; 0: the group is not clipped. A norm that is no number, for an inf or NaN among the group's gradients, leaves that group's as they are, as with max_norm. Copied. Instead of max_norm; max_value comes before. NULL: no groups. */
+    uint64_t                group_count;   /**< Numbers at `group_max_norms`, at most 1,024: every parameter's norm_group is below. */
 } trireme_optimizer_options; /* since 1.0 */
 
 /** Options of which only the kind is missing. */
-#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What a range of state belongs to. */
 enum {
@@ -144,7 +146,8 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  * @param[out] out_optimizer  The new optimizer; free it with trireme_optimizer_destroy(). Not
  * written on failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range, or with
+ * group_max_norms a parameter's norm_group is not below group_count; the message names it.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process, or norm_ranks is no live
  * communicator of it.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or it has an
@@ -154,9 +157,10 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out, or with the state of this rule a
  * rank would hold more than the model's memory_limit_bytes. Then all ranks have the same message, as
  * trireme_model_seal() gives it; the model goes on without an optimizer.
- * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library, or
- * TRIREME_OPTIMIZER_ONE_SWEEP does not go with the model or another option, or norm_ranks is over a
- * transport, which carries one group, or the model is TRIREME_MODEL_UNEVEN; the message says which.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library, both max_norm
+ * and group_max_norms, or more than 1,024 groups, or TRIREME_OPTIMIZER_ONE_SWEEP does not go with
+ * the model or another option, or norm_ranks is over a transport, which carries one group, or the
+ * model is TRIREME_MODEL_UNEVEN; the message says which.
  * @return Any other status as listed at the top of model_shard.h.
  *
  * Thread safety: one call at a time per model.
@@ -303,6 +307,29 @@ trireme_optimizer_step_count(const trireme_optimizer *optimizer, uint64_t *out_s
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_optimizer_gradient_norm(const trireme_optimizer *optimizer, double *out_norm);
+
+/**
+ * Gives the L2 norm of the gradients of one group of parameters in the last step, before clipping:
+ * as exact as trireme_optimizer_gradient_norm(), of the parameters whose norm_group is `group`, and
+ * with norm_ranks those of all models. 0 if there are none, NaN if a gradient among them was inf or
+ * NaN.
+ *
+ * Does not block.
+ *
+ * @param optimizer  The optimizer.
+ * @param group  Number of the group, below group_count of trireme_optimizer_options.
+ * @param[out] out_norm  Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_norm is NULL, or `group` is not below group_count.
+ * @retval TRIREME_ERROR_INVALID_STATE  No step was made, or the optimizer was created without
+ * group_max_norms.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_group_norm(const trireme_optimizer *optimizer, uint64_t group, double *out_norm);
 
 /**
  * Tells in how many ranges the state of training lies on this rank: parameters, frozen ones

@@ -14,7 +14,7 @@ namespace api = trireme::api;
 
 namespace {
 
-constexpr uint32_t kOptimizerOptionsSize = 112;  // in release 1.0
+constexpr uint32_t kOptimizerOptionsSize = 128;  // in release 1.0
 constexpr uint32_t kStateRangeSize = 72;
 
 template <class Body>
@@ -112,6 +112,14 @@ trireme_status trireme_optimizer_gradient_norm(const trireme_optimizer* optimize
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_norm, "out_norm"));
     return found.gradient_norm(out_norm);
+  });
+}
+
+trireme_status trireme_optimizer_group_norm(const trireme_optimizer* optimizer, uint64_t group,
+                                            double* out_norm) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_norm, "out_norm"));
+    return found.group_norm(group, out_norm);
   });
 }
 

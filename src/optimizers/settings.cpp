@@ -77,6 +77,29 @@ Status check_own_rule(const trireme_optimizer_options& options) {
   return Status::success();
 }
 
+constexpr std::uint64_t kMostGroups = 1024;  // of which each has 552 bytes for its norm
+
+Status check_groups(const trireme_optimizer_options& options) {
+  if (options.group_count == 0) return Status::success();
+  const std::string count = std::to_string(options.group_count);
+  if (options.group_max_norms == nullptr) {
+    return invalid_argument("options.group_max_norms is NULL, but options.group_count is " + count);
+  }
+  if (options.group_count > kMostGroups) {
+    return unsupported("options.group_count " + count + " is above " + std::to_string(kMostGroups));
+  }
+  for (std::uint64_t group = 0; group < options.group_count; ++group) {
+    if (finite_from_zero(options.group_max_norms[group])) continue;
+    return invalid_argument("options.group_max_norms[" + std::to_string(group) + "] " +
+                            text_of(options.group_max_norms[group]) +
+                            " is not finite and 0 or more");
+  }
+  if (options.max_norm > 0) {
+    return unsupported("options.group_max_norms with options.max_norm: a gradient is clipped once");
+  }
+  return Status::success();
+}
+
 }  // namespace
 
 const char* kind_name(trireme_optimizer_kind kind) noexcept {
@@ -102,6 +125,7 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   }
   TRIREME_RETURN_IF_ERROR(check_numbers(options));
   TRIREME_RETURN_IF_ERROR(check_own_rule(options));
+  TRIREME_RETURN_IF_ERROR(check_groups(options));
   const bool nesterov = (options.flags & TRIREME_OPTIMIZER_NESTEROV) != 0;
   if (nesterov && (kind != TRIREME_OPTIMIZER_SGD || options.momentum == 0)) {
     return invalid_argument("TRIREME_OPTIMIZER_NESTEROV is for sgd with options.momentum above 0");
@@ -120,6 +144,10 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   settings.learning_rate = options.learning_rate != 0 ? options.learning_rate : 0.001;
   settings.max_norm = options.max_norm;
   settings.max_value = options.max_value;
+  if (options.group_count > 0) {
+    settings.group_max_norms.assign(options.group_max_norms,
+                                    options.group_max_norms + options.group_count);
+  }
   settings.one_sweep = (options.flags & TRIREME_OPTIMIZER_ONE_SWEEP) != 0;
   settings.check_every = options.check_every;
   settings.states = kind == TRIREME_OPTIMIZER_USER
@@ -127,25 +155,32 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
                         : static_cast<std::uint32_t>(kernels::state_count(settings.rule));
   settings.update = options.update;
   settings.user_data = options.user_data;
-  *out = settings;
+  *out = std::move(settings);
   return Status::success();
 }
 
 std::vector<std::pair<std::string, std::string>> describe(const Settings& settings) {
   const kernels::UpdateRule& rule = settings.rule;
-  return {{"kind", kind_name(rule.kind)},
-          {"nesterov", rule.nesterov ? "on" : "off"},
-          {"state_count", std::to_string(settings.states)},
-          {"learning_rate", text_of(settings.learning_rate)},
-          {"momentum", text_of(rule.momentum)},
-          {"beta1", text_of(rule.beta1)},
-          {"beta2", text_of(rule.beta2)},
-          {"epsilon", text_of(rule.epsilon)},
-          {"weight_decay", text_of(rule.weight_decay)},
-          {"max_norm", text_of(settings.max_norm)},
-          {"max_value", text_of(settings.max_value)},
-          {"one_sweep", settings.one_sweep ? "on" : "off"},
-          {"check_every", std::to_string(settings.check_every)}};
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"kind", kind_name(rule.kind)},
+      {"nesterov", rule.nesterov ? "on" : "off"},
+      {"state_count", std::to_string(settings.states)},
+      {"learning_rate", text_of(settings.learning_rate)},
+      {"momentum", text_of(rule.momentum)},
+      {"beta1", text_of(rule.beta1)},
+      {"beta2", text_of(rule.beta2)},
+      {"epsilon", text_of(rule.epsilon)},
+      {"weight_decay", text_of(rule.weight_decay)},
+      {"max_norm", text_of(settings.max_norm)},
+      {"max_value", text_of(settings.max_value)},
+      {"one_sweep", settings.one_sweep ? "on" : "off"},
+      {"check_every", std::to_string(settings.check_every)},
+      {"group_count", std::to_string(settings.group_max_norms.size())}};
+  for (std::size_t group = 0; group < settings.group_max_norms.size(); ++group) {
+    facts.emplace_back("group_max_norms[" + std::to_string(group) + "]",
+                       text_of(settings.group_max_norms[group]));
+  }
+  return facts;
 }
 
 }  // namespace trireme::optimizers

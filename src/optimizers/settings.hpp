@@ -18,6 +18,7 @@ struct Settings {
   double learning_rate = 0;
   double max_norm = 0;
   double max_value = 0;
+  std::vector<double> group_max_norms;  // by group; empty: no groups
   bool one_sweep = false;
   std::uint64_t check_every = 0;  // steps
   std::uint32_t states = 0;  // vectors of the rule

@@ -101,10 +101,6 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
     return unsupported("options.dtype " + std::string(dtype_name(options.dtype)) +
                        " of parameter " + shown + "; a parameter is f64, f32, f16 or bf16");
   }
-  if (options.reserved != 0) {
-    return invalid_argument("options.reserved " + std::to_string(options.reserved) +
-                            " of parameter " + shown + " is not 0");
-  }
   if (options.dimensions > kMaxDimensions) {
     return invalid_argument("options.dimensions " + std::to_string(options.dimensions) +
                             " of parameter " + shown + " is above 16");
@@ -115,6 +111,7 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
   }
   parameter.dtype = options.dtype;
   parameter.replicas = options.replicas > 0 ? options.replicas : 1;
+  parameter.norm_group = options.norm_group;
   parameter.frozen = (options.flags & TRIREME_PARAMETER_FROZEN) != 0;
   if (options.dimensions > 0) {
     parameter.shape.assign(options.shape, options.shape + options.dimensions);
@@ -155,7 +152,14 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
                               quoted(original.name) + " that has " +
                               std::to_string(original.replicas));
     }
+    if (options.norm_group > 0 && parameter.norm_group != original.norm_group) {
+      return invalid_argument("options.norm_group of parameter " + shown + " is " +
+                              std::to_string(options.norm_group) + ", but it is tied to " +
+                              quoted(original.name) + " of group " +
+                              std::to_string(original.norm_group));
+    }
     parameter.replicas = original.replicas;
+    parameter.norm_group = original.norm_group;
     parameter.unit = original.unit;
     parameter.first = original.first;
     parameter.target = target;
@@ -235,6 +239,9 @@ std::vector<Fact> Registry::facts() const {
     if (parameter.frozen) value += " frozen";
     if (parameter.replicas > 1) {
       value += " of " + std::to_string(parameter.replicas) + " replicas";
+    }
+    if (parameter.norm_group > 0) {
+      value += " in norm group " + std::to_string(parameter.norm_group);
     }
     if (parameter.target != i) value += " tied to " + quoted(parameters_[parameter.target].name);
     const std::string& unit = units_[parameter.unit].name;

@@ -18,7 +18,8 @@ struct Parameter {
   std::vector<std::uint64_t> shape;
   std::uint64_t elements = 0;
   bool frozen = false;
-  std::uint32_t replicas = 1;  // models that hold it, see NormRanks
+  std::uint32_t replicas = 1;    // models that hold it, see NormRanks
+  std::uint32_t norm_group = 0;  // with which it is clipped
   std::uint64_t unit = 0;
   std::uint64_t first = 0;             // within the unit
   std::uint64_t target = 0;            // whose memory this is: its own number unless it is tied

@@ -16,7 +16,9 @@ struct Need {
   std::uint32_t rank = 0;
   MemoryPlan plan;
   std::uint64_t state = 0;
-  std::uint64_t all() const { return plan.all() + state; }
+  std::uint64_t added_working = 0;
+  std::uint64_t working() const { return plan.working() + added_working; }
+  std::uint64_t all() const { return plan.all() + state + added_working; }
 };
 
 // Of the rank that holds most.
@@ -25,7 +27,7 @@ Need most_of(const MemoryLimit& limit, const sharding::Registry& registry, const
   Need most;
   for (std::uint32_t rank = 0; rank < layout.spread.world_size; ++rank) {
     Need need{rank, plan_memory(registry, layout, limit.skips, limit.uneven, rank),
-              plan_state_bytes(layout, states, rank)};
+              plan_state_bytes(layout, states, rank), limit.added_working};
     if (need.all() > most.all()) most = std::move(need);
   }
   return most;
@@ -81,7 +83,7 @@ Status check_memory_limit(const MemoryLimit& limit, const sharding::Registry& re
   std::string text = "rank " + std::to_string(need.rank) + " needs " + amount(need.all()) +
                      ": parameters " + std::to_string(need.plan.parameters) + ", gradients " +
                      std::to_string(need.plan.gradients) + ", working memory " +
-                     std::to_string(need.plan.working());
+                     std::to_string(need.working());
   if (states > 0) text += ", optimizer state " + std::to_string(need.state);
   text += "; memory_limit_bytes is " + amount(limit.bytes) + "; with the smallest buckets and " +
           "units " + strategy_name(layout.spread.strategy) + " would need " +

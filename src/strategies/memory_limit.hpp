@@ -15,6 +15,7 @@ struct MemoryLimit {
   std::uint64_t bytes = 0;  // 0: none
   bool skips = false;       // parameters can be skipped
   bool uneven = false;
+  std::uint64_t added_working = 0;  // by an optimizer
   // How the model would be spread with another strategy and all else the same. Not to be called
   // for one that cannot be had with these options.
   std::function<sharding::Spread(trireme_strategy)> spread_of;

@@ -26,28 +26,29 @@ constexpr std::size_t kSaid = 2 + kMostFactors;
 
 Status NormRanks::open(Communicator& ranks, std::uint64_t timeout_ns,
                        const sharding::Registry& registry, const std::vector<sharding::Fact>& facts,
+                       std::size_t groups, const Status& local,
                        const std::shared_ptr<AllocatedBytes>& counter) {
   link_.timeout_ns = timeout_ns;
+  groups_ = groups;
   TRIREME_RETURN_IF_ERROR(duplicate(ranks, {"", timeout_ns}, &link_.communicator));
   TRIREME_RETURN_IF_ERROR(agree(link_, facts, Status::success()));
-  TRIREME_RETURN_IF_ERROR(gather_factors(registry));
-  sums_.resize(factors_.size());
-  const std::uint64_t bytes = factors_.size() * GradientNorm::kWords * sizeof(std::int64_t);
+  TRIREME_RETURN_IF_ERROR(gather_factors(registry, local));
+  sums_.resize(factors_.size() * groups_);
+  const std::uint64_t bytes = sums_.size() * GradientNorm::kWords * sizeof(std::int64_t);
   return agree(link_, {},
                words_.allocate(*link_.communicator, counter, MemoryKind::working, bytes));
 }
 
-Status NormRanks::gather_factors(const sharding::Registry& registry) {
+Status NormRanks::gather_factors(const sharding::Registry& registry, const Status& local) {
   const std::uint32_t ranks = link_.world_size();
   std::set<std::uint64_t> own;
-  Status status = Status::success();
+  Status status = local;
   for (const sharding::Parameter& parameter : registry.parameters()) {
     own.insert(parameter.replicas);
-    if (parameter.replicas <= ranks) continue;
+    if (parameter.replicas <= ranks || !status.ok()) continue;
     status = invalid_argument("replicas " + std::to_string(parameter.replicas) + " of parameter " +
                               sharding::quoted(parameter.name) + ", but options.norm_ranks has " +
                               std::to_string(ranks) + " ranks");
-    break;
   }
   if (status.ok() && own.size() > kMostFactors) {
     status = unsupported("parameters of more than 8 different counts of replicas");
@@ -86,14 +87,15 @@ Status NormRanks::gather_factors(const sharding::Registry& registry) {
   return Status::success();
 }
 
-void NormRanks::add(std::uint32_t replicas, trireme_dtype dtype, const void* gradients,
-                    std::uint64_t count) {
+void NormRanks::add(std::size_t group, std::uint32_t replicas, trireme_dtype dtype,
+                    const void* gradients, std::uint64_t count) {
   const auto found = std::lower_bound(factors_.begin(), factors_.end(), replicas);
-  sums_[static_cast<std::size_t>(found - factors_.begin())].add_squares(dtype, gradients, count);
+  const auto factor = static_cast<std::size_t>(found - factors_.begin());
+  sums_[factor * groups_ + group].add_squares(dtype, gradients, count);
 }
 
 Status NormRanks::finish(const Link& model, std::uint64_t agreement, const char* name,
-                         double* out_norm) {
+                         double* out_norms) {
   auto* const words = reinterpret_cast<std::int64_t*>(words_.data());
   for (std::size_t i = 0; i < sums_.size(); ++i) {
     GradientNorm::write(&sums_[i], words + i * GradientNorm::kWords);
@@ -110,13 +112,15 @@ Status NormRanks::finish(const Link& model, std::uint64_t agreement, const char*
   operation.agreement_name = name;
   operation.owner = words_.memory();
   TRIREME_RETURN_IF_ERROR(model.run(*link_.communicator, std::move(operation)));
-  ExactSum total;
-  for (std::size_t i = 0; i < sums_.size(); ++i) {
-    ExactSum sum = GradientNorm::read(words + i * GradientNorm::kWords);
-    sum.divide(factors_[i]);
-    total.add(sum);
+  for (std::size_t group = 0; group < groups_; ++group) {
+    ExactSum total;
+    for (std::size_t i = 0; i < factors_.size(); ++i) {
+      ExactSum sum = GradientNorm::read(words + (i * groups_ + group) * GradientNorm::kWords);
+      sum.divide(factors_[i]);
+      total.add(sum);
+    }
+    out_norms[group] = std::sqrt(total.value());
   }
-  *out_norm = std::sqrt(total.value());
   return Status::success();
 }
 

@@ -34,8 +34,10 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
 
   std::shared_ptr<Optimizer> optimizer(new Optimizer(model, settings));
   if (settings.one_sweep) TRIREME_RETURN_IF_ERROR(optimizer->check_one_sweep());
-  if (norm_ranks != nullptr && settings.max_norm == 0) {
-    return invalid_argument("options.norm_ranks means nothing without options.max_norm");
+  const std::size_t groups = optimizer->group_count();
+  if (norm_ranks != nullptr && settings.max_norm == 0 && groups == 0) {
+    return invalid_argument(
+        "options.norm_ranks means nothing without options.max_norm or group_max_norms");
   }
   if (norm_ranks != nullptr && model->attendance_.is_open()) {
     return unsupported("options.norm_ranks with TRIREME_MODEL_UNEVEN: all models step together");
@@ -52,20 +54,33 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
     facts.push_back({std::move(name), std::move(value)});
   }
   facts.push_back({"norm_ranks", norm_ranks != nullptr ? "set" : "not set"});
-  if (model->options_.memory_limit_bytes > 0) {
-    // Ranks that want other rules are told so, and not that one of them is too large.
+  const std::uint64_t group_bytes = norm_ranks == nullptr ? optimizer->group_bytes() : 0;
+  if (model->options_.memory_limit_bytes > 0 || groups > 0) {
+    // Ranks that want other rules are told so, and not that one of them is too large or has a group
+    // too few. What follows comes out the same on all ranks of one model, if not on all norm_ranks.
     TRIREME_RETURN_IF_ERROR(agree(model->link_, facts, Status::success()));
-    TRIREME_RETURN_IF_ERROR(check_memory_limit(model->memory_limit(), model->registry_,
-                                               *model->layout_, settings.states));
+    if (norm_ranks == nullptr) TRIREME_RETURN_IF_ERROR(optimizer->check_groups());
+    MemoryLimit limit = model->memory_limit();
+    limit.added_working = group_bytes;
+    TRIREME_RETURN_IF_ERROR(
+        check_memory_limit(limit, model->registry_, *model->layout_, settings.states));
   }
-  const Status allocated = optimizer->state_.allocate(
+  Status allocated = optimizer->state_.allocate(
       *model->link_.communicator, model->storage_->allocated, MemoryKind::optimizer_state, bytes);
+  if (allocated.ok() && group_bytes > 0) {
+    allocated = optimizer->group_words_.allocate(
+        *model->link_.communicator, model->storage_->allocated, MemoryKind::working, group_bytes);
+  }
   const Status agreed = agree(model->link_, facts, allocated);
   if (!agreed.ok()) return agreed;
   if (norm_ranks != nullptr) {
     TRIREME_RETURN_IF_ERROR(optimizer->open_norm_ranks(*norm_ranks, facts));
   }
+  if (norm_ranks == nullptr) optimizer->group_sums_.resize(groups);
+  optimizer->group_norms_.resize(groups);
+  optimizer->last_group_norms_.resize(groups);
   model->planned_state_ = bytes;
+  model->planned_norm_ += group_bytes;
   model->reducer_->keep_until_step(settings.one_sweep);
   optimizer->place_pieces();
   optimizer->place_ranges();
@@ -77,6 +92,7 @@ Status Optimizer::open_norm_ranks(Communicator& ranks, const std::vector<shardin
   Model& model = *model_;
   norm_ranks_ = std::make_unique<NormRanks>();
   const Status opened = norm_ranks_->open(ranks, model.link_.timeout_ns, model.registry_, facts,
+                                          std::max<std::size_t>(group_count(), 1), check_groups(),
                                           model.storage_->allocated);
   // All ranks of the model must be in one group, or each would clip by another norm.
   TRIREME_RETURN_IF_ERROR(agree(
@@ -175,7 +191,7 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
     }
     clip_values();
     TRIREME_RETURN_IF_ERROR(begin_update(&norm));
-    TRIREME_RETURN_IF_ERROR(update(optimizers::clip_factor(norm, settings_.max_norm)));
+    TRIREME_RETURN_IF_ERROR(update(norm));
     return end_step(shadowed, norm);
   };
   Status status = run();
@@ -201,6 +217,7 @@ Status Optimizer::end_step(bool shadowed, double norm) {
   model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
   TRIREME_FAILPOINT("step", "before_return");
   norm_ = norm;
+  std::swap(group_norms_, last_group_norms_);
   ++steps_;
   ++model.steps_;
   if (settings_.check_every == 0 || steps_ % settings_.check_every != 0) return Status::success();
@@ -311,7 +328,7 @@ Status Optimizer::check_one_sweep() const {
     why = "TRIREME_UNUSED_SKIP";
   } else if (model.options_.bucket_hook != nullptr) {
     why = "a bucket hook";
-  } else if (settings_.max_norm > 0 || settings_.max_value > 0) {
+  } else if (settings_.max_norm > 0 || settings_.max_value > 0 || group_count() > 0) {
     why = "clipping";
   } else if (settings_.update != nullptr) {
     why = "a rule of the caller";
@@ -356,8 +373,9 @@ void Optimizer::clip_values() {
 // All ranks compare the learning rate before anything changes, and add up the norm.
 Status Optimizer::begin_update(double* out_norm) {
   Model& model = *model_;
-  auto* const words =
-      reinterpret_cast<std::int64_t*>(model.storage_->working.data() + model.plan_.words);
+  const bool own_groups = group_words_.bytes() > 0;
+  auto* const words = reinterpret_cast<std::int64_t*>(
+      own_groups ? group_words_.data() : model.storage_->working.data() + model.plan_.words);
   std::uint64_t count = 0;
   const bool own_norm = settings_.max_norm > 0 && norm_ranks_ == nullptr;
   if (own_norm) {
@@ -369,6 +387,17 @@ Status Optimizer::begin_update(double* out_norm) {
     }
     norm.write(words);
     count = GradientNorm::kWords;
+  }
+  if (own_groups) {
+    std::fill(group_sums_.begin(), group_sums_.end(), GradientNorm());
+    add_own_gradients([this](const Parameter& parameter, const Bucket& bucket, const void* data,
+                             std::uint64_t elements) {
+      group_sums_[parameter.norm_group].add(bucket.dtype, data, elements);
+    });
+    for (GradientNorm& sum : group_sums_) {
+      sum.write(words + count);
+      count += GradientNorm::kWords;
+    }
   }
   std::int64_t* const skip_words = words + count;
   if (!skipped_.empty()) {
@@ -390,15 +419,39 @@ Status Optimizer::begin_update(double* out_norm) {
   TRIREME_FAILPOINT("step", "before_agree");
   operation.agreement = std::bit_cast<std::uint64_t>(settings_.learning_rate);
   operation.agreement_name = "learning rate";
-  operation.owner = model.storage_->hold();
+  operation.owner = own_groups ? group_words_.memory() : model.storage_->hold();
   TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
   if (own_norm) *out_norm = GradientNorm::norm(words);
+  for (std::size_t group = 0; own_groups && group < group_count(); ++group) {
+    group_norms_[group] = GradientNorm::norm(words + group * GradientNorm::kWords);
+  }
   if (!skipped_.empty()) count_skipped(skip_words);
-  return norm_ranks_ != nullptr ? norm_over_models(out_norm) : Status::success();
+  if (norm_ranks_ == nullptr) return Status::success();
+  return norm_over_models(group_count() > 0 ? group_norms_.data() : out_norm);
+}
+
+// The same on all ranks of the model.
+Status Optimizer::check_groups() const {
+  if (group_count() == 0) return Status::success();
+  for (const Parameter& parameter : model_->registry_.parameters()) {
+    if (parameter.norm_group < group_count()) continue;
+    return invalid_argument("norm_group " + std::to_string(parameter.norm_group) +
+                            " of parameter " + sharding::quoted(parameter.name) +
+                            ", but options.group_count is " + std::to_string(group_count()));
+  }
+  return Status::success();
+}
+
+// What ranks add up if there are groups: their sums and, behind them, what is skipped.
+std::uint64_t Optimizer::group_bytes() const {
+  if (group_count() == 0) return 0;
+  const std::uint64_t skips = model_->skips() ? sharding::skip_words(model_->registry_) : 0;
+  return (group_count() * GradientNorm::kWords + skips) * sizeof(std::int64_t);
 }
 
 // Every rank counts its own block, parameter by parameter.
-Status Optimizer::norm_over_models(double* out_norm) {
+template <class Add>
+void Optimizer::add_own_gradients(const Add& add) const {
   const Model& model = *model_;
   for (const Bucket& bucket : model.layout_->buckets) {
     const std::uint32_t rank = model.link_.rank();
@@ -406,15 +459,24 @@ Status Optimizer::norm_over_models(double* out_norm) {
     const char* const block = model.reducer_->reduced_block(bucket);
     for (const Segment& segment : bucket.segments) {
       // By position: with data_parallel every rank takes itself for the owner.
-      const sharding::Range part = sharding::intersect({begin, bucket.counts[rank]},
-                                                       {segment.position, segment.count});
+      const sharding::Range part =
+          sharding::intersect({begin, bucket.counts[rank]}, {segment.position, segment.count});
       if (part.count == 0) continue;
-      norm_ranks_->add(model.registry_.parameters()[segment.parameter].replicas, bucket.dtype,
-                       block + (part.first - begin) * dtype_size(bucket.dtype), part.count);
+      add(model.registry_.parameters()[segment.parameter], bucket,
+          block + (part.first - begin) * dtype_size(bucket.dtype), part.count);
     }
   }
-  return norm_ranks_->finish(model.link_, std::bit_cast<std::uint64_t>(settings_.learning_rate),
-                             "learning rate", out_norm);
+}
+
+Status Optimizer::norm_over_models(double* out_norms) {
+  const bool grouped = group_count() > 0;
+  add_own_gradients([&](const Parameter& parameter, const Bucket& bucket, const void* data,
+                        std::uint64_t elements) {
+    norm_ranks_->add(grouped ? parameter.norm_group : 0, parameter.replicas, bucket.dtype, data,
+                     elements);
+  });
+  return norm_ranks_->finish(model_->link_, std::bit_cast<std::uint64_t>(settings_.learning_rate),
+                             "learning rate", out_norms);
 }
 
 // Each parameter has 16 bits in which the ranks that used it were added up; a world has fewer than
@@ -426,7 +488,13 @@ void Optimizer::count_skipped(const std::int64_t* words) {
   }
 }
 
-Status Optimizer::update(double gradient_scale) {
+double Optimizer::scale_of(std::uint64_t parameter, double norm) const {
+  if (group_count() == 0) return optimizers::clip_factor(norm, settings_.max_norm);
+  const std::uint32_t group = model_->registry_.parameters()[parameter].norm_group;
+  return optimizers::clip_factor(group_norms_[group], settings_.group_max_norms[group]);
+}
+
+Status Optimizer::update(double norm) {
   std::int32_t answer = 0;
   std::uint64_t parameter = 0;
   TRIREME_FAILPOINT("step", "before_update");
@@ -435,7 +503,7 @@ Status Optimizer::update(double gradient_scale) {
     if (!skipped_.empty() && skipped_[piece.parameter]) continue;
     const std::uint64_t step = steps_of_.empty() ? steps_ + 1 : steps_of_[piece.parameter];
     const CallbackScope scope(model_->link_);
-    answer = optimizers::update_piece(settings_, piece, step, gradient_scale);
+    answer = optimizers::update_piece(settings_, piece, step, scale_of(piece.parameter, norm));
     parameter = piece.parameter;
     if (answer != 0) break;
   }
@@ -610,6 +678,19 @@ Status Optimizer::gradient_norm(double* out) const {
   }
   if (steps_ == 0) return invalid_state("no step was made");
   *out = norm_;
+  return Status::success();
+}
+
+Status Optimizer::group_norm(std::uint64_t group, double* out) const {
+  if (group_count() == 0) {
+    return invalid_state("the optimizer was created without group_max_norms");
+  }
+  if (group >= group_count()) {
+    return invalid_argument("group " + std::to_string(group) + " is not below group_count " +
+                            std::to_string(group_count()));
+  }
+  if (steps_ == 0) return invalid_state("no step was made");
+  *out = last_group_norms_[group];
   return Status::success();
 }
 

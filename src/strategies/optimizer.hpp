@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "optimizers/clipping.hpp"
 #include "optimizers/settings.hpp"
 #include "optimizers/shard_update.hpp"
 #include "strategies/model.hpp"
@@ -31,6 +32,7 @@ class Optimizer {
   double learning_rate() const { return settings_.learning_rate; }
   std::uint64_t step_count() const { return steps_; }
   Status gradient_norm(double* out) const;
+  Status group_norm(std::uint64_t group, double* out) const;
   Communicator& communicator() const { return model_->communicator(); }
   Status check_call() const { return model_->check_call(); }
 
@@ -67,9 +69,15 @@ class Optimizer {
   void clip_values();
   Status begin_update(double* out_norm);
   Status open_norm_ranks(Communicator& ranks, const std::vector<sharding::Fact>& facts);
-  Status norm_over_models(double* out_norm);
+  Status check_groups() const;
+  std::size_t group_count() const { return settings_.group_max_norms.size(); }
+  std::uint64_t group_bytes() const;
+  template <class Add>
+  void add_own_gradients(const Add& add) const;
+  Status norm_over_models(double* out_norms);
+  double scale_of(std::uint64_t parameter, double norm) const;
   void count_skipped(const std::int64_t* words);
-  Status update(double gradient_scale);
+  Status update(double norm);
   Status compare_answers(std::int32_t answer, std::uint64_t number, const char* who,
                          const char* what);
   Status give_parameters();
@@ -86,6 +94,10 @@ class Optimizer {
   std::vector<std::uint64_t> steps_of_;  // by target, if parameters can be skipped; or empty
   std::vector<bool> skipped_;            // by target, in this step
   double norm_ = 0;
+  // Of groups of parameters, if there are any.
+  Arena group_words_;  // what ranks add up; NormRanks has its own
+  std::vector<optimizers::GradientNorm> group_sums_;
+  std::vector<double> group_norms_, last_group_norms_;  // of this step; of the last one
 };
 
 }  // namespace trireme::strategies

@@ -255,10 +255,6 @@ static void count_otherwise(trireme_communicator *all, int rank, void *context) 
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_model_add_parameter(model, &alias, NULL));
     alias.replicas = 0;
-    alias.reserved = 1;
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_model_add_parameter(model, &alias, NULL));
-    alias.reserved = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &alias, NULL));
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
     EXPECT(v, says("of 2 replicas on rank 0") && says("of 3 replicas on rank 1"));

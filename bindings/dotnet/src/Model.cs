@@ -102,6 +102,11 @@ namespace Trireme
         /// once; 0 is 1.
         /// </summary>
         public uint Replicas { get; set; }
+
+        /// <summary>
+        /// Number of the group that an optimizer with OptimizerOptions.GroupMaxNorms clips it with.
+        /// </summary>
+        public uint NormGroup { get; set; }
     }
 
     /// <summary>
@@ -240,6 +245,7 @@ namespace Trireme
                         Unit = unit.Pointer,
                         TiedTo = tiedTo.Pointer,
                         Replicas = options.Replicas,
+                        NormGroup = options.NormGroup,
                     };
                     ulong parameter;
                     TriremeException.Check(NativeMethods.trireme_model_add_parameter(

@@ -671,6 +671,10 @@ namespace Trireme
             OptimizerHandle optimizer, out double outNorm);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_optimizer_group_norm(
+            OptimizerHandle optimizer, ulong group, out double outNorm);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_range_count(
             OptimizerHandle optimizer, out ulong outCount);
 

@@ -189,7 +189,7 @@ namespace Trireme
         public IntPtr Unit;
         public IntPtr TiedTo;
         public uint Replicas;
-        public uint Reserved;
+        public uint NormGroup;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -298,6 +298,8 @@ namespace Trireme
         public double MaxValue;
         public ulong CheckEvery;
         public IntPtr NormRanks;
+        public IntPtr GroupMaxNorms;
+        public ulong GroupCount;
     }
 
     [StructLayout(LayoutKind.Sequential)]

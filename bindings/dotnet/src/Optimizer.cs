@@ -58,6 +58,12 @@ namespace Trireme
         /// </summary>
         public Communicator NormRanks { get; set; }
 
+        /// <summary>
+        /// Instead of MaxNorm: the norm of the gradients of each ParameterOptions.NormGroup is
+        /// clipped to the number of its group; 0 is no clipping. Null: no groups.
+        /// </summary>
+        public double[] GroupMaxNorms { get; set; }
+
         /// <summary>The caller's own rule; only and always with OptimizerKind.User.</summary>
         public UpdateRule Rule { get; set; }
     }
@@ -217,8 +223,13 @@ namespace Trireme
                     native.NormRanks = options.NormRanks.Handle.DangerousGetHandle();
                 }
 
-                status =
-                    NativeMethods.trireme_optimizer_create(model.Handle, ref native, out handle);
+                fixed (double* groups = options.GroupMaxNorms)
+                {
+                    native.GroupMaxNorms = (IntPtr)groups;
+                    native.GroupCount = (ulong)(options.GroupMaxNorms?.Length ?? 0);
+                    status = NativeMethods.trireme_optimizer_create(
+                        model.Handle, ref native, out handle);
+                }
             }
             finally
             {
@@ -284,6 +295,18 @@ namespace Trireme
                     NativeMethods.trireme_optimizer_gradient_norm(handle, out norm));
                 return norm;
             }
+        }
+
+        /// <summary>
+        /// Norm of the last step's gradients of one group before clipping; needs
+        /// OptimizerOptions.GroupMaxNorms.
+        /// </summary>
+        public double GroupNorm(ulong group)
+        {
+            double norm;
+            TriremeException.Check(
+                NativeMethods.trireme_optimizer_group_norm(handle, group, out norm));
+            return norm;
         }
 
         /// <summary>

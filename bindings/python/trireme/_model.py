@@ -246,6 +246,7 @@ class Model:
         tied_to: str | None = None,
         frozen: bool = False,
         replicas: int = 0,
+        norm_group: int = 0,
     ) -> int:
         """Adds a parameter of "f32", "f64", "f16" or "bf16" and answers its number.
 
@@ -253,7 +254,8 @@ class Model:
 
         Parameters of one `unit` are gathered together and added one after the other. `tied_to`
         names an earlier parameter that this one is an alias of. `replicas` models hold this same
-        parameter (1), so that an Optimizer with `norm_ranks` counts it once.
+        parameter (1), so that an Optimizer with `norm_ranks` counts it once. `norm_group` is
+        the number of the group that an Optimizer with `group_max_norms` clips it with.
         """
         extents = tuple(in_range(extent, 64, "extent") for extent in shape)
         options = _native.trireme_parameter_options(
@@ -266,6 +268,7 @@ class Model:
             unit=encoded(unit),
             tied_to=encoded(tied_to),
             replicas=in_range(replicas, 32, "replicas"),
+            norm_group=in_range(norm_group, 32, "norm_group"),
         )
         number = c_uint64()
         check(library.trireme_model_add_parameter(self._handle, byref(options), byref(number)))

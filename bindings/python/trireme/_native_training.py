@@ -109,7 +109,7 @@ class trireme_parameter_options(Structure):
         ("unit", c_char_p),
         ("tied_to", c_char_p),
         ("replicas", c_uint32),
-        ("reserved", c_uint32),
+        ("norm_group", c_uint32),
     ]
 
 
@@ -228,6 +228,8 @@ class trireme_optimizer_options(Structure):
         ("max_value", c_double),
         ("check_every", c_uint64),
         ("norm_ranks", c_void_p),
+        ("group_max_norms", POINTER(c_double)),
+        ("group_count", c_uint64),
     ]
 
 
@@ -308,6 +310,7 @@ TRAINING: dict[str, tuple[Any, list[Any]]] = {
     "trireme_optimizer_learning_rate": (_status, [_handle, POINTER(c_double)]),
     "trireme_optimizer_step_count": (_status, [_handle, POINTER(c_uint64)]),
     "trireme_optimizer_gradient_norm": (_status, [_handle, POINTER(c_double)]),
+    "trireme_optimizer_group_norm": (_status, [_handle, c_uint64, POINTER(c_double)]),
     "trireme_optimizer_range_count": (_status, [_handle, POINTER(c_uint64)]),
     "trireme_optimizer_get_range": (_status, [_handle, c_uint64, POINTER(trireme_state_range)]),
     "trireme_optimizer_saved_bytes": (_status, [_handle, POINTER(c_uint64)]),

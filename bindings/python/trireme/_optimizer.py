@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import weakref
 from ctypes import byref, c_double, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any, Callable, Union
+from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
 
 from . import _native, _request
 from ._buffer import Owner, view_of
@@ -164,6 +164,7 @@ class Optimizer:
         check_every: int = 0,
         one_sweep: bool = False,
         norm_ranks: Communicator | None = None,
+        group_max_norms: Sequence[float] = (),
     ) -> None:
         """Collective: all ranks name the same options.
 
@@ -173,6 +174,8 @@ class Optimizer:
         `one_sweep` ("zero1" only) gradients are reduced in the step, which updates each while its
         sum is in the cache: the fewest bytes, the same bits. `norm_ranks` are the ranks of all
         models, such as data x tensor, whose gradients `max_norm` is for; they step together.
+        Instead of `max_norm`, `group_max_norms` clips the gradients of each `norm_group` of
+        parameters by their own norm: one number a group, 0 for one that is not clipped.
         """
         options = _native.trireme_optimizer_options(
             struct_size=ctypes.sizeof(_native.trireme_optimizer_options),
@@ -190,6 +193,9 @@ class Optimizer:
             check_every=in_range(check_every, 64, "check_every"),
             norm_ranks=None if norm_ranks is None else norm_ranks._handle,
         )
+        if len(group_max_norms) > 0:
+            options.group_count = len(group_max_norms)
+            options.group_max_norms = (c_double * len(group_max_norms))(*group_max_norms)
         number = 0
         self._rule: _UserRule | None = None
         if callable(rule):
@@ -291,6 +297,16 @@ class Optimizer:
         """The global L2 norm of the last step's gradients before clipping; needs `max_norm`."""
         norm = c_double()
         check(library.trireme_optimizer_gradient_norm(self._handle, byref(norm)))
+        return norm.value
+
+    def group_norm(self, group: int) -> float:
+        """The L2 norm of the last step's gradients of one group before clipping.
+
+        Needs `group_max_norms`.
+        """
+        norm = c_double()
+        number = in_range(group, 64, "group")
+        check(library.trireme_optimizer_group_norm(self._handle, number, byref(norm)))
         return norm.value
 
     def ranges(self) -> list[StateRange]:

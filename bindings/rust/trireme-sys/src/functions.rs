@@ -768,6 +768,11 @@ extern "C" {
         optimizer: *const trireme_optimizer,
         out_norm: *mut f64,
     ) -> trireme_status;
+    pub fn trireme_optimizer_group_norm(
+        optimizer: *const trireme_optimizer,
+        group: u64,
+        out_norm: *mut f64,
+    ) -> trireme_status;
     pub fn trireme_optimizer_range_count(
         optimizer: *const trireme_optimizer,
         out_count: *mut u64,

@@ -388,8 +388,8 @@ structs! {
         tied_to: *const c_char,
         /// How many models hold this same parameter. Default: 1.
         replicas: u32,
-        /// 0.
-        reserved: u32,
+        /// Number of the group that it is clipped with. Default: 0.
+        norm_group: u32,
     }
     /// What a sealed model looks like. Set struct_size before the call.
     trireme_model_info {
@@ -553,6 +553,11 @@ structs! {
         check_every: u64,
         /// max_norm is for all gradients of these ranks. NULL: the model's own ranks.
         norm_ranks: *mut trireme_communicator,
+        /// Group by group of parameters, the L2 norm of its gradients is clipped to this; 0 is no
+        /// clipping. Copied. Instead of max_norm. NULL: no groups.
+        group_max_norms: *const f64,
+        /// Numbers at `group_max_norms`.
+        group_count: u64,
     }
     /// A stretch of the state of training that this rank owns. Set struct_size before the call.
     trireme_state_range {

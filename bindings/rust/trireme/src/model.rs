@@ -203,12 +203,24 @@ pub struct Parameter<'a> {
     /// How many models hold this same parameter, so that
     /// [`Optimizer::with_norm_ranks`](crate::Optimizer::with_norm_ranks) counts it once; 0 is 1.
     pub replicas: u32,
+    /// Number of the group that
+    /// [`Optimizer::with_norm_groups`](crate::Optimizer::with_norm_groups) clips it with.
+    pub norm_group: u32,
 }
 
 impl<'a> Parameter<'a> {
     /// A trainable parameter in a unit of its own.
     pub fn new(name: &'a str, dtype: Dtype, shape: &'a [u64]) -> Self {
-        Self { name, dtype, shape, unit: None, tied_to: None, frozen: false, replicas: 0 }
+        Self {
+            name,
+            dtype,
+            shape,
+            unit: None,
+            tied_to: None,
+            frozen: false,
+            replicas: 0,
+            norm_group: 0,
+        }
     }
 }
 
@@ -392,6 +404,7 @@ impl Model {
         raw.flags = if parameter.frozen { sys::TRIREME_PARAMETER_FROZEN } else { 0 };
         raw.dtype = parameter.dtype as i32;
         raw.replicas = parameter.replicas;
+        raw.norm_group = parameter.norm_group;
         raw.dimensions = u32::try_from(parameter.shape.len()).unwrap_or(u32::MAX);
         raw.shape = parameter.shape.as_ptr();
         raw.name = name.as_ptr();

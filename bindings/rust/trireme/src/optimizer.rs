@@ -190,6 +190,25 @@ impl Optimizer {
         Self::create(model, &raw, None)
     }
 
+    /// As [`new`](Self::new), but the gradients of each [`norm_group`](crate::Parameter::norm_group)
+    /// of parameters are clipped by their own norm, to the number of their group in `max_norms`; 0
+    /// is no clipping. With `ranks` it is the norm over all models of theirs, as in
+    /// [`with_norm_ranks`](Self::with_norm_ranks). `max_norm` of the options stays 0.
+    pub fn with_norm_groups(
+        model: &mut Model,
+        kind: Kind,
+        options: &OptimizerOptions,
+        max_norms: &[f64],
+        ranks: Option<&Communicator>,
+    ) -> Result<Self> {
+        let mut raw = raw_options(options);
+        raw.kind = kind.code();
+        raw.norm_ranks = ranks.map_or(std::ptr::null_mut(), |ranks| ranks.handle.get());
+        raw.group_max_norms = max_norms.as_ptr();
+        raw.group_count = max_norms.len() as u64;
+        Self::create(model, &raw, None)
+    }
+
     /// Gives a sealed model the caller's own rule, which has `states` state vectors. Collective.
     ///
     /// The closure is called by [`step`](Self::step), on its thread, for each piece. When it
@@ -294,6 +313,17 @@ impl Optimizer {
         // SAFETY: as learning_rate().
         self.call(|optimizer| unsafe {
             sys::trireme_optimizer_gradient_norm(optimizer, &mut norm)
+        })?;
+        Ok(norm)
+    }
+
+    /// The L2 norm of the last step's gradients of one group before clipping; needs
+    /// [`with_norm_groups`](Self::with_norm_groups).
+    pub fn group_norm(&self, group: u64) -> Result<f64> {
+        let mut norm = 0.0;
+        // SAFETY: as learning_rate().
+        self.call(|optimizer| unsafe {
+            sys::trireme_optimizer_group_norm(optimizer, group, &mut norm)
         })?;
         Ok(norm)
     }

@@ -1,0 +1,71 @@
+"""Clipping groups of parameters, each by its own norm."""
+
+import array
+import math
+import unittest
+
+from support import TestCase, trireme
+
+
+def sealed(group):
+    model = trireme.Model(group, "zero1")
+    model.add_parameter("pair", [2])
+    model.add_parameter("free", [1], norm_group=1)
+    model.add_parameter("last", [1], norm_group=2)
+    model.seal()
+    return model
+
+
+class NormGroupsTest(TestCase):
+    def test_each_group_is_clipped_by_its_own_norm(self):
+        def body(group):
+            model = sealed(group)
+            optimizer = trireme.Optimizer(
+                model, "sgd", learning_rate=1.0, group_max_norms=[2.5, 0, 3]
+            )
+            model.accumulate_flat(array.array("f", [3.0, 4.0, 2.0, 6.0]))
+            optimizer.step()
+            return [optimizer.group_norm(i) for i in range(3)], model.get_parameters().tolist()
+
+        expected = [5.0, 2.0, 6.0], [-1.5, -2.0, -2.0, -3.0]
+        self.assertEqual(list(self.ranks(2, body)), [expected, expected])
+
+    def test_a_group_that_is_no_number_leaves_the_others(self):
+        with trireme.Communicator(0, 1, "local://norm-groups-inf") as group:
+            model = sealed(group)
+            optimizer = trireme.Optimizer(
+                model, "sgd", learning_rate=1.0, group_max_norms=array.array("d", [2.5, 0, 3])
+            )
+            model.accumulate_flat(array.array("f", [3.0, 4.0, 2.0, math.inf]))
+            optimizer.step()
+            self.assertEqual(optimizer.group_norm(0), 5.0)
+            self.assertTrue(math.isnan(optimizer.group_norm(2)))
+            self.assertEqual(model.get_parameters().tolist(), [-1.5, -2.0, -2.0, -math.inf])
+
+    def test_what_does_not_fit_is_refused(self):
+        with trireme.Communicator(0, 1, "local://norm-groups-refused") as group:
+            model = sealed(group)
+            with self.assertRaisesRegex(trireme.InvalidArgumentError, 'of parameter "last"'):
+                trireme.Optimizer(model, "sgd", group_max_norms=[1.0, 1.0])
+            with self.assertRaises(trireme.InvalidArgumentError):
+                trireme.Optimizer(model, "sgd", group_max_norms=[1.0, 1.0, -1.0])
+            with self.assertRaises(trireme.UnsupportedError):
+                trireme.Optimizer(model, "sgd", group_max_norms=[1.0] * 3, max_norm=1.0)
+            with self.assertRaises(trireme.InvalidArgumentError):
+                model.add_parameter("wide", [1], norm_group=1 << 32)
+            optimizer = trireme.Optimizer(model, "sgd", group_max_norms=[1.0] * 3)
+            with self.assertRaises(trireme.InvalidStateError):
+                optimizer.group_norm(0)
+            for number in (3, -1):
+                with self.assertRaises(trireme.InvalidArgumentError):
+                    optimizer.group_norm(number)
+            optimizer.close()
+            with self.assertRaises(trireme.InvalidHandleError):
+                optimizer.group_norm(0)
+            plain = trireme.Optimizer(model, "sgd", max_norm=1.0)
+            with self.assertRaises(trireme.InvalidStateError):
+                plain.group_norm(0)
+
+
+if __name__ == "__main__":
+    unittest.main()
