@@ -11,6 +11,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <processes.h>
 #include <ranks.h>
 
 #define MOST_RANKS 8
@@ -296,7 +297,7 @@ static void check_training(struct job *job) {
 
 static const int kWorlds[] = {1, 2, 3, 4, 5, 8};
 #define FOR_EACH_WORLD(job) \
-    for (int w_ = 0; w_ < 6 && ((job)->world_size = kWorlds[w_], true); ++w_)
+    for (int w_ = 0; w_ < (is_quick() ? 4 : 6) && ((job)->world_size = kWorlds[w_], true); ++w_)
 #define FOR_EACH_STRATEGY(job)                             \
     for ((job)->strategy = TRIREME_STRATEGY_DATA_PARALLEL; \
          (job)->strategy <= TRIREME_STRATEGY_ZERO3; ++(job)->strategy)

@@ -13,6 +13,7 @@
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 #include <numbers.h>
+#include <processes.h>
 #include <ranks.h>
 
 #define STEPS 3
@@ -317,11 +318,15 @@ static int32_t TRIREME_CALL bucket_hook(const trireme_bucket *bucket, void *user
     return 0;
 }
 
+/* Under sanitizers, and where every byte goes through sockets, one other type than f32 in turn. */
 static void check_all(const struct setup *setup) {
+    static int turn;
+    const bool few = is_quick() || ranks_use_transport();
+    const int one = turn++ % 3;
     check_f32(setup);
-    check_f64(setup);
-    check_f16(setup);
-    check_bf16(setup);
+    if (!few || one == 0) check_f64(setup);
+    if (!few || one == 1) check_f16(setup);
+    if (!few || one == 2) check_bf16(setup);
 }
 
 static const int kWorldSizes[] = {1, 2, 3, 4, 5, 8};
@@ -626,7 +631,9 @@ static void features_work_with_each_other_and_every_strategy(void **state) {
     (void)state;
     for (int world = 1; world <= 4; ++world) {
         for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
+            const bool few = is_quick() || ranks_use_transport();
             for (int features = 1; features < 64; ++features) {
+                if (few && (features + world + strategy) % 3 != 0) continue;
                 struct setup setup = base(world, strategy);
                 if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
                     setup.shard_ranks = world % 2 == 0 ? 2 : 1;
