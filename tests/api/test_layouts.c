@@ -11,7 +11,6 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
-#include <processes.h>
 #include <ranks.h>
 
 #define MOST_RANKS 8

@@ -13,7 +13,6 @@
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 #include <numbers.h>
-#include <processes.h>
 #include <ranks.h>
 
 #define STEPS 3

@@ -12,6 +12,8 @@
 #include <sys/types.h>
 #include <trireme/trireme.h>
 
+#include "ranks.h"
+
 #define MOST_PROCESSES 8
 
 /* After this long a child hangs. Every deadline of a test is far shorter. */
@@ -73,9 +75,6 @@ void unique_host_rendezvous(char *text, size_t capacity);
 /* Joins; ends the process with code 90 if that fails. */
 trireme_communicator *join_host(int rank, int world_size, const char *rendezvous,
                                 uint64_t timeout_ns);
-
-/* Sanitizers make everything slow: tests then do a part of their trials. */
-bool is_quick(void);
 
 /* Whether the error info blames exactly this rank. */
 bool blames_only(const trireme_error_info *info, int rank);

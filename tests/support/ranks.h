@@ -22,6 +22,9 @@ typedef void rank_function(trireme_communicator *communicator, int rank, void *c
  */
 void run_ranks(int world_size, rank_function *function, void *context);
 
+/* Sanitizers make everything slow: tests then do a part of their trials. */
+bool is_quick(void);
+
 /* Whether run_ranks() joins over a transport inside this process: TRIREME_TESTS_TRANSPORT is
  * set. */
 bool ranks_use_transport(void);
