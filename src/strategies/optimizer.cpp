@@ -55,27 +55,35 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   }
   facts.push_back({"norm_ranks", norm_ranks != nullptr ? "set" : "not set"});
   const std::uint64_t group_bytes = norm_ranks == nullptr ? optimizer->group_bytes() : 0;
-  if (model->options_.memory_limit_bytes > 0 || groups > 0) {
-    // Ranks that want other rules are told so, and not that one of them is too large or has a group
-    // too few. What follows comes out the same on all ranks of one model, if not on all norm_ranks.
-    TRIREME_RETURN_IF_ERROR(agree(model->link_, facts, Status::success()));
-    if (norm_ranks == nullptr) TRIREME_RETURN_IF_ERROR(optimizer->check_groups());
-    MemoryLimit limit = model->memory_limit();
-    limit.added_working = group_bytes;
-    TRIREME_RETURN_IF_ERROR(
-        check_memory_limit(limit, model->registry_, *model->layout_, settings.states));
+  // What comes out the same on all ranks of one model, if not on all norm_ranks.
+  const auto prepare = [&]() -> Status {
+    if (model->options_.memory_limit_bytes > 0 || groups > 0) {
+      // Ranks that want other rules are told so, and not that one of them is too large or has a
+      // group too few.
+      TRIREME_RETURN_IF_ERROR(agree(model->link_, facts, Status::success()));
+      TRIREME_RETURN_IF_ERROR(optimizer->check_groups());
+      MemoryLimit limit = model->memory_limit();
+      limit.added_working = group_bytes;
+      TRIREME_RETURN_IF_ERROR(
+          check_memory_limit(limit, model->registry_, *model->layout_, settings.states));
+    }
+    Status allocated = optimizer->state_.allocate(
+        *model->link_.communicator, model->storage_->allocated, MemoryKind::optimizer_state, bytes);
+    if (allocated.ok() && group_bytes > 0) {
+      allocated = optimizer->group_words_.allocate(
+          *model->link_.communicator, model->storage_->allocated, MemoryKind::working, group_bytes);
+    }
+    return agree(model->link_, facts, allocated);
+  };
+  Status ready = prepare();
+  // The other models wait there for this one, also to hear that it cannot. Where its own ranks want
+  // different things, not all of them would come.
+  const bool all_come = ready.ok() || ready.code() == TRIREME_ERROR_OUT_OF_MEMORY ||
+                        ready.code() == TRIREME_ERROR_INVALID_ARGUMENT;
+  if (norm_ranks != nullptr && all_come) {
+    ready = optimizer->open_norm_ranks(*norm_ranks, facts, ready);
   }
-  Status allocated = optimizer->state_.allocate(
-      *model->link_.communicator, model->storage_->allocated, MemoryKind::optimizer_state, bytes);
-  if (allocated.ok() && group_bytes > 0) {
-    allocated = optimizer->group_words_.allocate(
-        *model->link_.communicator, model->storage_->allocated, MemoryKind::working, group_bytes);
-  }
-  const Status agreed = agree(model->link_, facts, allocated);
-  if (!agreed.ok()) return agreed;
-  if (norm_ranks != nullptr) {
-    TRIREME_RETURN_IF_ERROR(optimizer->open_norm_ranks(*norm_ranks, facts));
-  }
+  TRIREME_RETURN_IF_ERROR(ready);
   if (norm_ranks == nullptr) optimizer->group_sums_.resize(groups);
   optimizer->group_norms_.resize(groups);
   optimizer->last_group_norms_.resize(groups);
@@ -88,11 +96,12 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   return Status::success();
 }
 
-Status Optimizer::open_norm_ranks(Communicator& ranks, const std::vector<sharding::Fact>& facts) {
+Status Optimizer::open_norm_ranks(Communicator& ranks, const std::vector<sharding::Fact>& facts,
+                                  const Status& ready) {
   Model& model = *model_;
   norm_ranks_ = std::make_unique<NormRanks>();
   const Status opened = norm_ranks_->open(ranks, model.link_.timeout_ns, model.registry_, facts,
-                                          std::max<std::size_t>(group_count(), 1), check_groups(),
+                                          std::max<std::size_t>(group_count(), 1), ready,
                                           model.storage_->allocated);
   // All ranks of the model must be in one group, or each would clip by another norm.
   TRIREME_RETURN_IF_ERROR(agree(

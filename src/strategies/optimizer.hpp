@@ -68,7 +68,8 @@ class Optimizer {
   Status sweep();
   void clip_values();
   Status begin_update(double* out_norm);
-  Status open_norm_ranks(Communicator& ranks, const std::vector<sharding::Fact>& facts);
+  Status open_norm_ranks(Communicator& ranks, const std::vector<sharding::Fact>& facts,
+                         const Status& ready);
   Status check_groups() const;
   std::size_t group_count() const { return settings_.group_max_norms.size(); }
   std::uint64_t group_bytes() const;

@@ -236,6 +236,50 @@ static void what_does_not_fit_is_refused(void **state) {
     run_job(&job, be_refused);
 }
 
+/* One of two models is over its limit of memory: the other one hears of it, and all may go on. */
+static void be_too_large(trireme_communicator *all, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_communicator *const data = data_ranks(v, all, rank, 2);
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_DATA_PARALLEL;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(data, &options, &model));
+    EXPECT_STATUS(v, TRIREME_OK, add(model, "w", 1000, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
+    trireme_model_destroy(model);
+    options.memory_limit_bytes = rank % 2 == 0 ? memory.planned_parameters +
+                                                     memory.planned_gradients +
+                                                     memory.planned_working + 5000
+                                               : 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(data, &options, &model));
+    EXPECT_STATUS(v, TRIREME_OK, add(model, "w", 1000, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    trireme_optimizer_options rule = rule_of(1, all);
+    rule.kind = TRIREME_OPTIMIZER_ADAM; /* 8,000 bytes */
+    rule.momentum = 0;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_ERROR_OUT_OF_MEMORY,
+                  trireme_optimizer_create(model, &rule, &optimizer));
+    EXPECT(v, says(rank % 2 == 0 ? "memory_limit_bytes" : "answered OUT_OF_MEMORY"));
+    rule.kind = TRIREME_OPTIMIZER_SGD; /* none */
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(all, NULL));
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    trireme_communicator_destroy(data);
+}
+
+static void a_model_that_is_too_large_tells_the_others(void **state) {
+    (void)state;
+    if (ranks_use_transport()) skip();
+    static struct job job;
+    job = (struct job){.tensor = 2, .data = 2};
+    run_job(&job, be_too_large);
+}
+
 static void count_otherwise(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -273,6 +317,7 @@ int main(void) {
         cmocka_unit_test(a_mesh_clips_as_one_process),
         cmocka_unit_test(an_infinite_gradient_shows_on_all_models),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(a_model_that_is_too_large_tells_the_others),
         cmocka_unit_test(ranks_agree_on_the_replicas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
