@@ -83,9 +83,10 @@ std::shared_ptr<typename HandleTraits<Public>::Object> remove(const Public* hand
       HandleTraits<Public>::type, reinterpret_cast<std::uintptr_t>(handle)));
 }
 
-// Runs `body`, which makes a handle of what an operation has given. If it throws, the group fails.
-template <class Body>
-void hand_out(Communicator& communicator, Body&& body) {
+// Runs `body`, which makes a handle of what an operation has given. If it throws, the group fails, or
+// the groups of a model or optimizer.
+template <class Ranks, class Body>
+void hand_out(Ranks& communicator, Body&& body) {
   try {
     body();
   } catch (...) {

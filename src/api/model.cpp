@@ -39,7 +39,7 @@ template <class Body>
 trireme_status together(const char* function, const trireme_model* handle, Body&& body) noexcept {
   return with_model(function, handle, [&](Model& model) -> Status {
     Status status = Status::success();
-    api::hand_out(model.communicator(), [&] { status = body(model); });
+    api::hand_out(model, [&] { status = body(model); });
     return status;
   });
 }

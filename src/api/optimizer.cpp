@@ -52,7 +52,7 @@ trireme_status trireme_optimizer_create(trireme_model* model,
     std::shared_ptr<Optimizer> optimizer;
     Status status = Status::success();
     // All ranks create it together: without memory in the middle of it the group fails.
-    api::hand_out(found->communicator(), [&] {
+    api::hand_out(*found, [&] {
       status = Optimizer::create(found, options, norm_ranks, &optimizer);
       if (status.ok()) *out_optimizer = api::insert<trireme_optimizer>(std::move(optimizer));
     });
@@ -68,7 +68,7 @@ void trireme_optimizer_destroy(trireme_optimizer* optimizer) {
 trireme_status trireme_optimizer_step(trireme_optimizer* optimizer) {
   return with_optimizer(__func__, optimizer, [](Optimizer& found) -> Status {
     Status status = Status::success();
-    api::hand_out(found.communicator(), [&] { status = found.step(); });
+    api::hand_out(found, [&] { status = found.step(); });
     return status;
   });
 }
@@ -77,7 +77,7 @@ trireme_status trireme_optimizer_join(trireme_optimizer* optimizer, uint64_t* ou
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     uint64_t steps = 0;
     Status status = Status::success();
-    api::hand_out(found.communicator(), [&] { status = found.join(&steps); });
+    api::hand_out(found, [&] { status = found.join(&steps); });
     if (status.ok() && out_steps != nullptr) *out_steps = steps;
     return status;
   });
@@ -166,7 +166,7 @@ trireme_status trireme_optimizer_load(trireme_optimizer* optimizer, const void* 
                                       uint64_t bytes) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     Status status = Status::success();
-    api::hand_out(found.communicator(),
+    api::hand_out(found,
                   [&] { status = found.load(static_cast<const char*>(state), bytes); });
     return status;
   });

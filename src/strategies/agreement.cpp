@@ -75,6 +75,14 @@ Status refuse(const Link& link, const std::string& what) {
   return Status::failure(TRIREME_ERROR_CORRUPT, what);
 }
 
+// What only this rank lacks: the others would wait for it, and a caller cannot always call again.
+Status tell(const Link& link, Status status) {
+  if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY || status.code() == TRIREME_ERROR_SYSTEM) {
+    link.communicator->fail(status.code(), status.message());
+  }
+  return status;
+}
+
 Operation operation_of(const Link& link, OperationKind kind, trireme_dtype dtype, char* all,
                        std::uint64_t own_offset, const std::shared_ptr<Memory>& memory) {
   Operation operation;
@@ -96,7 +104,8 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
   const std::uint32_t ranks = link.world_size();
 
   std::shared_ptr<Memory> memory;
-  TRIREME_RETURN_IF_ERROR(link.communicator->allocate(ranks * sizeof(Summary), &memory));
+  TRIREME_RETURN_IF_ERROR(
+      tell(link, link.communicator->allocate(ranks * sizeof(Summary), &memory)));
   auto* all = static_cast<char*>(memory->data());
   const Summary own{hash_of(text), text.size(), local.code()};
   std::memcpy(all + link.rank() * sizeof(Summary), &own, sizeof own);
@@ -104,7 +113,8 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
                                      link.rank() * sizeof(Summary), memory);
   operation.count = kWords;
   TRIREME_FAILPOINT("agree", "before_exchange");
-  TRIREME_RETURN_IF_ERROR(link.communicator->run(std::move(operation), link.deadline()));
+  TRIREME_RETURN_IF_ERROR(
+      tell(link, link.communicator->run(std::move(operation), link.deadline())));
   TRIREME_FAILPOINT("agree", "after_exchange");
 
   std::vector<Summary> summaries(ranks);
@@ -135,7 +145,7 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
       return refuse(link, "rank " + std::to_string(rank) + " tells more than memory can hold");
     }
   }
-  TRIREME_RETURN_IF_ERROR(link.communicator->allocate(first[ranks], &memory));
+  TRIREME_RETURN_IF_ERROR(tell(link, link.communicator->allocate(first[ranks], &memory)));
   all = static_cast<char*>(memory->data());
   if (!text.empty()) std::memcpy(all + first[link.rank()], text.data(), text.size());
   operation = operation_of(link, OperationKind::all_gather_v, TRIREME_DTYPE_BYTES, all,
@@ -143,7 +153,8 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
   operation.count = first[ranks];
   for (const Summary& summary : summaries) operation.counts.push_back(summary.length);
   TRIREME_FAILPOINT("agree", "before_texts");
-  TRIREME_RETURN_IF_ERROR(link.communicator->run(std::move(operation), link.deadline()));
+  TRIREME_RETURN_IF_ERROR(
+      tell(link, link.communicator->run(std::move(operation), link.deadline())));
   std::vector<std::vector<std::string>> texts;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     texts.push_back(lines_of(all + first[rank], summaries[rank].length));

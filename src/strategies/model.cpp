@@ -230,7 +230,10 @@ Status Model::seal() {
     // about it. And before the limit is looked at, which is then the same on all ranks.
     failed_ = agree(link_, facts(), Status::success());
     if (failed_.ok()) failed_ = check_memory_limit(memory_limit(), registry_, *layout, 0);
-    if (failed_.ok() && hybrid) failed_ = make_groups();
+    if (failed_.ok() && hybrid) {
+      failed_ = make_groups();
+      tell(failed_);
+    }
     TRIREME_RETURN_IF_ERROR(Status(failed_));
   }
   if (spread.shared) {
@@ -348,9 +351,25 @@ Status Model::keep(Status status) {
     case TRIREME_ERROR_INVALID_STATE:
     case TRIREME_ERROR_UNSUPPORTED:
     case TRIREME_ERROR_OUT_OF_MEMORY: break;
-    default: failed_ = status;
+    default:
+      failed_ = status;
+      tell(status);
   }
   return status;
+}
+
+void Model::tell(const Status& status) const noexcept {
+  // Anything else has come from the peers, or they have the same.
+  if (status.code() != TRIREME_ERROR_OUT_OF_MEMORY && status.code() != TRIREME_ERROR_SYSTEM) return;
+  for (const auto* const ranks : {&link_.communicator, &link_.shard, &link_.replicas}) {
+    if (*ranks != nullptr) fail_group(**ranks, status.code(), "the model cannot go on");
+  }
+}
+
+void Model::fail_to_go_on() const noexcept {
+  for (const auto* const ranks : {&link_.communicator, &link_.shard, &link_.replicas}) {
+    if (*ranks != nullptr) (*ranks)->fail_to_hand_out();
+  }
 }
 
 // ---- what it looks like ----
@@ -581,12 +600,12 @@ Status Model::release_unit(std::uint64_t unit) {
     return invalid_state("unit " + std::to_string(unit) + " (" +
                          sharding::quoted(registry_.units()[unit].name) + ") is not gathered");
   }
-  if (--uses_[unit] > 0) return Status::success();
   const std::uint64_t group = layout_->group_of[unit];
-  --units_in_use_[group];
-  if (!layout_->groups[group].gathered) return Status::success();
-  if (units_in_use_[group] == 0) pool_->release(group);
-  attendance_.note(Event::release_unit, unit);
+  const bool gathered = layout_->groups[group].gathered;
+  // First, as it may fail.
+  if (uses_[unit] == 1 && gathered) attendance_.note(Event::release_unit, unit);
+  if (--uses_[unit] > 0) return Status::success();
+  if (--units_in_use_[group] == 0 && gathered) pool_->release(group);
   return Status::success();
 }
 

@@ -30,6 +30,8 @@ class Model {
   // The last step of its creation, when nothing can fail any more: all ranks count the models.
   void take_channels() noexcept;
   Communicator& communicator() const { return *link_.communicator; }
+  // Fails all its groups: this rank has no memory in the middle of what all ranks do step by step.
+  void fail_to_go_on() const noexcept;
   // No call may come from inside the caller's own hook or rule, in the middle of another one.
   Status check_call() const {
     if (!link_.in_callback.load(std::memory_order_relaxed)) [[likely]] return Status::success();
@@ -89,6 +91,8 @@ class Model {
   // Remembers a failure that leaves this rank's part of the model undefined. Others are the
   // caller's mistakes, or memory that a later call may find.
   Status keep(Status status);
+  // Fails all its groups if this rank alone cannot go on, for which the others would wait.
+  void tell(const Status& status) const noexcept;
   char* group_memory(std::uint64_t group) const;
   char* unit_memory(std::uint64_t unit) const;
   Status gather_all(char* values);
@@ -117,5 +121,7 @@ class Model {
   std::uint64_t last_step_bytes_ = 0;
   std::uint64_t steps_ = 0;
 };
+
+inline void fail_to_hand_out(const Model& model) noexcept { model.fail_to_go_on(); }
 
 }  // namespace trireme::strategies

@@ -29,6 +29,11 @@ class NormRanks {
   // Of this rank's working memory.
   std::uint64_t bytes() const { return words_.bytes(); }
 
+  // This rank has no memory in the middle of a step: those of other models would wait for the norm.
+  void fail(const Status& status) const noexcept {
+    fail_group(*link_.communicator, status.code(), "its model cannot make the step");
+  }
+
   // Gradients that this rank owns, of a parameter of the group that so many models hold.
   void add(std::size_t group, std::uint32_t replicas, trireme_dtype dtype, const void* gradients,
            std::uint64_t count);

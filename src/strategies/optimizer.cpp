@@ -207,9 +207,17 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
   // Whatever broke a step has left parameters that are neither the old nor the new ones.
   if (!status.ok()) {
     model.failed_ = status;
+    model.tell(status);
     if (norm_ranks_ != nullptr) norm_ranks_->abort(status);
   }
   return status;
+}
+
+void Optimizer::fail_to_go_on() const noexcept {
+  model_->fail_to_go_on();
+  if (norm_ranks_ != nullptr) {
+    norm_ranks_->fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory"));
+  }
 }
 
 // What is updated goes where it is needed, and the next step may begin.

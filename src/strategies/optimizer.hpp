@@ -35,6 +35,8 @@ class Optimizer {
   Status group_norm(std::uint64_t group, double* out) const;
   Communicator& communicator() const { return model_->communicator(); }
   Status check_call() const { return model_->check_call(); }
+  // As the model's.
+  void fail_to_go_on() const noexcept;
 
   // State of training that this rank owns, see saved_state.cpp.
   std::uint64_t range_count() const { return ranges_.size(); }
@@ -100,5 +102,7 @@ class Optimizer {
   std::vector<optimizers::GradientNorm> group_sums_;
   std::vector<double> group_norms_, last_group_norms_;  // of this step; of the last one
 };
+
+inline void fail_to_hand_out(const Optimizer& optimizer) noexcept { optimizer.fail_to_go_on(); }
 
 }  // namespace trireme::strategies

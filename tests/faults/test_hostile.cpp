@@ -405,6 +405,61 @@ void a_peer_that_writes_anything_harms_nobody(void**) {
   assert_int_equal(failures, 0);
 }
 
+// ---- decisions that cannot be ----
+
+struct FalseDecision {
+  std::uint64_t word;
+  const char* words;
+  char rendezvous[64];
+};
+
+// After one decision the hostile rank writes another. Rank 0 alone decides and does not believe it; the others, who wait for
+// it in a barrier, hear of that.
+extern "C" void decide_beside_a_liar(int rank, void* context, outcome* mine) {
+  const FalseDecision& trial = *static_cast<const FalseDecision*>(context);
+  trireme_communicator* const group = join_host(rank, kRanks, trial.rendezvous, PATIENT_NS);
+  std::uint64_t flags = 1;
+  trireme_status status = trireme_communicator_wait_ready(group, PATIENT_NS);
+  if (status == TRIREME_OK) status = trireme_communicator_agree(group, &flags, PATIENT_NS);
+  if (status == TRIREME_OK) status = trireme_barrier(group, nullptr);  // all have read it
+  if (status != TRIREME_OK) _exit(91);
+  if (rank == kHostile) {
+    void* const base = find_segment();
+    if (base == nullptr) _exit(92);
+    Segment(base, Layout(kRanks, true)).header().decision.store(trial.word);
+  }
+  if (trireme_barrier(group, nullptr) != TRIREME_OK) _exit(93);
+  status = rank == 0 ? trireme_communicator_agree(group, &flags, PATIENT_NS)
+                     : trireme_barrier(group, nullptr);
+  keep_error(mine, status);
+  mine->later = trireme_barrier(group, nullptr);
+  trireme_communicator_destroy(group);
+}
+
+void a_decision_that_cannot_be_fails_the_group(void**) {
+  FalseDecision trials[] = {
+      {pack_decision(0, 0), "the number of the last decision went back", ""},
+      {pack_decision(2, kRanks), "the decision is of no rank", ""},
+      {pack_decision(2, 0xffff), "the decision is of no rank", ""},
+  };
+  for (FalseDecision& trial : trials) {
+    processes all;
+    unique_host_rendezvous(trial.rendezvous, sizeof trial.rendezvous);
+    start_processes(&all, kRanks, decide_beside_a_liar, &trial);
+    wait_processes(&all);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const outcome& o = all.outcomes[rank];
+      if (std::strstr(o.message, trial.words) == nullptr) print_error("%s\n", o.message);
+      assert_int_equal(o.exit_code, 0);
+      assert_int_equal(o.status, TRIREME_ERROR_CORRUPT);
+      assert_int_equal(o.later, TRIREME_ERROR_CORRUPT);
+      assert_non_null(std::strstr(o.message, trial.words));
+      if (rank > 0) assert_non_null(std::strstr(o.message, "rank 0: "));
+    }
+    free_processes(&all);
+  }
+}
+
 // ---- limits of the host ----
 
 extern "C" void work_within_limits(int rank, void* context, outcome* mine) {
@@ -441,6 +496,7 @@ void no_memory_has_to_be_locked(void**) {
 int main(int argc, char** argv) {
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_peer_that_writes_anything_harms_nobody),
+      cmocka_unit_test(a_decision_that_cannot_be_fails_the_group),
       cmocka_unit_test(no_memory_has_to_be_locked),
   };
   if (argc > 1) cmocka_set_test_filter(argv[1]);

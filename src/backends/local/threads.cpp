@@ -96,8 +96,8 @@ Status join_threads(const std::string& group_name, Group& group,
   {
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
-    std::weak_ptr<ThreadGroup>& entry = all.groups[group_name];
-    threads = entry.lock();
+    const auto found = all.groups.find(group_name);
+    if (found != all.groups.end()) threads = found->second.lock();
     if (threads != nullptr && is_over(*threads, group.rank())) former = std::move(threads);
     if (threads == nullptr) {
       const Layout layout(group.world_size(), false);
@@ -109,7 +109,7 @@ Status join_threads(const std::string& group_name, Group& group,
         system_table().unmap(base, layout.total_bytes);
         throw;
       }
-      entry = threads;
+      all.groups[group_name] = threads;  // not before there is one: nobody would take it out again
     }
     const int world_size = threads->segment.layout().world_size;
     if (world_size != group.world_size()) {

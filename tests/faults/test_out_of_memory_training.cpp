@@ -1,0 +1,347 @@
+// Requests are refused to one rank of a training, one after the other, whatever its model and its optimizer have been asked
+// for: see test_out_of_memory.cpp. A training that comes through has the right parameters.
+#ifdef __SANITIZE_THREAD__
+
+#include <cstdio>
+
+int main() {
+  std::puts(
+      "skipped: faults_test_out_of_memory_training stands in for mmap and pthread_create, which "
+      "ThreadSanitizer's runtime calls before it is ready");
+  return 77;
+}
+
+#else
+
+#include "out_of_memory.inc"
+
+namespace {
+
+constexpr trireme_dtype kType = TRIREME_DTYPE_F32;
+constexpr std::uint64_t kElements[] = {100, 7, 226};  // of "a", "b" and "c"
+constexpr std::uint64_t kAll = 333;
+
+// A model of three units and its optimizer, with which the sum of gradients is taken off the parameters, step by step.
+class Training {
+ public:
+  Training(Rank& rank, trireme_communicator* group, trireme_strategy strategy)
+      : rank_(rank), group_(group) {
+    options.strategy = strategy;
+    options.gradients = TRIREME_GRADIENTS_SUM;
+    options.minimum_unit_bytes = 1;
+    options.bucket_bytes = 1;
+    options.first_bucket_bytes = 1;
+    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.learning_rate = 1;
+  }
+  Training(Rank& rank, trireme_strategy strategy) : Training(rank, rank.group, strategy) {}
+  ~Training() {
+    trireme_optimizer_destroy(optimizer_);
+    trireme_model_destroy(model_);
+  }
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+
+  // Options are set before this.
+  bool describe() {
+    static const char* const kNames[] = {"a", "b", "c"};
+    if (!attempt(rank_, "model_create",
+                 [&] { return trireme_model_create(group_, &options, &model_); })) {
+      return false;
+    }
+    for (int number = 0; number < 3; ++number) {
+      trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+      parameter.name = kNames[number];
+      parameter.dtype = kType;
+      parameter.dimensions = 1;
+      parameter.shape = &kElements[number];
+      if (!attempt(rank_, "add_parameter",
+                   [&] { return trireme_model_add_parameter(model_, &parameter, nullptr); })) {
+        return false;
+      }
+    }
+    return true;
+  }
+  bool make() {
+    return describe() && attempt(rank_, "seal", [&] { return trireme_model_seal(model_); }) &&
+           attempt(rank_, "optimizer_create",
+                   [&] { return trireme_optimizer_create(model_, &rule, &optimizer_); });
+  }
+  bool accumulate(float gradient, std::uint32_t flags = 0) {
+    float gradients[kAll];
+    for (float& each : gradients) each = gradient;
+    return attempt(rank_, "accumulate", [&] {
+      return trireme_model_accumulate_flat(model_, gradients, kAll, kType, flags);
+    });
+  }
+  bool update() {
+    return attempt(rank_, "step", [&] { return trireme_optimizer_step(optimizer_); });
+  }
+  bool step(float gradient) { return accumulate(gradient) && update(); }
+  // Unit by unit, in the order of registration, in which buckets are not reduced at first.
+  bool step_in_order(float gradient) {
+    float gradients[kAll];
+    for (float& each : gradients) each = gradient;
+    if (!begin(0)) return false;
+    for (std::uint64_t number = 0; number < 3; ++number) {
+      if (!ready(number, gradients)) return false;
+    }
+    return end() && update();
+  }
+  bool begin(std::uint32_t flags) {
+    return attempt(rank_, "begin_backward",
+                   [&] { return trireme_model_begin_backward(model_, flags); });
+  }
+  bool ready(std::uint64_t number, const void* gradients) {
+    return attempt(rank_, "gradient_ready", [&] {
+      return trireme_model_gradient_ready(model_, number, gradients, kElements[number], kType);
+    });
+  }
+  bool end() {
+    return attempt(rank_, "end_backward", [&] { return trireme_model_end_backward(model_); });
+  }
+  bool touch(std::uint64_t unit) {
+    return attempt(rank_, "gather_unit", [&] { return trireme_model_gather_unit(model_, unit); }) &&
+           attempt(rank_, "release_unit", [&] { return trireme_model_release_unit(model_, unit); });
+  }
+  // Whether all parameters are this.
+  bool holds(float value) {
+    float values[kAll] = {};
+    if (!attempt(rank_, "get_parameters",
+                 [&] { return trireme_model_get_parameters(model_, values, kAll, kType); })) {
+      return false;
+    }
+    for (const float each : values) {
+      if (each == value) continue;
+      complain(rank_, "parameters", TRIREME_OK);
+      return false;
+    }
+    return true;
+  }
+  void expect(bool condition, const char* what) {
+    if (!condition) complain(rank_, what, TRIREME_OK);
+  }
+  trireme_model* model() const { return model_; }
+  trireme_optimizer* optimizer() const { return optimizer_; }
+
+  trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+  trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+
+ private:
+  Rank& rank_;
+  trireme_communicator* group_;
+  trireme_model* model_ = nullptr;
+  trireme_optimizer* optimizer_ = nullptr;
+};
+
+// ---- how parameters are spread ----
+
+void train_replicated(Rank& rank) {
+  Training training(rank, TRIREME_STRATEGY_DATA_PARALLEL);
+  if (training.make() && training.step(1)) training.holds(-2);
+}
+
+void train_sharded(Rank& rank) {
+  Training training(rank, TRIREME_STRATEGY_ZERO3);
+  training.options.share_parameters = TRIREME_SHARE_NEVER;
+  if (training.make() && training.touch(1) && training.step(1)) training.holds(-2);
+}
+
+void train_on_one_copy(Rank& rank, trireme_strategy strategy, std::int32_t share) {
+  Training training(rank, strategy);
+  training.options.share_parameters = share;
+  float values[kAll];
+  for (float& each : values) each = 9;
+  if (!training.make()) return;
+  trireme_model_info info = TRIREME_MODEL_INFO_INIT;
+  const bool set =
+      attempt(rank, "get_info", [&] { return trireme_model_get_info(training.model(), &info); }) &&
+      attempt(rank, "set_parameters", [&] {
+        return trireme_model_set_parameters(training.model(), values, kAll, kType, 1);
+      });
+  if (!set) return;
+  training.expect(info.shared_bytes > 0, "one copy");
+  if (training.step(1)) training.holds(7);
+}
+
+void train_sharing_all(Rank& rank) {
+  train_on_one_copy(rank, TRIREME_STRATEGY_ZERO3, TRIREME_SHARE_AUTO);
+}
+void train_sharing_parameters(Rank& rank) {
+  train_on_one_copy(rank, TRIREME_STRATEGY_ZERO1, TRIREME_SHARE_ALWAYS);
+}
+
+void train_hybrid(Rank& rank, std::int32_t share) {
+  Training training(rank, TRIREME_STRATEGY_HYBRID_SHARD);
+  training.options.shard_ranks = 2;
+  training.options.share_parameters = share;
+  if (training.make() && training.step(1)) training.holds(-4);
+}
+
+void train_hybrid_sharing(Rank& rank) { train_hybrid(rank, TRIREME_SHARE_AUTO); }
+void train_hybrid_apart(Rank& rank) { train_hybrid(rank, TRIREME_SHARE_NEVER); }
+
+// ---- what becomes of gradients ----
+
+// Doubles what each rank contributes, and adds 1 to the sum.
+std::int32_t TRIREME_CALL double_and_add(const trireme_bucket* bucket, void*) {
+  auto* const data = static_cast<float*>(bucket->data);
+  for (std::uint64_t i = 0; i < bucket->elements; ++i) {
+    data[i] = bucket->phase == TRIREME_HOOK_BEFORE ? 2 * data[i] : data[i] + 1;
+  }
+  return 0;
+}
+
+void train_with_hooks(Rank& rank, trireme_strategy strategy) {
+  Training training(rank, strategy);
+  training.options.bucket_hook = double_and_add;
+  if (training.make() && training.step(3)) training.holds(-13);
+}
+
+void train_hooked_replicas(Rank& rank) { train_with_hooks(rank, TRIREME_STRATEGY_DATA_PARALLEL); }
+void train_hooked_shards(Rank& rank) { train_with_hooks(rank, TRIREME_STRATEGY_ZERO2); }
+
+void train_in_one_sweep(Rank& rank) {
+  Training training(rank, TRIREME_STRATEGY_ZERO1);
+  training.rule.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+  if (training.make() && training.step(1)) training.holds(-2);
+}
+
+// Two passes; the second one adds to what the first one wrote.
+void train_with_views(Rank& rank) {
+  Training training(rank, TRIREME_STRATEGY_DATA_PARALLEL);
+  if (!training.make()) return;
+  for (int pass = 0; pass < 2; ++pass) {
+    if (!training.begin(pass == 0 ? TRIREME_BACKWARD_NO_SYNC : 0)) return;
+    for (std::uint64_t number = 3; number-- > 0;) {
+      void* memory = nullptr;
+      std::int32_t adds = -1;
+      if (!attempt(rank, "gradient_data", [&] {
+            return trireme_model_gradient_data(training.model(), number, &memory, nullptr, nullptr,
+                                               &adds);
+          })) {
+        return;
+      }
+      if (memory == nullptr || adds != pass) return complain(rank, "view", TRIREME_OK);
+      auto* const view = static_cast<float*>(memory);
+      for (std::uint64_t i = 0; i < kElements[number]; ++i) view[i] = pass == 0 ? 1 : view[i] + 2;
+      if (!training.ready(number, view)) return;
+    }
+    if (!training.end()) return;
+  }
+  if (training.update()) training.holds(-6);
+}
+
+void train_in_another_order(Rank& rank, trireme_strategy strategy) {
+  Training training(rank, strategy);
+  if (!training.make() || !training.step_in_order(1) || !training.step_in_order(2)) return;
+  trireme_model_statistics statistics = TRIREME_MODEL_STATISTICS_INIT;
+  if (!attempt(rank, "statistics",
+               [&] { return trireme_model_get_statistics(training.model(), &statistics); })) {
+    return;
+  }
+  training.expect(statistics.moved_buckets > 0, "learnt order");
+  training.holds(-6);
+}
+
+void train_replicas_in_order(Rank& rank) {
+  train_in_another_order(rank, TRIREME_STRATEGY_DATA_PARALLEL);
+}
+void train_shards_in_order(Rank& rank) { train_in_another_order(rank, TRIREME_STRATEGY_ZERO2); }
+
+// Rank 0 has data for one step, rank 1 for two.
+void train_unevenly(Rank& rank) {
+  Training training(rank, TRIREME_STRATEGY_ZERO3);
+  training.options.flags = TRIREME_MODEL_UNEVEN;
+  training.options.share_parameters = TRIREME_SHARE_NEVER;
+  if (!training.make()) return;
+  for (int step = 0; step <= rank.rank; ++step) {
+    for (std::uint64_t unit = 0; unit < 3; ++unit) {
+      if (!training.touch(unit)) return;
+    }
+    if (!training.step(1)) return;
+  }
+  std::uint64_t followed = 77;
+  if (!attempt(rank, "join",
+               [&] { return trireme_optimizer_join(training.optimizer(), &followed); })) {
+    return;
+  }
+  training.expect(followed == (rank.rank == 0 ? 1u : 0u), "followed steps");
+  training.holds(-3);
+}
+
+// ---- what else an optimizer does ----
+
+void train_from_saved_state(Rank& rank) {
+  Training training(rank, TRIREME_STRATEGY_ZERO1);
+  training.rule.momentum = 0.5;
+  static char saved[2][8192];
+  std::uint64_t bytes = 0;
+  if (!training.make() || !training.step(1)) return;
+  if (!attempt(rank, "save",
+               [&] {
+                 return trireme_optimizer_save(training.optimizer(), saved[rank.rank],
+                                               sizeof saved[0], &bytes);
+               }) ||
+      !training.step(4) ||
+      !attempt(
+          rank, "load",
+          [&] { return trireme_optimizer_load(training.optimizer(), saved[rank.rank], bytes); }) ||
+      !training.holds(-2)) {
+    return;
+  }
+  if (training.step(1)) training.holds(-5);  // what it was momentum is in there, too
+}
+
+void train_and_compare(Rank& rank) {
+  Training training(rank, TRIREME_STRATEGY_ZERO1);
+  training.rule.check_every = 1;
+  if (training.make() && training.step(1) && attempt(rank, "check_replicas", [&] {
+        return trireme_model_check_replicas(training.model());
+      })) {
+    training.holds(-2);
+  }
+}
+
+constexpr Scenario training_of(const char* name, void (*body)(Rank&), int ranks = 2,
+                               bool has_groups = false) {
+  return {name, body, true, ranks, has_groups, false};
+}
+
+constexpr Scenario kScenarios[] = {
+    training_of("training", train_replicated),
+    training_of("sharded training", train_sharded),
+    training_of("one copy of zero3", train_sharing_all),
+    training_of("one copy of zero1", train_sharing_parameters),
+    training_of("hybrid_shard", train_hybrid_sharing, 4, true),
+    training_of("hybrid_shard apart", train_hybrid_apart, 4, true),
+    training_of("hooks", train_hooked_replicas),
+    training_of("hooks of shards", train_hooked_shards),
+    training_of("one sweep", train_in_one_sweep),
+    training_of("views", train_with_views),
+    training_of("another order", train_replicas_in_order),
+    training_of("another order of shards", train_shards_in_order),
+    training_of("join", train_unevenly),
+    training_of("saved state", train_from_saved_state),
+    training_of("check_replicas", train_and_compare),
+};
+
+const char* only = nullptr;  // the scenario that was asked for
+
+void a_refused_request_fails_a_training_and_nothing_else(void**) {
+  for (const Scenario& scenario : kScenarios) {
+    if (only == nullptr || std::strcmp(only, scenario.name) == 0) sweep_both(scenario);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1) only = argv[1];
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(a_refused_request_fails_a_training_and_nothing_else),
+  };
+  return cmocka_run_group_tests_name("out of memory in training", tests, nullptr, nullptr);
+}
+
+#endif
