@@ -731,6 +731,7 @@ impl Model {
 
 /// Memory in which the gradient of one parameter is exchanged, from [`Model::gradient`]. One that
 /// is dropped hands in nothing.
+#[derive(Debug)]
 pub struct GradientView<'model, T> {
     model: &'model Model,
     parameter: usize,
