@@ -1,8 +1,9 @@
 /*
- * The matrix of features: each alone and each two of them, with every strategy, on 1 to 4 ranks.
+ * The matrix of features: each alone and each two of them, with every strategy that takes both, on
+ * 1 to 4 ranks.
  * What goes together trains to exactly the bits of one plain process; what does not is refused with
- * the reason, and the group lives on. With --table every cell is printed, from which matrix.py
- * writes docs/features.md.
+ * the reason, and the group lives on. With --table every cell is printed, or with --table STRATEGY
+ * those of one strategy, from which matrix.py writes docs/features.md.
  */
 /* The trainings are those of test_strategies.c: its model, its plain process and its checks. */
 #define main run_the_sweeps
@@ -27,6 +28,15 @@ enum feature {
     GROUPS,
     PERSISTENT,
     CHECKED,
+    VIEWS,
+    LEARNT_ORDER,
+    KEPT,
+    WHOLE_ROWS,
+    STRIDE,
+    NORM_RANKS,
+    NORM_GROUPS_CLIPPED,
+    NARROW,
+    LIMITED,
     FEATURES
 };
 
@@ -48,6 +58,15 @@ static const char *const kNames[FEATURES] = {
     "units gathered in groups",
     "persistent units",
     "copies compared at each step",
+    "gradients written in place (views)",
+    "buckets in the order of the first step's gradients",
+    "units stay gathered (KEEP_GATHERED)",
+    "shards of whole rows (WHOLE_ROWS)",
+    "ranks of a copy apart (shard_stride)",
+    "one norm with another model (norm_ranks, replicas)",
+    "clipping by norms of groups of parameters",
+    "parameters of f16 and bf16",
+    "memory limit: just enough, and a byte less",
 };
 
 static void switch_on(struct setup *s, enum feature feature) {
@@ -69,6 +88,15 @@ static void switch_on(struct setup *s, enum feature feature) {
         case GROUPS: s->minimum_unit_bytes = 150; break;
         case PERSISTENT: s->persistent_unit_bytes = 60; break;
         case CHECKED: s->check_every = 1; break;
+        case VIEWS: s->views = true; break;
+        case LEARNT_ORDER: s->way = FORWARD; break;
+        case KEPT: s->kept = true; break;
+        case WHOLE_ROWS: s->whole_rows = true; break;
+        case STRIDE: s->shard_stride = 2; break;
+        case NORM_RANKS: s->two_models = true; break;
+        case NORM_GROUPS_CLIPPED: s->norm_groups = true; break;
+        case NARROW:
+        case LIMITED: break; /* see check_cell() */
         case FEATURES: break;
     }
 }
@@ -76,18 +104,26 @@ static void switch_on(struct setup *s, enum feature feature) {
 /* Two values of one option. */
 static bool exclude_each_other(enum feature a, enum feature b) {
     return (a == FLAT_VECTOR && b == ANY_ORDER) || (a == UNUSED_AS_ZERO && b == UNUSED_SKIPPED) ||
+           ((a == FLAT_VECTOR || a == ANY_ORDER) && b == LEARNT_ORDER) ||
+           (a == FLAT_VECTOR && b == VIEWS) ||
            /* A whole vector misses nothing; it may be absent, which UNEVEN is. */
            (a == FLAT_VECTOR && (b == UNUSED_AS_ZERO || b == UNUSED_SKIPPED));
 }
 
 /* What the headers say does not go together: TRIREME_OK for what does. */
 static trireme_status expected_of(const struct setup *s, bool no_sync) {
-    if (s->shared && s->strategy == TRIREME_STRATEGY_DATA_PARALLEL) {
+    if ((s->shared && s->strategy == TRIREME_STRATEGY_DATA_PARALLEL) ||
+        (s->kept && s->strategy < TRIREME_STRATEGY_ZERO3) ||
+        (s->shard_stride > 0 && s->strategy != TRIREME_STRATEGY_HYBRID_SHARD)) {
         return TRIREME_ERROR_INVALID_ARGUMENT;
     }
-    if (s->one_sweep && (s->strategy != TRIREME_STRATEGY_ZERO1 || s->leaves > 0 ||
-                         s->max_norm > 0 || s->max_value > 0 || s->hook || s->uneven ||
-                         s->unused == TRIREME_UNUSED_SKIP || s->rule == TRIREME_OPTIMIZER_USER)) {
+    if ((s->max_norm > 0 && s->norm_groups) || (s->two_models && s->uneven)) {
+        return TRIREME_ERROR_UNSUPPORTED;
+    }
+    if (s->one_sweep &&
+        (s->strategy != TRIREME_STRATEGY_ZERO1 || s->leaves > 0 || s->max_norm > 0 ||
+         s->norm_groups || s->max_value > 0 || s->hook || s->uneven ||
+         s->unused == TRIREME_UNUSED_SKIP || s->rule == TRIREME_OPTIMIZER_USER)) {
         return TRIREME_ERROR_UNSUPPORTED;
     }
     return no_sync && s->leaves > 0 ? TRIREME_ERROR_UNSUPPORTED : TRIREME_OK;
@@ -95,15 +131,21 @@ static trireme_status expected_of(const struct setup *s, bool no_sync) {
 
 /* ---- what is refused ---- */
 
+struct attempt {
+    const struct setup *setup;
+    trireme_dtype dtype;
+    struct outcome outcomes[MOST_RANKS];
+};
+
 static void ask_for_it(trireme_communicator *communicator, int rank, void *context) {
-    const struct training *const training = context;
-    const struct setup *const setup = training->setup;
-    struct outcome *const o = (struct outcome *)training->results + rank;
+    struct attempt *const attempt = context;
+    const struct setup *const setup = attempt->setup;
+    struct outcome *const o = &attempt->outcomes[rank];
     trireme_model *model = NULL;
     trireme_optimizer *optimizer = NULL;
-    make_model(o, communicator, setup, TRIREME_DTYPE_F32, &model);
+    make_model(o, communicator, setup, attempt->dtype, &model);
     if (o->status == TRIREME_OK) OK(o, trireme_model_seal(model));
-    if (o->status == TRIREME_OK) make_optimizer(o, setup, model, &optimizer);
+    if (o->status == TRIREME_OK) make_optimizer(o, setup, communicator, model, &optimizer);
     if (o->status == TRIREME_OK) {
         OK(o, trireme_model_begin_backward(model, TRIREME_BACKWARD_NO_SYNC));
     }
@@ -119,11 +161,12 @@ static void ask_for_it(trireme_communicator *communicator, int rank, void *conte
 }
 
 /* The reason, without the name of the function. */
-static const char *check_refused(const struct setup *setup, trireme_status expected) {
-    static struct outcome outcomes[MOST_RANKS];
-    memset(outcomes, 0, sizeof outcomes);
-    struct training training = {.setup = setup, .results = outcomes};
-    run_ranks(setup->world_size, ask_for_it, &training);
+static const char *check_refused(const struct setup *setup, trireme_dtype dtype,
+                                 trireme_status expected) {
+    static struct attempt attempt;
+    attempt = (struct attempt){.setup = setup, .dtype = dtype};
+    struct outcome *const outcomes = attempt.outcomes;
+    run_ranks(setup->world_size, ask_for_it, &attempt);
     for (int rank = 0; rank < setup->world_size; ++rank) {
         if (outcomes[rank].status != expected || outcomes[rank].line == 0) {
             describe(setup);
@@ -136,35 +179,102 @@ static const char *check_refused(const struct setup *setup, trireme_status expec
     return colon == NULL ? outcomes[0].message : colon + 2;
 }
 
+/* ---- memory ---- */
+
+static void plan_it(trireme_communicator *communicator, int rank, void *context) {
+    struct attempt *const attempt = context;
+    struct outcome *const o = &attempt->outcomes[rank];
+    trireme_model *model = NULL;
+    trireme_optimizer *optimizer = NULL;
+    make_model(o, communicator, attempt->setup, attempt->dtype, &model);
+    OK(o, trireme_model_seal(model));
+    make_optimizer(o, attempt->setup, communicator, model, &optimizer);
+    o->memory = (trireme_model_memory)TRIREME_MODEL_MEMORY_INIT;
+    OK(o, trireme_model_get_memory(model, &o->memory));
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+/* The least limit that a training keeps to; a byte less is refused, on all ranks with one text. */
+static uint64_t least_limit(const struct setup *setup, trireme_dtype dtype) {
+    struct setup planned = *setup;
+    if (planned.two_models) { /* what norm_ranks takes does not count */
+        planned.two_models = planned.norm_groups = false;
+        planned.max_norm = 0;
+    }
+    static struct attempt attempt;
+    attempt = (struct attempt){.setup = &planned, .dtype = dtype};
+    const struct outcome *const outcomes = attempt.outcomes;
+    run_ranks(setup->world_size, plan_it, &attempt);
+    uint64_t most = 0;
+    for (int rank = 0; rank < setup->world_size; ++rank) {
+        explain(setup, &outcomes[rank], rank);
+        assert_int_equal(outcomes[rank].status, TRIREME_OK);
+        const trireme_model_memory *const m = &outcomes[rank].memory;
+        const uint64_t all = m->planned_parameters + m->planned_gradients + m->planned_working +
+                             m->planned_optimizer_state;
+        if (all > most) most = all;
+    }
+    struct setup less = *setup;
+    less.most_bytes = most - 1;
+    const char *const reason = check_refused(&less, dtype, TRIREME_ERROR_OUT_OF_MEMORY);
+    char limit[64];
+    snprintf(limit, sizeof limit, "memory_limit_bytes is %llu bytes", (unsigned long long)most - 1);
+    if (strstr(reason, limit) == NULL) fail_msg("not \"%s\" in: %s", limit, reason);
+    return most;
+}
+
 /* ---- every cell ---- */
 
 static bool prints;
+static const char *only; /* one strategy; NULL: all */
+
+static struct setup setup_of(int world, int strategy, enum feature a, enum feature b) {
+    struct setup setup = base(world, strategy);
+    if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
+        setup.shard_ranks = world == 4 ? 2 : (uint32_t)world;
+    }
+    setup.way = HOOKS;
+    setup.bucket_bytes = 100;
+    setup.minimum_unit_bytes = 1;
+    setup.rule = (a + b) % 3 == 0 ? TRIREME_OPTIMIZER_SGD : TRIREME_OPTIMIZER_ADAMW;
+    setup.gradients = (a + b) % 4 == 0 ? TRIREME_GRADIENTS_SUM : TRIREME_GRADIENTS_AVERAGE;
+    switch_on(&setup, a);
+    switch_on(&setup, b);
+    if (setup.two_models && !setup.norm_groups) setup.max_norm = 1.5;
+    /* Every rank has a copy of its own, if there are too few for two copies of two. */
+    if (setup.shard_ranks > 0 && setup.shard_stride > 0 && world < 4) {
+        setup.shard_ranks = 1;
+        setup.shard_stride = (uint32_t)world;
+    }
+    return setup;
+}
+
+static bool is_refused_alone(int strategy, enum feature feature) {
+    const struct setup setup = setup_of(4, strategy, feature, feature);
+    return expected_of(&setup, feature == NO_SYNC) != TRIREME_OK;
+}
 
 /* One feature, or two. */
 static void check_cell(int strategy, enum feature a, enum feature b) {
     const char *reason = NULL;
     for (int world = 1; world <= 4; ++world) {
-        struct setup setup = base(world, strategy);
-        if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-            setup.shard_ranks = world == 4 ? 2 : (uint32_t)world;
-        }
-        setup.way = HOOKS;
-        setup.bucket_bytes = 100;
-        setup.minimum_unit_bytes = 1;
-        setup.rule = (a + b) % 3 == 0 ? TRIREME_OPTIMIZER_SGD : TRIREME_OPTIMIZER_ADAMW;
-        setup.gradients = (a + b) % 4 == 0 ? TRIREME_GRADIENTS_SUM : TRIREME_GRADIENTS_AVERAGE;
-        switch_on(&setup, a);
-        switch_on(&setup, b);
+        struct setup setup = setup_of(world, strategy, a, b);
         const trireme_status expected = expected_of(&setup, a == NO_SYNC || b == NO_SYNC);
         if (expected != TRIREME_OK) {
-            reason = check_refused(&setup, expected);
+            reason = check_refused(&setup, TRIREME_DTYPE_F32, expected);
             continue;
         }
         /* Each type once in each cell. */
-        switch ((world + (int)a + (int)b) % 4) {
-            case 0: check_f32(&setup); break;
-            case 1: check_f64(&setup); break;
-            case 2: check_f16(&setup); break;
+        static const trireme_dtype kTypes[] = {TRIREME_DTYPE_F32, TRIREME_DTYPE_F64,
+                                               TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16};
+        const int turn = (world + (int)a + (int)b) % 4;
+        const trireme_dtype dtype = kTypes[a == NARROW || b == NARROW ? 2 + turn % 2 : turn];
+        if (a == LIMITED || b == LIMITED) setup.most_bytes = least_limit(&setup, dtype);
+        switch (dtype) {
+            case TRIREME_DTYPE_F32: check_f32(&setup); break;
+            case TRIREME_DTYPE_F64: check_f64(&setup); break;
+            case TRIREME_DTYPE_F16: check_f16(&setup); break;
             default: check_bf16(&setup);
         }
     }
@@ -176,9 +286,16 @@ static void check_cell(int strategy, enum feature a, enum feature b) {
 static void features_train_alone_and_in_pairs_or_are_refused(void **state) {
     (void)state;
     for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
+        if (only != NULL && strcmp(only, trireme_strategy_name(strategy)) != 0) continue;
         for (int a = 0; a < FEATURES; ++a) {
             for (int b = a; b < FEATURES; ++b) {
-                if (!exclude_each_other(a, b)) check_cell(strategy, a, b);
+                const bool alone = a == b;
+                if (exclude_each_other(a, b)) continue;
+                /* What a strategy does not take alone would not be looked at in a pair. */
+                if (!alone && (is_refused_alone(strategy, a) || is_refused_alone(strategy, b))) {
+                    continue;
+                }
+                check_cell(strategy, a, b);
             }
         }
     }
@@ -189,5 +306,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(features_train_alone_and_in_pairs_or_are_refused),
     };
     prints = argc > 1 && strcmp(argv[1], "--table") == 0;
+    only = argc > 2 ? argv[2] : NULL;
     return cmocka_run_group_tests_name("matrix", tests, NULL, NULL);
 }

@@ -3,15 +3,19 @@
 
 Usage: matrix.py --write PROGRAM | --check PROGRAM
 
-PROGRAM is the test api_matrix, which trains every cell and prints it with --table.
+PROGRAM is the test api_matrix, which trains every cell and prints it with --table. Two of it run at
+a time, each with one strategy.
 """
 
+import concurrent.futures
 import difflib
 import pathlib
 import subprocess
 import sys
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "features.md"
+
+STRATEGIES = ("data_parallel", "zero1", "zero2", "zero3", "hybrid_shard")
 
 HEAD = """\
 # Which features go together
@@ -20,35 +24,45 @@ HEAD = """\
 fails when the two differ.
 
 Each feature alone, and each two of them, are trained with every strategy by 1, 2, 3 and 4 ranks
-(`hybrid_shard`: groups of 1, 2, 3 and 2), with f32, f64, f16 and bf16 once each, on a model with
-tied, frozen, empty and scalar parameters and units of nothing. **=** means that all ranks then
-hold, bit by bit, the parameters that plain loops in one process compute, that memory and traffic
-are those of the plan, and that the norms are the same on all ranks. What is not equal is refused
-when it is asked for, on all ranks, with the reason, and the group goes on: the number leads to
-the reason. There is no third kind.
+(`hybrid_shard`: groups of 1, 2, 3 and 2, or with `shard_stride` of 1, 1, 1 and 2), with f32, f64,
+f16 and bf16 once each, on a model with tied, frozen, empty and scalar parameters and units of
+nothing; with one norm by two models on as many ranks each. **=** means that all ranks then hold,
+bit by bit, the parameters that plain loops in one process compute, that memory and traffic are
+those of the plan, and that the norms are the same on all ranks. What is not equal is refused when
+it is asked for, on all ranks, with the reason, and the group goes on: the number leads to the
+reason. There is no third kind.
 
 Ranks and strategies train to the same bits as each other where `leaves` is on. Without it, sums
 are those of the same ranks in their order.
 """
 
 
-def cells_of(program):
-    run = subprocess.run([program, "--table"], stdout=subprocess.PIPE, text=True)
+def output_of(program, strategy):
+    run = subprocess.run([program, "--table", strategy], stdout=subprocess.PIPE, text=True)
     if run.returncode != 0:
         print(run.stdout)
-        raise SystemExit(f"the matrix fails with {run.returncode}")
+        raise SystemExit(f"the matrix of {strategy} fails with {run.returncode}")
+    return run.stdout
+
+
+def cells_of(program):
     cells = {}
-    for line in run.stdout.splitlines():
-        if line.startswith("cell\t"):
-            _, first, second, strategy, result = line.split("\t")
-            cells[first, second, strategy] = result
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        for output in pool.map(lambda strategy: output_of(program, strategy), STRATEGIES):
+            for line in output.splitlines():
+                if line.startswith("cell\t"):
+                    _, first, second, strategy, result = line.split("\t")
+                    cells[first, second, strategy] = result
     return cells
+
+
+def letter_of(number):
+    return chr(65 + number) if number < 26 else "A" + chr(65 + number - 26)
 
 
 def page_of(cells):
     features = [first for first, second, _ in cells if first == second]
     features = list(dict.fromkeys(features))
-    strategies = list(dict.fromkeys(strategy for _, _, strategy in cells))
     reasons = []
 
     def mark(result):
@@ -59,11 +73,11 @@ def page_of(cells):
         return str(reasons.index(result) + 1)
 
     lines = [HEAD, "## Alone", ""]
-    lines.append("| | " + " | ".join(f"`{strategy}`" for strategy in strategies) + " |")
-    lines.append("|---|" + "---|" * len(strategies))
+    lines.append("| | " + " | ".join(f"`{strategy}`" for strategy in STRATEGIES) + " |")
+    lines.append("|---|" + "---|" * len(STRATEGIES))
     for number, feature in enumerate(features):
-        row = [mark(cells[feature, feature, strategy]) for strategy in strategies]
-        lines.append(f"| {chr(65 + number)}: {feature} | " + " | ".join(row) + " |")
+        row = [mark(cells[feature, feature, strategy]) for strategy in STRATEGIES]
+        lines.append(f"| {letter_of(number)}: {feature} | " + " | ".join(row) + " |")
 
     lines += ["", "## In pairs", ""]
     lines.append(
@@ -71,14 +85,14 @@ def page_of(cells):
         "could meet."
     )
     lines.append("")
-    lines.append("| | " + " | ".join(chr(65 + n) for n in range(len(features))) + " |")
+    lines.append("| | " + " | ".join(letter_of(n) for n in range(len(features))) + " |")
     lines.append("|---|" + "---|" * len(features))
     for number, second in enumerate(features):
         row = []
         for first in features[: number + 1]:
             results = {
                 strategy: cells[first, second, strategy]
-                for strategy in strategies
+                for strategy in STRATEGIES
                 if (first, second, strategy) in cells
                 and cells[first, first, strategy] == "equal"
                 and cells[second, second, strategy] == "equal"
@@ -86,7 +100,7 @@ def page_of(cells):
             marks = sorted({mark(result) for result in results.values()})
             row.append(" ".join(marks) or "-")
         row += [""] * (len(features) - number - 1)
-        lines.append(f"| {chr(65 + number)} | " + " | ".join(row) + " |")
+        lines.append(f"| {letter_of(number)} | " + " | ".join(row) + " |")
 
     lines += ["", "## Why not", ""]
     lines += [f"{number}. {reason}" for number, reason in enumerate(reasons, 1)]
