@@ -48,17 +48,21 @@ run_ctest() {
     # Fault tests measure time and fill both cores: they run alone, the rest two at a time.
     (cd "$build/$preset" && ctest --no-tests=error --output-on-failure -j2 -LE 'faults|oracle') >"$log" 2>&1 || status=1
     (cd "$build/$preset" && ctest --no-tests=error --output-on-failure -L faults) >>"$log" 2>&1 || status=1
-    local good bad names=
-    good=$(grep -cE '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log")
-    bad=$(grep -E '^ *[0-9]+/[0-9]+ Test ' "$log" | grep -cvE ' (Passed|\*\*\*Skipped) ')
-    passed=$((passed + good)) failed=$((failed + bad))
-    skipped=$((skipped + $(grep -cE '\*\*\*Skipped' "$log")))
+    # Whether something failed is what ctest says; its lines only tell what and how many.
+    local results good bad=0 names=
+    results=$(grep -E '^ *[0-9]+/[0-9]+ Test ' "$log")
+    good=$(grep -c ' Passed ' <<<"$results")
     if [ $status -ne 0 ]; then
-        [ "$bad" -gt 0 ] || failed=$((failed + 1))
-        names=$(grep -E '^ *[0-9]+ - ' "$log" | grep -v Skipped | tr -s ' \n' ' ')
-        failures+=("$preset: $names")
+        names=$(grep -vE ' Passed |\*\*\*Skipped ' <<<"$results" |
+            sed -E 's/^.*Test +#[0-9]+: ([^ ]+) .*\*\*\*([A-Za-z]+).*$/ \1 (\2)/')
+        bad=$(grep -c . <<<"$names")
+        [ "$bad" -gt 0 ] || bad=1
+        names=$(tr -d '\n' <<<"$names")
+        failures+=("$preset:$names")
         grep -vE ' Passed |Start +[0-9]+:' "$log" | tail -n 250
     fi
+    passed=$((passed + good)) failed=$((failed + bad))
+    skipped=$((skipped + $(grep -c '\*\*\*Skipped ' <<<"$results")))
     say "$preset: $good test programs passed, $bad failed${names:+:$names}"
     # What the fault tests counted.
     grep -hE '^(kill|mismatch|frozen|crossing|shrink|lifecycle|hostile|skipped):' "$build/$preset/Testing/Temporary/LastTest.log" || true
