@@ -235,10 +235,10 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     });
   }
 
-  void fail(trireme_status code, const std::string& what) noexcept override {
+  void fail(trireme_status code, std::string_view what) noexcept override {
     const std::shared_ptr<Backend> backend = this->backend();
     if (backend == nullptr) return;
-    tell(*backend, code, [&](std::string rank) { return rank + ": " + what; });
+    tell(*backend, code, [&](std::string rank) { return (rank += ": ").append(what); });
   }
 
   void fail_to_hand_out() noexcept override {

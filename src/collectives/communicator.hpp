@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/backend.hpp"
@@ -115,8 +116,8 @@ class Communicator {
   // Memory that an operation allocated, from now on like that of allocate().
   virtual void adopt(const std::shared_ptr<Memory>& memory) = 0;
   virtual void abort(const std::string& reason) noexcept = 0;
-  // Fails the group: this rank has found wrong what peers gave it, and does not go on with them.
-  virtual void fail(trireme_status code, const std::string& what) noexcept = 0;
+  // Fails the group: this rank does not go on, for a reason that the peers do not know yet.
+  virtual void fail(trireme_status code, std::string_view what) noexcept = 0;
   // Fails the group: this rank has no memory to hand out what an operation has given it. The peers have done it, so
   // that it cannot be called again.
   virtual void fail_to_hand_out() noexcept = 0;

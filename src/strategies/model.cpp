@@ -360,15 +360,14 @@ Status Model::keep(Status status) {
 
 void Model::tell(const Status& status) const noexcept {
   // Anything else has come from the peers, or they have the same.
-  if (status.code() != TRIREME_ERROR_OUT_OF_MEMORY && status.code() != TRIREME_ERROR_SYSTEM) return;
-  for (const auto* const ranks : {&link_.communicator, &link_.shard, &link_.replicas}) {
-    if (*ranks != nullptr) fail_group(**ranks, status.code(), "the model cannot go on");
+  if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY || status.code() == TRIREME_ERROR_SYSTEM) {
+    fail_groups(status.code(), status.message());
   }
 }
 
-void Model::fail_to_go_on() const noexcept {
+void Model::fail_groups(trireme_status code, std::string_view why) const noexcept {
   for (const auto* const ranks : {&link_.communicator, &link_.shard, &link_.replicas}) {
-    if (*ranks != nullptr) (*ranks)->fail_to_hand_out();
+    if (*ranks != nullptr) (*ranks)->fail(code, why);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "platform/status.hpp"
@@ -30,8 +31,8 @@ class Model {
   // The last step of its creation, when nothing can fail any more: all ranks count the models.
   void take_channels() noexcept;
   Communicator& communicator() const { return *link_.communicator; }
-  // Fails all its groups: this rank has no memory in the middle of what all ranks do step by step.
-  void fail_to_go_on() const noexcept;
+  // Fails all its groups: this rank cannot go on in what all ranks do step by step.
+  void fail_groups(trireme_status code, std::string_view why) const noexcept;
   // No call may come from inside the caller's own hook or rule, in the middle of another one.
   Status check_call() const {
     if (!link_.in_callback.load(std::memory_order_relaxed)) [[likely]] return Status::success();
@@ -122,6 +123,9 @@ class Model {
   std::uint64_t steps_ = 0;
 };
 
-inline void fail_to_hand_out(const Model& model) noexcept { model.fail_to_go_on(); }
+constexpr std::string_view kNoMemory = "no memory left in the middle of a call";
+inline void fail_to_hand_out(const Model& model) noexcept {
+  model.fail_groups(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);
+}
 
 }  // namespace trireme::strategies

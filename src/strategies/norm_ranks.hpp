@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "kernels/exact_sum.hpp"
@@ -24,14 +25,12 @@ class NormRanks {
               const std::shared_ptr<AllocatedBytes>& counter);
   // The same on all ranks of one group, and on no others.
   std::uint64_t identity() const { return identity_; }
-  // The step has failed here, so the other models wait in vain.
-  void abort(const Status& status) { link_.communicator->abort(status.message()); }
   // Of this rank's working memory.
   std::uint64_t bytes() const { return words_.bytes(); }
 
-  // This rank has no memory in the middle of a step: those of other models would wait for the norm.
-  void fail(const Status& status) const noexcept {
-    fail_group(*link_.communicator, status.code(), "its model cannot make the step");
+  // The step has failed here: those of other models would wait for the norm.
+  void fail(trireme_status code, std::string_view why) const noexcept {
+    link_.communicator->fail(code, why);
   }
 
   // Gradients that this rank owns, of a parameter of the group that so many models hold.

@@ -208,16 +208,14 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
   if (!status.ok()) {
     model.failed_ = status;
     model.tell(status);
-    if (norm_ranks_ != nullptr) norm_ranks_->abort(status);
+    if (norm_ranks_ != nullptr) norm_ranks_->fail(status.code(), status.message());
   }
   return status;
 }
 
-void Optimizer::fail_to_go_on() const noexcept {
-  model_->fail_to_go_on();
-  if (norm_ranks_ != nullptr) {
-    norm_ranks_->fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory"));
-  }
+void Optimizer::fail_groups(trireme_status code, std::string_view why) const noexcept {
+  model_->fail_groups(code, why);
+  if (norm_ranks_ != nullptr) norm_ranks_->fail(code, why);
 }
 
 // What is updated goes where it is needed, and the next step may begin.

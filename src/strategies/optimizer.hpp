@@ -36,7 +36,7 @@ class Optimizer {
   Communicator& communicator() const { return model_->communicator(); }
   Status check_call() const { return model_->check_call(); }
   // As the model's.
-  void fail_to_go_on() const noexcept;
+  void fail_groups(trireme_status code, std::string_view why) const noexcept;
 
   // State of training that this rank owns, see saved_state.cpp.
   std::uint64_t range_count() const { return ranges_.size(); }
@@ -103,6 +103,8 @@ class Optimizer {
   std::vector<double> group_norms_, last_group_norms_;  // of this step; of the last one
 };
 
-inline void fail_to_hand_out(const Optimizer& optimizer) noexcept { optimizer.fail_to_go_on(); }
+inline void fail_to_hand_out(const Optimizer& optimizer) noexcept {
+  optimizer.fail_groups(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);
+}
 
 }  // namespace trireme::strategies

@@ -143,12 +143,4 @@ Status Link::wait(const Request& request) const {
   return status;
 }
 
-void fail_group(Communicator& ranks, trireme_status code, const char* why) noexcept {
-  try {
-    ranks.fail(code, why);
-  } catch (...) {
-    ranks.fail_to_hand_out();
-  }
-}
-
 }  // namespace trireme::strategies

@@ -119,7 +119,4 @@ class CallbackScope {
   Link& link_;
 };
 
-// Communicator::fail(), also where there is no memory to say why.
-void fail_group(Communicator& ranks, trireme_status code, const char* why) noexcept;
-
 }  // namespace trireme::strategies

@@ -280,6 +280,49 @@ static void a_model_that_is_too_large_tells_the_others(void **state) {
     run_job(&job, be_too_large);
 }
 
+static int32_t TRIREME_CALL spoil_bucket(const trireme_bucket *bucket, void *user_data) {
+    return bucket->phase == TRIREME_HOOK_AFTER && *(const int *)user_data == 0 ? 7 : 0;
+}
+
+/* The step of one of two models fails on all its ranks; those of the other hear of it and why,
+ * long before their deadline. */
+static void fail_one_model(trireme_communicator *all, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_communicator *const data = data_ranks(v, all, rank, 2);
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = job->strategy;
+    options.bucket_hook = spoil_bucket;
+    options.hook_data = &rank;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(data, &options, &model));
+    EXPECT_STATUS(v, TRIREME_OK, add(model, "w", 6, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    const trireme_optimizer_options rule = rule_of(1, all);
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    const float gradients[6] = {1, 2, 3, 4, 5, 6};
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 6, F32, 0));
+    EXPECT_STATUS(v, TRIREME_ERROR_CALLBACK, trireme_optimizer_step(optimizer));
+    EXPECT(v, says("bucket hook of rank 0 answered 7"));
+    /* The caller's own communicators live on. */
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(all, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(data, NULL));
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    trireme_communicator_destroy(data);
+}
+
+static void a_step_that_fails_in_one_model_fails_in_all(void **state) {
+    (void)state;
+    if (ranks_use_transport()) skip();
+    static struct job job;
+    for (int strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
+        job = (struct job){.strategy = strategy, .tensor = 2, .data = 2};
+        run_job(&job, fail_one_model);
+    }
+}
+
 static void count_otherwise(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -318,6 +361,7 @@ int main(void) {
         cmocka_unit_test(an_infinite_gradient_shows_on_all_models),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(a_model_that_is_too_large_tells_the_others),
+        cmocka_unit_test(a_step_that_fails_in_one_model_fails_in_all),
         cmocka_unit_test(ranks_agree_on_the_replicas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
