@@ -36,10 +36,7 @@ trireme_status trireme_buffer_alloc(trireme_communicator* communicator, uint64_t
   });
 }
 
-void trireme_buffer_destroy(trireme_buffer* buffer) {
-  const NoCancellation whole_call;
-  api::remove(buffer);
-}
+void trireme_buffer_destroy(trireme_buffer* buffer) { api::destroy(buffer); }
 
 trireme_status trireme_buffer_data(const trireme_buffer* buffer, void** out_data) {
   return api::guard(__func__, [&]() -> Status {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "platform/status.hpp"
+#include "platform/thread.hpp"
 
 namespace trireme {
 class Communicator;
@@ -81,6 +82,13 @@ template <class Public>
 std::shared_ptr<typename HandleTraits<Public>::Object> remove(const Public* handle) noexcept {
   return std::static_pointer_cast<typename HandleTraits<Public>::Object>(detail::remove_handle(
       HandleTraits<Public>::type, reinterpret_cast<std::uintptr_t>(handle)));
+}
+
+// A thread that is cancelled inside ends afterwards: what is let go of here may close files.
+template <class Public>
+void destroy(const Public* handle) noexcept {
+  const NoCancellation whole_call;
+  remove(handle);
 }
 
 // Runs `body`, which makes a handle of what an operation has given. If it throws, the group fails, or

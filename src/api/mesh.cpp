@@ -131,10 +131,7 @@ trireme_status trireme_mesh_create(trireme_communicator* communicator,
   });
 }
 
-void trireme_mesh_destroy(trireme_mesh* mesh) {
-  const NoCancellation whole_call;
-  api::remove(mesh);
-}
+void trireme_mesh_destroy(trireme_mesh* mesh) { api::destroy(mesh); }
 
 trireme_status trireme_mesh_axis_size(const trireme_mesh* mesh, const char* axis,
                                       int32_t* out_size) {

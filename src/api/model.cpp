@@ -87,10 +87,7 @@ trireme_status trireme_model_create(trireme_communicator* communicator,
   });
 }
 
-void trireme_model_destroy(trireme_model* model) {
-  const trireme::NoCancellation whole_call;
-  api::remove(model);
-}
+void trireme_model_destroy(trireme_model* model) { api::destroy(model); }
 
 trireme_status trireme_model_add_parameter(trireme_model* model,
                                            const trireme_parameter_options* caller_options,

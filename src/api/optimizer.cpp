@@ -60,10 +60,7 @@ trireme_status trireme_optimizer_create(trireme_model* model,
   });
 }
 
-void trireme_optimizer_destroy(trireme_optimizer* optimizer) {
-  const trireme::NoCancellation whole_call;
-  api::remove(optimizer);
-}
+void trireme_optimizer_destroy(trireme_optimizer* optimizer) { api::destroy(optimizer); }
 
 trireme_status trireme_optimizer_step(trireme_optimizer* optimizer) {
   return with_optimizer(__func__, optimizer, [](Optimizer& found) -> Status {

@@ -151,7 +151,4 @@ trireme_status trireme_request_fd(trireme_request* request, int32_t* out_fd) {
   });
 }
 
-void trireme_request_destroy(trireme_request* request) {
-  const NoCancellation whole_call;
-  api::remove(request);
-}
+void trireme_request_destroy(trireme_request* request) { api::destroy(request); }
