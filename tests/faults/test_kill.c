@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -393,20 +392,6 @@ static void the_time_to_detect_a_death_is_short(void **state) {
 }
 
 /* ---- nothing is left ---- */
-
-static int count_leftovers(void) {
-    static const char *const folders[] = {"/dev/shm", "/tmp"};
-    int found = 0;
-    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; ++i) {
-        DIR *const folder = opendir(folders[i]);
-        if (folder == NULL) continue;
-        for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-            found += strncmp(entry->d_name, "trireme", 7) == 0;
-        }
-        closedir(folder);
-    }
-    return found;
-}
 
 static int leftovers_before;
 

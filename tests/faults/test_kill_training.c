@@ -5,7 +5,6 @@
  * counts the visits first, so no point can be forgotten. Each survivor gets PEER_LOST that names
  * the victim, ends its model, shrinks and trains on; nothing is left.
  */
-#include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -533,20 +532,6 @@ static void tell_how_soon(void **state) {
 }
 
 /* ---- nothing is left ---- */
-
-static int count_leftovers(void) {
-    static const char *const folders[] = {"/dev/shm", "/tmp"};
-    int found = 0;
-    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; ++i) {
-        DIR *const folder = opendir(folders[i]);
-        if (folder == NULL) continue;
-        for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-            found += strncmp(entry->d_name, "trireme", 7) == 0;
-        }
-        closedir(folder);
-    }
-    return found;
-}
 
 static int leftovers_before;
 

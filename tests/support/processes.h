@@ -76,6 +76,9 @@ void unique_host_rendezvous(char *text, size_t capacity);
 trireme_communicator *join_host(int rank, int world_size, const char *rendezvous,
                                 uint64_t timeout_ns);
 
+/* Files that the library may have left where others would find them. */
+int count_leftovers(void);
+
 /* Whether the error info blames exactly this rank. */
 bool blames_only(const trireme_error_info *info, int rank);
 
