@@ -8,9 +8,16 @@
  * it). ADAM (Kingma and Ba 2015, arXiv 1412.6980): g += wd * p; m = b1 * m + (1 - b1) * g; v = b2
  * * v + (1 - b2) * g * g; p -= a / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps). ADAMW
  * (Loshchilov and Hutter 2019, arXiv 1711.05101): the same without wd in g, and p -= a * wd * p
- * first. USER: the caller's own callback. An element gets the same bits wherever it lies and
- * whatever vector instructions the machine has. Parameters of f16 and bf16: all of this is computed
- * in f32, in which g, v and m are kept, and p is rounded once at the end, to nearest even.
+ * first. ADAGRAD (Duchi et al. 2011): g += wd * p; v = v + g * g; p -= a * g / (sqrt(v) + eps).
+ * RMSPROP (Tieleman and Hinton 2012, as PyTorch writes it): g += wd * p; v = b2 * v + (1 - b2) * g
+ * * g; d = sqrt(v) + eps; p -= a * g / d, or with momentum b = momentum * b + g / d; p -= a * b; with
+ * CENTERED (Graves 2013, arXiv 1308.0850) m = m + (1 - b2) * (g - m) and d = sqrt(v - m * m) + eps,
+ * in which a difference that rounding made negative is 0. LION (Chen et al. 2023, arXiv
+ * 2302.06675): p -= a * wd * p; p -= a * sign(b1 * m + (1 - b1) * g); m = b2 * m + (1 - b2) * g; the
+ * sign of 0 is 0. USER: the caller's own callback. An element gets the same bits wherever it lies
+ * and whatever vector instructions the machine has. Parameters of f16 and bf16: all of this is
+ * computed in f32, in which g and all states are kept, and p is rounded once at the end, to nearest
+ * even.
  *
  * Ownership: an optimizer keeps its model alive; destroy in any order.
  * Thread safety: one call at a time per model and its optimizer together.
@@ -31,16 +38,20 @@ typedef int32_t trireme_optimizer_kind;
 
 /** Numbers of the update rules. */
 enum {
-    TRIREME_OPTIMIZER_SGD   = 1,
-    TRIREME_OPTIMIZER_ADAM  = 2,
-    TRIREME_OPTIMIZER_ADAMW = 3,
-    TRIREME_OPTIMIZER_USER  = 4 /**< The callback `update`. */
+    TRIREME_OPTIMIZER_SGD     = 1,
+    TRIREME_OPTIMIZER_ADAM    = 2,
+    TRIREME_OPTIMIZER_ADAMW   = 3,
+    TRIREME_OPTIMIZER_USER    = 4, /**< The callback `update`. */
+    TRIREME_OPTIMIZER_ADAGRAD = 5,
+    TRIREME_OPTIMIZER_RMSPROP = 6,
+    TRIREME_OPTIMIZER_LION    = 7
 };
 
 /** Flags of an optimizer. */
 enum {
     TRIREME_OPTIMIZER_NESTEROV  = 1, /**< SGD with momentum > 0 only. */
-    TRIREME_OPTIMIZER_ONE_SWEEP = 2  /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP or a rule of the caller. */
+    TRIREME_OPTIMIZER_ONE_SWEEP = 2, /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP or a rule of the caller. */
+    TRIREME_OPTIMIZER_CENTERED  = 4  /**< RMSPROP only: gradients are divided by their spread around their mean. */
 };
 
 /** Most state vectors that a caller's own rule can ask for. */
@@ -75,13 +86,13 @@ typedef int32_t(TRIREME_CALL *trireme_update_callback)(const trireme_update *upd
 typedef struct trireme_optimizer_options {
     uint32_t                struct_size;   /**< sizeof this struct as the caller knows it. */
     trireme_optimizer_kind  kind;          /**< Required. */
-    uint32_t                flags;         /**< A sum of TRIREME_OPTIMIZER_NESTEROV and ONE_SWEEP, or 0. */
+    uint32_t                flags;         /**< A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP and CENTERED, or 0. */
     uint32_t                state_count;   /**< USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds. */
     double                  learning_rate; /**< Default: 0.001. */
-    double                  momentum;      /**< SGD; 0 is none. In [0, 1). */
-    double                  beta1;         /**< ADAM, ADAMW. Default: 0.9. In (0, 1). */
-    double                  beta2;         /**< ADAM, ADAMW. Default: 0.999. In (0, 1). */
-    double                  epsilon;       /**< ADAM, ADAMW. Default: 1e-8. */
+    double                  momentum;      /**< SGD, RMSPROP; 0 is none. In [0, 1). */
+    double                  beta1;         /**< ADAM, ADAMW, LION. Default: 0.9. In (0, 1). */
+    double                  beta2;         /**< ADAM, ADAMW: 0.999 by default; RMSPROP (where it is also called alpha), LION: 0.99. In (0, 1). */
+    double                  epsilon;       /**< ADAM, ADAMW, RMSPROP: 1e-8 by default; ADAGRAD: 1e-10. */
     double                  weight_decay;  /**< 0 is none. */
     double                  max_norm;      /**< The global L2 norm of all gradients is clipped to this; 0 is no clipping. */
     trireme_update_callback update;        /**< USER: the rule. NULL for the other kinds. */
@@ -107,7 +118,7 @@ typedef struct trireme_state_range {
     uint32_t        struct_size; /**< sizeof this struct as the caller knows it. */
     int32_t         kind;        /**< TRIREME_STATE_*. */
     trireme_dtype   dtype;       /**< Type of the elements. OPTIMIZER: f32 where the parameter is f16 or bf16. */
-    uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW: m, v; USER: the caller's. */
+    uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW: m, v; ADAGRAD: v; RMSPROP: v, then b if there is momentum, then m if CENTERED; LION: m; USER: the caller's. */
     uint64_t        parameter;   /**< Number of the parameter. */
     const char     *name;        /**< Its name; lives as long as the model. */
     const uint64_t *shape;       /**< Its whole shape; lives as long as the model. NULL for a scalar. */

@@ -19,8 +19,19 @@ double power(double base, std::uint64_t exponent) {
 }
 
 UpdateKind loop_kind(const UpdateRule& rule, std::uint64_t step) {
-  if (rule.kind == TRIREME_OPTIMIZER_ADAM) return UpdateKind::adam;
-  if (rule.kind == TRIREME_OPTIMIZER_ADAMW) return UpdateKind::adamw;
+  switch (rule.kind) {
+    case TRIREME_OPTIMIZER_ADAM: return UpdateKind::adam;
+    case TRIREME_OPTIMIZER_ADAMW: return UpdateKind::adamw;
+    case TRIREME_OPTIMIZER_ADAGRAD: return UpdateKind::adagrad;
+    case TRIREME_OPTIMIZER_LION: return UpdateKind::lion;
+    case TRIREME_OPTIMIZER_RMSPROP:
+      if (rule.centered) {
+        return rule.momentum == 0 ? UpdateKind::rmsprop_centered
+                                  : UpdateKind::rmsprop_centered_momentum;
+      }
+      return rule.momentum == 0 ? UpdateKind::rmsprop : UpdateKind::rmsprop_momentum;
+    default: break;
+  }
   if (rule.momentum == 0) return UpdateKind::sgd;
   if (rule.nesterov) return step == 1 ? UpdateKind::nesterov_first : UpdateKind::nesterov;
   return step == 1 ? UpdateKind::momentum_first : UpdateKind::momentum;
@@ -29,8 +40,16 @@ UpdateKind loop_kind(const UpdateRule& rule, std::uint64_t step) {
 }  // namespace
 
 int state_count(const UpdateRule& rule) {
-  if (rule.kind == TRIREME_OPTIMIZER_ADAM || rule.kind == TRIREME_OPTIMIZER_ADAMW) return 2;
-  return rule.kind == TRIREME_OPTIMIZER_SGD && rule.momentum != 0 ? 1 : 0;
+  const int velocity = rule.momentum != 0 ? 1 : 0;
+  switch (rule.kind) {
+    case TRIREME_OPTIMIZER_SGD: return velocity;
+    case TRIREME_OPTIMIZER_ADAM:
+    case TRIREME_OPTIMIZER_ADAMW: return 2;
+    case TRIREME_OPTIMIZER_ADAGRAD:
+    case TRIREME_OPTIMIZER_LION: return 1;
+    case TRIREME_OPTIMIZER_RMSPROP: return 1 + velocity + (rule.centered ? 1 : 0);
+    default: return 0;
+  }
 }
 
 void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const void* gradients,
@@ -54,21 +73,20 @@ void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const
   const UpdateLoop loop =
       loops().update[dtype == TRIREME_DTYPE_F64][static_cast<int>(loop_kind(rule, step))]
                     [rule.weight_decay != 0];
-  void* const state0 = kept > 0 ? states[0] : nullptr;
-  void* const state1 = kept > 1 ? states[1] : nullptr;
-  if (!is_narrow(dtype)) return loop(parameters, gradients, state0, state1, count, factors);
+  if (!is_narrow(dtype)) return loop(parameters, gradients, states, count, factors);
   // In blocks of f32 that stay in the first cache.
   constexpr std::uint64_t kBlock = 1024;
   alignas(64) float block[kBlock];
-  const auto shifted = [](void* state, std::uint64_t first) -> void* {
-    return state == nullptr ? nullptr : static_cast<char*>(state) + first * sizeof(float);
-  };
+  void* shifted[kMostKeptStates] = {};
   for (std::uint64_t first = 0; first < count; first += kBlock) {
     const std::uint64_t here = count - first < kBlock ? count - first : kBlock;
     char* const narrow_parameters = static_cast<char*>(parameters) + first * sizeof(std::uint16_t);
     widen(dtype, block, narrow_parameters, here);
-    loop(block, static_cast<const char*>(gradients) + first * sizeof(float), shifted(state0, first),
-         shifted(state1, first), here, factors);
+    for (int i = 0; i < kept; ++i) {
+      shifted[i] = static_cast<char*>(states[i]) + first * sizeof(float);
+    }
+    loop(block, static_cast<const char*>(gradients) + first * sizeof(float), shifted, here,
+         factors);
     narrow(dtype, narrow_parameters, block, here);
   }
 }

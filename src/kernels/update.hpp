@@ -11,10 +11,12 @@ namespace trireme::kernels {
 struct UpdateRule {
   trireme_optimizer_kind kind = 0;
   bool nesterov = false;
+  bool centered = false;
   double momentum = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
 };
 
-// State vectors the rule keeps per element: SGD 0 or 1 (momentum), ADAM and ADAMW 2 (m, v).
+// State vectors the rule keeps per element: SGD 0 or 1 (momentum), ADAM and ADAMW 2 (m, v), ADAGRAD
+// and LION 1, RMSPROP 1 to 3.
 int state_count(const UpdateRule& rule);
 
 // One step of `count` elements. dtype f32 or f64 is that of all vectors; with f16 or bf16 it is the

@@ -32,10 +32,25 @@ struct UpdateFactors {
   double decoupled;  // learning rate * weight decay
 };
 
-enum class UpdateKind { sgd, momentum_first, momentum, nesterov_first, nesterov, adam, adamw };
-constexpr int kUpdateKinds = 7;
+enum class UpdateKind {
+  sgd,
+  momentum_first,
+  momentum,
+  nesterov_first,
+  nesterov,
+  adam,
+  adamw,
+  adagrad,
+  rmsprop,
+  rmsprop_momentum,
+  rmsprop_centered,
+  rmsprop_centered_momentum,
+  lion
+};
+constexpr int kUpdateKinds = 13;
+constexpr int kMostKeptStates = 3;  // of a rule of the library
 
-using UpdateLoop = void (*)(void* parameters, const void* gradients, void* state0, void* state1,
+using UpdateLoop = void (*)(void* parameters, const void* gradients, void* const* states,
                             std::uint64_t count, const UpdateFactors& factors);
 
 // Writes partial sums of the squares, whose total is exact, to `partial`, which holds zeros; false,
@@ -53,8 +68,8 @@ struct Loops {
   ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1][TRIREME_SCALED_SUM + 1];  // null: unsupported
   WidenLoop widen[TRIREME_DTYPE_BYTES + 1];                            // null: not narrower
   NarrowLoop narrow[TRIREME_DTYPE_BYTES + 1];
-  UpdateLoop update[2][kUpdateKinds][2];                               // [f64][kind][weight decay]
-  SquareLoop squares[2];                                               // [f64]
+  UpdateLoop update[2][kUpdateKinds][2];  // [f64][kind][weight decay]
+  SquareLoop squares[2];                  // [f64]
   // memcpy past the caches; ends with the fence that makes the stores visible in order.
   void (*stream)(void* destination, const void* source, std::uint64_t bytes);
 };

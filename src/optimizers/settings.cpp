@@ -7,8 +7,10 @@
 namespace trireme::optimizers {
 namespace {
 
-constexpr const char* kKinds[] = {"unknown", "sgd", "adam", "adamw", "user"};
-static_assert(std::size(kKinds) == TRIREME_OPTIMIZER_USER + 1);
+constexpr const char* kKinds[] = {"unknown", "sgd",     "adam",    "adamw",
+                                  "user",    "adagrad", "rmsprop", "lion"};
+constexpr trireme_optimizer_kind kLastKind = TRIREME_OPTIMIZER_LION;
+static_assert(std::size(kKinds) == kLastKind + 1);
 
 std::string text_of(double value) {
   char text[40];
@@ -28,20 +30,37 @@ struct Number {
   bool known;
 };
 
+// Which numbers a rule knows, and what 0 stands for.
+struct Knows {
+  bool momentum = false, beta1 = false, beta2 = false, epsilon = false;
+  double default_beta1 = 0, default_beta2 = 0, default_epsilon = 0;
+};
+
+Knows what_knows(trireme_optimizer_kind kind) {
+  switch (kind) {
+    case TRIREME_OPTIMIZER_SGD: return {true, false, false, false, 0, 0, 0};
+    case TRIREME_OPTIMIZER_ADAM:
+    case TRIREME_OPTIMIZER_ADAMW: return {false, true, true, true, 0.9, 0.999, 1e-8};
+    case TRIREME_OPTIMIZER_ADAGRAD: return {false, false, false, true, 0, 0, 1e-10};
+    case TRIREME_OPTIMIZER_RMSPROP: return {true, false, true, true, 0, 0.99, 1e-8};
+    case TRIREME_OPTIMIZER_LION: return {false, true, true, false, 0.9, 0.99, 0};
+    default: return {};
+  }
+}
+
 Status check_numbers(const trireme_optimizer_options& options) {
-  const bool sgd = options.kind == TRIREME_OPTIMIZER_SGD;
-  const bool user = options.kind == TRIREME_OPTIMIZER_USER;
-  const bool adam = !sgd && !user;
+  const Knows knows = what_knows(options.kind);
   const double momentum = options.momentum, beta1 = options.beta1, beta2 = options.beta2;
   const Number numbers[] = {
       {"learning_rate", options.learning_rate, finite_from_zero(options.learning_rate),
        "finite and 0 or more", true},
-      {"momentum", momentum, momentum >= 0 && momentum < 1, "in [0, 1)", sgd},
-      {"beta1", beta1, beta1 == 0 || in_open_unit(beta1), "in (0, 1)", adam},
-      {"beta2", beta2, beta2 == 0 || in_open_unit(beta2), "in (0, 1)", adam},
-      {"epsilon", options.epsilon, finite_from_zero(options.epsilon), "finite and 0 or more", adam},
+      {"momentum", momentum, momentum >= 0 && momentum < 1, "in [0, 1)", knows.momentum},
+      {"beta1", beta1, beta1 == 0 || in_open_unit(beta1), "in (0, 1)", knows.beta1},
+      {"beta2", beta2, beta2 == 0 || in_open_unit(beta2), "in (0, 1)", knows.beta2},
+      {"epsilon", options.epsilon, finite_from_zero(options.epsilon), "finite and 0 or more",
+       knows.epsilon},
       {"weight_decay", options.weight_decay, finite_from_zero(options.weight_decay),
-       "finite and 0 or more", !user},
+       "finite and 0 or more", options.kind != TRIREME_OPTIMIZER_USER},
       {"max_norm", options.max_norm, finite_from_zero(options.max_norm), "finite and 0 or more",
        true},
       {"max_value", options.max_value, finite_from_zero(options.max_value), "finite and 0 or more",
@@ -103,7 +122,7 @@ Status check_groups(const trireme_optimizer_options& options) {
 }  // namespace
 
 const char* kind_name(trireme_optimizer_kind kind) noexcept {
-  const bool known = kind >= 1 && kind <= TRIREME_OPTIMIZER_USER;
+  const bool known = kind >= 1 && kind <= kLastKind;
   return kKinds[known ? kind : 0];
 }
 
@@ -115,10 +134,11 @@ Status check_learning_rate(double learning_rate) {
 
 Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   const trireme_optimizer_kind kind = options.kind;
-  if (kind < 1 || kind > TRIREME_OPTIMIZER_USER) {
+  if (kind < 1 || kind > kLastKind) {
     return invalid_argument("options.kind " + std::to_string(kind) + " is no update rule");
   }
-  constexpr std::uint32_t kFlags = TRIREME_OPTIMIZER_NESTEROV | TRIREME_OPTIMIZER_ONE_SWEEP;
+  constexpr std::uint32_t kFlags =
+      TRIREME_OPTIMIZER_NESTEROV | TRIREME_OPTIMIZER_ONE_SWEEP | TRIREME_OPTIMIZER_CENTERED;
   if ((options.flags & ~kFlags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
                             " has a bit that means nothing");
@@ -130,16 +150,20 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   if (nesterov && (kind != TRIREME_OPTIMIZER_SGD || options.momentum == 0)) {
     return invalid_argument("TRIREME_OPTIMIZER_NESTEROV is for sgd with options.momentum above 0");
   }
+  const bool centered = (options.flags & TRIREME_OPTIMIZER_CENTERED) != 0;
+  if (centered && kind != TRIREME_OPTIMIZER_RMSPROP) {
+    return invalid_argument("TRIREME_OPTIMIZER_CENTERED is for rmsprop");
+  }
 
   Settings settings;
   settings.rule.kind = kind;
   settings.rule.nesterov = nesterov;
+  settings.rule.centered = centered;
   settings.rule.momentum = options.momentum;
-  if (kind == TRIREME_OPTIMIZER_ADAM || kind == TRIREME_OPTIMIZER_ADAMW) {
-    settings.rule.beta1 = options.beta1 != 0 ? options.beta1 : 0.9;
-    settings.rule.beta2 = options.beta2 != 0 ? options.beta2 : 0.999;
-    settings.rule.epsilon = options.epsilon != 0 ? options.epsilon : 1e-8;
-  }
+  const Knows knows = what_knows(kind);
+  settings.rule.beta1 = options.beta1 != 0 ? options.beta1 : knows.default_beta1;
+  settings.rule.beta2 = options.beta2 != 0 ? options.beta2 : knows.default_beta2;
+  settings.rule.epsilon = options.epsilon != 0 ? options.epsilon : knows.default_epsilon;
   settings.rule.weight_decay = options.weight_decay;
   settings.learning_rate = options.learning_rate != 0 ? options.learning_rate : 0.001;
   settings.max_norm = options.max_norm;
@@ -164,6 +188,7 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
   std::vector<std::pair<std::string, std::string>> facts = {
       {"kind", kind_name(rule.kind)},
       {"nesterov", rule.nesterov ? "on" : "off"},
+      {"centered", rule.centered ? "on" : "off"},
       {"state_count", std::to_string(settings.states)},
       {"learning_rate", text_of(settings.learning_rate)},
       {"momentum", text_of(rule.momentum)},

@@ -117,6 +117,8 @@ Optimizer::Saved Optimizer::describe_saved() const {
     text += std::to_string(number) + " ";
   }
   text += optimizers::kind_name(settings_.rule.kind);
+  // The only option that gives the same number of vectors another meaning.
+  if (settings_.rule.centered) text += " centered";
   for (const sharding::Fact& fact : model.registry_.facts()) {
     text += "\n" + fact.subject + "\t" + fact.value;
   }

@@ -21,6 +21,25 @@ except ImportError:
     print("skipped: PyTorch is not installed for " + sys.executable)
     sys.exit(77)
 
+
+class Lion:
+    """The formula of the paper; torch.optim has no such rule."""
+
+    def __init__(self, parameters, lr, weight_decay=0.0):
+        (self.parameter,) = parameters
+        self.rate = lr
+        self.decay = weight_decay
+        self.mean = torch.zeros_like(self.parameter)
+
+    @torch.no_grad()
+    def step(self):
+        """One step. Products are rounded before they are added, or signs near 0 would differ."""
+        p, m, g = self.parameter, self.mean, self.parameter.grad
+        p -= self.rate * self.decay * p
+        p -= self.rate * torch.sign(0.9 * m + (1 - 0.9) * g)
+        self.mean = 0.99 * m + (1 - 0.99) * g
+
+
 # Name, rule, and the arguments of both sides.
 RULES = [
     ("sgd", torch.optim.SGD, {}),
@@ -33,7 +52,17 @@ RULES = [
     ("adam", torch.optim.Adam, {"weight_decay": 0.1}),
     ("adamw", torch.optim.AdamW, {"weight_decay": 0.0}),
     ("adamw", torch.optim.AdamW, {"weight_decay": 0.1}),
+    ("adagrad", torch.optim.Adagrad, {}),
+    ("adagrad", torch.optim.Adagrad, {"weight_decay": 0.1}),
+    ("rmsprop", torch.optim.RMSprop, {}),
+    ("rmsprop", torch.optim.RMSprop, {"weight_decay": 0.1}),
+    ("rmsprop", torch.optim.RMSprop, {"momentum": 0.9}),
+    ("rmsprop", torch.optim.RMSprop, {"centered": True}),
+    ("rmsprop", torch.optim.RMSprop, {"centered": True, "momentum": 0.9, "weight_decay": 0.1}),
+    ("lion", Lion, {}),
+    ("lion", Lion, {"weight_decay": 0.1}),
 ]
+FLAGS = {"nesterov": 1, "centered": 4}
 RANKS = [(1, "data_parallel"), (3, "data_parallel"), (3, "zero3")]
 
 
@@ -58,7 +87,8 @@ def torch_trajectory(rule, settings, dtype):
 def our_trajectory(program, name, settings, dtype, world_size, strategy):
     """The parameters after each step, computed by the library."""
     command = [
-        program, name, str(settings.get("momentum", 0)), str(int(settings.get("nesterov", False))),
+        program, name, str(settings.get("momentum", 0)),
+        str(sum(FLAGS[flag] for flag in FLAGS if settings.get(flag))),
         str(settings.get("weight_decay", 0)), dtype, str(world_size), strategy, str(STEPS),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

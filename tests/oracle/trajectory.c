@@ -2,7 +2,7 @@
  * Trains a small problem with the public ABI and prints the parameters of rank 0 after each step as
  * hexadecimal floats, one step a line. test_pytorch.py computes the same with PyTorch.
  *
- * usage: trajectory KIND MOMENTUM NESTEROV WEIGHT_DECAY DTYPE WORLD_SIZE STRATEGY STEPS
+ * usage: trajectory KIND MOMENTUM FLAGS WEIGHT_DECAY DTYPE WORLD_SIZE STRATEGY STEPS
  *
  * Parameter i has the gradient c_i (p_i - a_i) + (p_i - p_(i+1)) / 4 + w(t, i); rank r adds d_r,
  * whose mean over the ranks is 0.
@@ -104,7 +104,7 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
 }
 
 static trireme_optimizer_kind kind_of(const char *name) {
-    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_SGD; kind <= TRIREME_OPTIMIZER_ADAMW;
+    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_SGD; kind <= TRIREME_OPTIMIZER_LION;
          ++kind) {
         if (strcmp(name, trireme_optimizer_kind_name(kind)) == 0) return kind;
     }
@@ -115,8 +115,7 @@ static trireme_optimizer_kind kind_of(const char *name) {
 int main(int argc, char **argv) {
     if (argc != 9) {
         fputs(
-            "usage: trajectory KIND MOMENTUM NESTEROV WEIGHT_DECAY DTYPE WORLD_SIZE STRATEGY "
-            "STEPS\n",
+            "usage: trajectory KIND MOMENTUM FLAGS WEIGHT_DECAY DTYPE WORLD_SIZE STRATEGY STEPS\n",
             stderr);
         return 2;
     }
@@ -125,7 +124,7 @@ int main(int argc, char **argv) {
     setup.optimizer.kind = kind_of(argv[1]);
     setup.optimizer.learning_rate = 0.01;
     setup.optimizer.momentum = strtod(argv[2], NULL);
-    setup.optimizer.flags = strcmp(argv[3], "1") == 0 ? TRIREME_OPTIMIZER_NESTEROV : 0;
+    setup.optimizer.flags = (uint32_t)atoi(argv[3]);
     setup.optimizer.weight_decay = strtod(argv[4], NULL);
     setup.dtype = strcmp(argv[5], "f64") == 0 ? TRIREME_DTYPE_F64 : TRIREME_DTYPE_F32;
     setup.world_size = atoi(argv[6]);

@@ -55,6 +55,34 @@ UpdateRule adam(trireme_optimizer_kind kind, double decay) {
   return rule;
 }
 
+UpdateRule adagrad(double decay) {
+  UpdateRule rule;
+  rule.kind = TRIREME_OPTIMIZER_ADAGRAD;
+  rule.epsilon = 1e-10;
+  rule.weight_decay = decay;
+  return rule;
+}
+
+UpdateRule rmsprop(double momentum, bool centered, double decay) {
+  UpdateRule rule;
+  rule.kind = TRIREME_OPTIMIZER_RMSPROP;
+  rule.momentum = momentum;
+  rule.centered = centered;
+  rule.beta2 = 0.99;
+  rule.epsilon = 1e-8;
+  rule.weight_decay = decay;
+  return rule;
+}
+
+UpdateRule lion(double decay) {
+  UpdateRule rule;
+  rule.kind = TRIREME_OPTIMIZER_LION;
+  rule.beta1 = 0.9;
+  rule.beta2 = 0.99;
+  rule.weight_decay = decay;
+  return rule;
+}
+
 std::vector<UpdateRule> rules() {
   return {sgd(0, false, 0),
           sgd(0, false, 0.1),
@@ -65,7 +93,19 @@ std::vector<UpdateRule> rules() {
           adam(TRIREME_OPTIMIZER_ADAM, 0),
           adam(TRIREME_OPTIMIZER_ADAM, 0.1),
           adam(TRIREME_OPTIMIZER_ADAMW, 0),
-          adam(TRIREME_OPTIMIZER_ADAMW, 0.1)};
+          adam(TRIREME_OPTIMIZER_ADAMW, 0.1),
+          adagrad(0),
+          adagrad(0.1),
+          rmsprop(0, false, 0),
+          rmsprop(0, false, 0.1),
+          rmsprop(0.9, false, 0),
+          rmsprop(0.9, false, 0.1),
+          rmsprop(0, true, 0),
+          rmsprop(0, true, 0.1),
+          rmsprop(0.9, true, 0),
+          rmsprop(0.9, true, 0.1),
+          lion(0),
+          lion(0.1)};
 }
 
 std::vector<VectorLevel> levels() {
@@ -76,8 +116,37 @@ std::vector<VectorLevel> levels() {
 }
 
 struct Element {
-  long double p, g, s0, s1;
+  long double p, g, s[3];
 };
+
+// Which state of a rule is a sum of squares, a mean of gradients or a velocity.
+enum class StateKind { none, squares, mean, velocity };
+StateKind state_kind(const UpdateRule& rule, int state) {
+  if (state >= state_count(rule)) return StateKind::none;
+  switch (rule.kind) {
+    case TRIREME_OPTIMIZER_SGD: return StateKind::velocity;
+    case TRIREME_OPTIMIZER_ADAM:
+    case TRIREME_OPTIMIZER_ADAMW: return state == 0 ? StateKind::mean : StateKind::squares;
+    case TRIREME_OPTIMIZER_LION: return StateKind::mean;
+    default: break;
+  }
+  if (state == 0) return StateKind::squares;
+  return state == 1 && rule.momentum != 0 ? StateKind::velocity : StateKind::mean;
+}
+
+void step_rmsprop_plainly(const UpdateRule& rule, Element* e, long double g, long double rate) {
+  const long double b2 = rule.beta2;
+  e->s[0] = b2 * e->s[0] + (1 - b2) * g * g;
+  long double spread = e->s[0];
+  if (rule.centered) {
+    long double& m = e->s[rule.momentum != 0 ? 2 : 1];
+    m = b2 * m + (1 - b2) * g;
+    spread -= m * m;
+  }
+  long double change = g / (std::sqrt(spread) + rule.epsilon);
+  if (rule.momentum != 0) change = e->s[1] = rule.momentum * e->s[1] + change;
+  e->p -= rate * change;
+}
 
 Element step_plainly(const UpdateRule& rule, Element e, std::uint64_t t, long double rate,
                      long double gradient_scale) {
@@ -88,27 +157,46 @@ Element step_plainly(const UpdateRule& rule, Element e, std::uint64_t t, long do
       e.p -= rate * g;
       return e;
     }
-    e.s0 = t == 1 ? g : rule.momentum * e.s0 + g;
-    e.p -= rate * (rule.nesterov ? g + rule.momentum * e.s0 : e.s0);
+    e.s[0] = t == 1 ? g : rule.momentum * e.s[0] + g;
+    e.p -= rate * (rule.nesterov ? g + rule.momentum * e.s[0] : e.s[0]);
+    return e;
+  }
+  if (rule.kind == TRIREME_OPTIMIZER_ADAGRAD) {
+    g += rule.weight_decay * e.p;
+    e.s[0] += g * g;
+    e.p -= rate * g / (std::sqrt(e.s[0]) + rule.epsilon);
+    return e;
+  }
+  if (rule.kind == TRIREME_OPTIMIZER_RMSPROP) {
+    step_rmsprop_plainly(rule, &e, g + rule.weight_decay * e.p, rate);
+    return e;
+  }
+  if (rule.kind == TRIREME_OPTIMIZER_LION) {
+    e.p -= rate * rule.weight_decay * e.p;
+    const long double between =
+        rule.beta1 * e.s[0] + (1 - static_cast<long double>(rule.beta1)) * g;
+    e.p -= rate * (between > 0 ? 1 : between < 0 ? -1 : 0);
+    e.s[0] = rule.beta2 * e.s[0] + (1 - static_cast<long double>(rule.beta2)) * g;
     return e;
   }
   if (rule.kind == TRIREME_OPTIMIZER_ADAM) g += rule.weight_decay * e.p;
   if (rule.kind == TRIREME_OPTIMIZER_ADAMW) e.p -= rate * rule.weight_decay * e.p;
-  e.s0 = rule.beta1 * e.s0 + (1 - static_cast<long double>(rule.beta1)) * g;
-  e.s1 = rule.beta2 * e.s1 + (1 - static_cast<long double>(rule.beta2)) * g * g;
+  e.s[0] = rule.beta1 * e.s[0] + (1 - static_cast<long double>(rule.beta1)) * g;
+  e.s[1] = rule.beta2 * e.s[1] + (1 - static_cast<long double>(rule.beta2)) * g * g;
   const long double steps = static_cast<long double>(t);
-  const long double m = e.s0 / (1 - std::pow(static_cast<long double>(rule.beta1), steps));
-  const long double v = e.s1 / (1 - std::pow(static_cast<long double>(rule.beta2), steps));
+  const long double m = e.s[0] / (1 - std::pow(static_cast<long double>(rule.beta1), steps));
+  const long double v = e.s[1] / (1 - std::pow(static_cast<long double>(rule.beta2), steps));
   e.p -= rate * m / (std::sqrt(v) + rule.epsilon);
   return e;
 }
 
-// Parameters, gradients and two states, each `shift` bytes off alignment, with a guard at the end.
+// Parameters, gradients and three states, each `shift` bytes off alignment, with a guard at the end.
 template <class T>
 struct Vectors {
   static constexpr unsigned char kGuard = 0xa5;
   std::size_t count, shift;
-  std::vector<unsigned char> memory[4];
+  static constexpr int kVectors = 5;
+  std::vector<unsigned char> memory[kVectors];
 
   Vectors(std::size_t elements, std::size_t bytes) : count(elements), shift(bytes) {
     for (auto& one : memory) one.assign(count * sizeof(T) + shift + 1, kGuard);
@@ -121,12 +209,18 @@ struct Vectors {
   void set(int vector, std::size_t i, T value) {
     std::memcpy(memory[vector].data() + shift + i * sizeof(T), &value, sizeof(T));
   }
-  void fill(bool first_step) {
+  void fill(const UpdateRule& rule, bool first_step) {
     for (std::size_t i = 0; i < count; ++i) {
       set(0, i, static_cast<T>(random_value()));
       set(1, i, static_cast<T>(random_value()));
-      set(2, i, first_step ? T(0) : static_cast<T>(random_value()));
-      set(3, i, first_step ? T(0) : static_cast<T>(std::fabs(random_value())));
+      // A mean is smaller than the root of the mean square.
+      const double square = std::fabs(random_value());
+      for (int state = 0; state < kVectors - 2; ++state) {
+        double value = random_value();
+        if (state_kind(rule, state) == StateKind::squares) value = square;
+        if (state_kind(rule, state) == StateKind::mean) value *= 0.9 * std::sqrt(square);
+        set(2 + state, i, first_step ? T(0) : static_cast<T>(value));
+      }
     }
   }
   void step(const UpdateRule& rule, std::uint64_t t, double rate, double gradient_scale) {
@@ -150,28 +244,45 @@ template <class T>
 void check_rule(const UpdateRule& rule, std::size_t count, std::uint64_t t, double gradient_scale) {
   const double rate = 0.01;
   Vectors<T> vectors(count, count % 9);
-  vectors.fill(t == 1);
+  vectors.fill(rule, t == 1);
   const Vectors<T> before = vectors;
   vectors.step(rule, t, rate, gradient_scale);
   for (std::size_t i = 0; i < count; ++i) {
-    const Element old = {before.get(0, i), before.get(1, i), before.get(2, i), before.get(3, i)};
+    const Element old = {
+        before.get(0, i), before.get(1, i), {before.get(2, i), before.get(3, i), before.get(4, i)}};
     const Element now = step_plainly(rule, old, t, rate, gradient_scale);
     // Rounding is relative to the largest term of a sum.
     const long double g = std::fabs(old.g * gradient_scale) + 0.1L * std::fabs(old.p);
-    long double reach = rate * (2 * g + std::fabs(old.s0));
-    if (rule.kind != TRIREME_OPTIMIZER_SGD) {
+    long double reach = rate * (2 * g + std::fabs(old.s[0]));
+    long double divided = 0;  // a gradient over the root of its mean square
+    if (rule.kind == TRIREME_OPTIMIZER_ADAGRAD || rule.kind == TRIREME_OPTIMIZER_RMSPROP) {
+      long double spread = now.s[0];
+      if (rule.centered) spread -= std::pow(now.s[rule.momentum != 0 ? 2 : 1], 2.0L);
+      // What rounding leaves of the difference, relative to it.
+      divided = g / std::sqrt(spread) * (rule.centered ? 2 * now.s[0] / spread : 1);
+      reach = rate * (2 * divided + (rule.momentum != 0 ? std::fabs(old.s[1]) : 0));
+    } else if (rule.kind == TRIREME_OPTIMIZER_LION) {
+      reach = rate;
+    } else if (rule.kind != TRIREME_OPTIMIZER_SGD) {
       const long double steps = static_cast<long double>(t);
       reach *= std::sqrt(1 - std::pow(static_cast<long double>(rule.beta2), steps)) /
-               (1 - std::pow(static_cast<long double>(rule.beta1), steps)) / std::sqrt(now.s1);
+               (1 - std::pow(static_cast<long double>(rule.beta1), steps)) / std::sqrt(now.s[1]);
       // 1 - beta2^t in f64 has lost up to 9 bits.
       if (sizeof(T) == 8) reach *= 512;
     }
     assert_near(vectors.get(0, i), now.p, std::fabs(old.p) + reach, "parameter");
     assert_true(vectors.get(1, i) == before.get(1, i));
-    const int kept = state_count(rule);
-    assert_near(vectors.get(2, i), kept > 0 ? now.s0 : old.s0, std::fabs(old.s0) + g, "state 0");
-    assert_near(vectors.get(3, i), kept > 1 ? now.s1 : old.s1, std::fabs(old.s1) + g * g,
-                "state 1");
+    for (int state = 0; state < 3; ++state) {
+      long double added = 0;
+      switch (state_kind(rule, state)) {
+        case StateKind::none: assert_true(vectors.get(2 + state, i) == old.s[state]); continue;
+        case StateKind::squares: added = g * g; break;
+        case StateKind::mean: added = g; break;
+        case StateKind::velocity: added = rule.kind == TRIREME_OPTIMIZER_SGD ? g : divided; break;
+      }
+      assert_near(vectors.get(2 + state, i), now.s[state], std::fabs(old.s[state]) + added,
+                  "state");
+    }
   }
 }
 
@@ -231,7 +342,7 @@ template <class T>
 void check_places(const UpdateRule& rule) {
   constexpr std::size_t kCount = 203;
   Vectors<T> start(kCount, 0);
-  for (int vector = 0; vector < 4; ++vector) {
+  for (int vector = 0; vector < Vectors<float>::kVectors; ++vector) {
     for (std::size_t i = 0; i < kCount; ++i) start.set(vector, i, odd_value<T>());
   }
   Vectors<T> reference = start;
@@ -243,13 +354,13 @@ void check_places(const UpdateRule& rule) {
       for (const bool second : {false, true}) {
         const std::size_t first = second ? cut : 0;
         Vectors<T> piece(second ? kCount - cut : cut, cut % 5);
-        for (int vector = 0; vector < 4; ++vector) {
+        for (int vector = 0; vector < Vectors<float>::kVectors; ++vector) {
           for (std::size_t i = 0; i < piece.count; ++i) {
             piece.set(vector, i, start.get(vector, first + i));
           }
         }
         for (std::uint64_t t = 1; t <= 5; ++t) piece.step(rule, t, 0.01, 0.7);
-        for (int vector = 0; vector < 4; ++vector) {
+        for (int vector = 0; vector < Vectors<float>::kVectors; ++vector) {
           for (std::size_t i = 0; i < piece.count; ++i) {
             const T a = piece.get(vector, i), b = reference.get(vector, first + i);
             if (std::memcmp(&a, &b, sizeof(T)) != 0) {
@@ -277,7 +388,8 @@ void check_narrow(trireme_dtype dtype, const UpdateRule& rule, std::size_t count
   Vectors<float> start(count, 0);
   std::vector<std::uint16_t> codes(count + 1, 0xa5a5);  // and a guard
   for (std::size_t i = 0; i < count; ++i) {
-    for (int vector = 1; vector < 4; ++vector) start.set(vector, i, odd_value<float>());
+    for (int vector = 1; vector < Vectors<float>::kVectors; ++vector)
+      start.set(vector, i, odd_value<float>());
     codes[i] = static_cast<std::uint16_t>(random_bits());
     start.set(0, i,
               static_cast<float>(half ? decode_small(codes[i], 5, 10, true)
@@ -294,7 +406,7 @@ void check_narrow(trireme_dtype dtype, const UpdateRule& rule, std::size_t count
         Vectors<float> narrow(count, shift);
         std::vector<unsigned char> memory(codes.size() * 2 + shift);
         std::memcpy(memory.data() + shift, codes.data(), codes.size() * 2);
-        for (int vector = 1; vector < 4; ++vector) {
+        for (int vector = 1; vector < Vectors<float>::kVectors; ++vector) {
           for (std::size_t i = 0; i < count; ++i) narrow.set(vector, i, start.get(vector, i));
         }
         void* states[8] = {};
@@ -316,7 +428,7 @@ void check_narrow(trireme_dtype dtype, const UpdateRule& rule, std::size_t count
           const double got =
               half ? decode_small(code, 5, 10, true) : decode_small(code, 8, 7, true);
           assert_true(is_nearest(got, value, half ? 11 : 8, half ? -24 : -133, half ? 16 : 128));
-          for (int vector = 2; vector < 4; ++vector) {
+          for (int vector = 2; vector < Vectors<float>::kVectors; ++vector) {
             const float a = narrow.get(vector, i), b = wide.get(vector, i);
             assert_memory_equal(&a, &b, sizeof a);
           }
@@ -339,9 +451,10 @@ void sixteen_bits_are_rounded_once(void**) {
 void the_first_momentum_step_ignores_what_the_state_held(void**) {
   for (const bool nesterov : {false, true}) {
     Vectors<double> vectors(40, 0);
-    vectors.fill(false);
+    const UpdateRule rule = sgd(0.9, nesterov, 0);
+    vectors.fill(rule, false);
     for (std::size_t i = 0; i < 40; ++i) vectors.set(2, i, std::nan(""));
-    vectors.step(sgd(0.9, nesterov, 0), 1, 0.5, 1);
+    vectors.step(rule, 1, 0.5, 1);
     for (std::size_t i = 0; i < 40; ++i) assert_true(vectors.get(2, i) == vectors.get(1, i));
   }
 }
@@ -351,12 +464,14 @@ void without_decay_an_infinite_parameter_spoils_no_state(void**) {
   for (const UpdateRule& rule : rules()) {
     if (rule.weight_decay != 0) continue;
     Vectors<float> vectors(40, 0);
-    vectors.fill(true);
+    vectors.fill(rule, true);
     for (std::size_t i = 0; i < 40; ++i) vectors.set(0, i, HUGE_VALF);
     vectors.step(rule, 1, 0.1, 1);
     for (std::size_t i = 0; i < 40; ++i) {
       assert_true(vectors.get(0, i) == HUGE_VALF);
-      assert_true(std::isfinite(vectors.get(2, i)) && std::isfinite(vectors.get(3, i)));
+      for (int state = 0; state < 3; ++state) {
+        assert_true(std::isfinite(vectors.get(2 + state, i)));
+      }
     }
   }
 }
@@ -364,7 +479,7 @@ void without_decay_an_infinite_parameter_spoils_no_state(void**) {
 void a_zero_gradient_and_learning_rate_leave_the_parameter(void**) {
   for (const UpdateRule& rule : rules()) {
     Vectors<double> vectors(40, 0);
-    vectors.fill(true);
+    vectors.fill(rule, true);
     const Vectors<double> before = vectors;
     vectors.step(rule, 1, 0, 1);
     for (std::size_t i = 0; i < 40; ++i) assert_true(vectors.get(0, i) == before.get(0, i));
@@ -377,6 +492,56 @@ void a_rule_keeps_as_many_states_as_it_needs(void**) {
   assert_int_equal(state_count(sgd(0.9, true, 0)), 1);
   assert_int_equal(state_count(adam(TRIREME_OPTIMIZER_ADAM, 0)), 2);
   assert_int_equal(state_count(adam(TRIREME_OPTIMIZER_ADAMW, 0)), 2);
+  assert_int_equal(state_count(adagrad(0)), 1);
+  assert_int_equal(state_count(rmsprop(0, false, 0)), 1);
+  assert_int_equal(state_count(rmsprop(0.9, false, 0)), 2);
+  assert_int_equal(state_count(rmsprop(0, true, 0)), 2);
+  assert_int_equal(state_count(rmsprop(0.9, true, 0)), 3);
+  assert_int_equal(state_count(lion(0)), 1);
+}
+
+// After thousands of the same gradient v - m * m is what rounding leaves of 0.
+void a_spread_of_nothing_is_never_the_root_of_a_negative_number(void**) {
+  for (const double momentum : {0.0, 0.9}) {
+    Vectors<float> vectors(67, 0);
+    const UpdateRule rule = rmsprop(momentum, true, 0);
+    vectors.fill(rule, true);
+    bool was_negative = false;
+    for (std::uint64_t t = 1; t <= 3000; ++t) {
+      vectors.step(rule, t, 1e-9, 1);
+      for (std::size_t i = 0; i < 67; ++i) {
+        assert_true(std::isfinite(vectors.get(0, i)));
+        const float m = vectors.get(momentum != 0 ? 4 : 3, i);
+        const float square = m * m;
+        if (vectors.get(2, i) < square) was_negative = true;
+      }
+    }
+    assert_true(was_negative);  // or nothing was tested
+  }
+}
+
+void lion_steps_by_the_rate_alone_and_tells_of_a_nan(void**) {
+  for (const VectorLevel level : levels()) {
+    force_vector_level(level);
+    Vectors<float> vectors(40, 0);
+    const UpdateRule rule = lion(0);
+    vectors.fill(rule, true);
+    const float gradients[] = {1e-30f, -1e30f, 0, -0.0f, HUGE_VALF, std::nanf("")};
+    for (std::size_t i = 0; i < 40; ++i) {
+      vectors.set(0, i, 1);
+      vectors.set(1, i, gradients[i % 6]);
+    }
+    vectors.step(rule, 1, 0.25, 1);
+    const float expected[] = {0.75f, 1.25f, 1, 1, 0.75f};
+    for (std::size_t i = 0; i < 40; ++i) {
+      if (i % 6 == 5) {
+        assert_true(std::isnan(vectors.get(0, i)) && std::isnan(vectors.get(2, i)));
+      } else {
+        assert_true(vectors.get(0, i) == expected[i % 6]);
+      }
+    }
+  }
+  force_vector_level(best_vector_level());
 }
 
 }  // namespace
@@ -391,6 +556,8 @@ int main() {
       cmocka_unit_test(without_decay_an_infinite_parameter_spoils_no_state),
       cmocka_unit_test(a_zero_gradient_and_learning_rate_leave_the_parameter),
       cmocka_unit_test(a_rule_keeps_as_many_states_as_it_needs),
+      cmocka_unit_test(a_spread_of_nothing_is_never_the_root_of_a_negative_number),
+      cmocka_unit_test(lion_steps_by_the_rate_alone_and_tells_of_a_nan),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -284,6 +284,9 @@ namespace Trireme
 
         /// <summary>The delegate <see cref="OptimizerOptions.Rule"/>.</summary>
         User = 4,
+        Adagrad = 5,
+        Rmsprop = 6,
+        Lion = 7,
     }
 
     /// <summary>What a range of state belongs to.</summary>
@@ -307,5 +310,8 @@ namespace Trireme
         /// cache: the fewest bytes, the same bits. See optimizer_shard.h for what it goes with.
         /// </summary>
         OneSweep = 2,
+
+        /// <summary>Rmsprop: gradients are divided by their spread around their mean.</summary>
+        Centered = 4,
     }
 }

@@ -23,16 +23,16 @@ namespace Trireme
         /// <summary>0 is 0.001.</summary>
         public double LearningRate { get; set; }
 
-        /// <summary>Of SGD; 0 is none.</summary>
+        /// <summary>Of SGD and RMSProp; 0 is none.</summary>
         public double Momentum { get; set; }
 
         /// <summary>0 is 0.9.</summary>
         public double Beta1 { get; set; }
 
-        /// <summary>0 is 0.999.</summary>
+        /// <summary>0 is 0.999, of RMSProp (alpha) and Lion 0.99.</summary>
         public double Beta2 { get; set; }
 
-        /// <summary>0 is 1e-8.</summary>
+        /// <summary>0 is 1e-8, of Adagrad 1e-10.</summary>
         public double Epsilon { get; set; }
 
         public double WeightDecay { get; set; }

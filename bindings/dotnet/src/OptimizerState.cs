@@ -28,7 +28,7 @@ namespace Trireme
 
         public StateKind Kind { get; }
 
-        /// <summary>Which state vector. SGD: momentum; ADAM, ADAMW: m, v.</summary>
+        /// <summary>Which state vector; optimizer_shard.h names those of each rule.</summary>
         public uint Vector { get; }
 
         /// <summary>Number of the parameter.</summary>

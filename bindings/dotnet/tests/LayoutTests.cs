@@ -16,6 +16,7 @@ namespace Trireme.Tests
         {
             Pair("TRIREME_OPTIMIZER_NESTEROV", typeof(OptimizerFlags)),
             Pair("TRIREME_OPTIMIZER_ONE_SWEEP", typeof(OptimizerFlags)),
+            Pair("TRIREME_OPTIMIZER_CENTERED", typeof(OptimizerFlags)),
             Pair("TRIREME_PARAMETER_", typeof(ParameterFlags)),
             Pair("TRIREME_UNUSED_", typeof(Unused)),
             Pair("TRIREME_SHARE_", typeof(ShareParameters)),

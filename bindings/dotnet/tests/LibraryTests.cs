@@ -26,6 +26,7 @@ namespace Trireme.Tests
             Check.Equal("PEER_LOST", Library.NameOf(Status.PeerLost));
             Check.Equal("zero3", Library.NameOf(Strategy.Zero3));
             Check.Equal("adamw", Library.NameOf(OptimizerKind.Adamw));
+            Check.Equal("lion", Library.NameOf(OptimizerKind.Lion));
             Check.Equal("unknown", Library.NameOf((ElementType)99));
             Check.Equal("unknown", Library.NameOf((Reduction)99));
             Check.Equal("unknown", Library.NameOf((Algorithm)99));

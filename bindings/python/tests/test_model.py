@@ -518,6 +518,23 @@ class OptimizerTest(TestCase):
                 weight -= 0.5 * (step + 1 + 0.5 * velocity if nesterov else velocity)
             self.assertEqual(model.get_parameters()[0], weight)
 
+    def test_rmsprop_is_centered_if_asked_for(self):
+        for centered in (False, True):
+            model = trireme.Model(self.alone(), "zero3")
+            model.add_parameter("weight", [1], "f64")
+            model.seal()
+            optimizer = trireme.Optimizer(
+                model, "rmsprop", learning_rate=0.5, beta2=0.5, epsilon=0.25, centered=centered
+            )
+            weight = square = mean = 0.0
+            for gradient in (2.0, -1.0, 3.0):
+                model.accumulate_flat(array.array("d", [gradient]))
+                optimizer.step()
+                square = 0.5 * square + 0.5 * gradient**2
+                mean = 0.5 * mean + 0.5 * gradient if centered else 0.0
+                weight -= 0.5 * gradient / (math.sqrt(square - mean * mean) + 0.25)
+            self.assertAlmostEqual(model.get_parameters()[0], weight, places=12)
+
     def test_the_gradient_norm_is_the_one_before_clipping(self):
         def body(group):
             model = trireme.Model(group, "zero3", gradients="sum")
@@ -538,8 +555,11 @@ class OptimizerTest(TestCase):
     def test_bad_options_are_refused(self):
         model = build(self.alone(), "zero1")
         for rule, options in (
-            ("adagrad", {}),
+            ("adafactor", {}),
             (9, {}),
+            ("adagrad", {"momentum": 0.5}),
+            ("sgd", {"centered": True}),
+            ("lion", {"epsilon": 1}),
             ("sgd", {"learning_rate": -1}),
             ("sgd", {"learning_rate": float("nan")}),
             ("sgd", {"momentum": 1}),

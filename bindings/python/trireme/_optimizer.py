@@ -57,7 +57,7 @@ class StateRange:
     """A stretch of the state of training that this rank owns."""
 
     kind: str  #: "parameter", or "optimizer" for a state vector of the update rule.
-    vector: int  #: Which state vector. SGD: momentum; ADAM, ADAMW: m, v.
+    vector: int  #: Which state vector: see optimizer_shard.h, for example 0 and 1 of adamw: m, v.
     parameter: int  #: Number of the parameter.
     name: str  #: Its name.
     dtype: str  #: Type of its elements.
@@ -139,7 +139,9 @@ def _or_default(value: float | None, what: str) -> float:
 
 
 class Optimizer:
-    """The update rule of a sealed model: "sgd", "adam", "adamw", or a function of one's own.
+    """The update rule of a sealed model, or a function of one's own.
+
+    The rules are "sgd", "adam", "adamw", "adagrad", "rmsprop" and "lion".
 
     A function is called in step() with an Update for each piece this rank owns; it changes
     `update.parameters` in place. What it raises comes out of step(), which has then failed on all
@@ -154,6 +156,7 @@ class Optimizer:
         learning_rate: float | None = None,
         momentum: float = 0.0,
         nesterov: bool = False,
+        centered: bool = False,
         beta1: float | None = None,
         beta2: float | None = None,
         epsilon: float | None = None,
@@ -168,6 +171,9 @@ class Optimizer:
     ) -> None:
         """Collective: all ranks name the same options.
 
+        `momentum` is for "sgd", there also as `nesterov`, and "rmsprop", `centered` for "rmsprop".
+        What that calls alpha is `beta2`.
+
         `max_norm` above 0 clips the global norm of the gradients, `max_value` above 0 each of them
         before that. `states` is the number of state vectors that a function of one's own gets.
         After every `check_every` steps Model.check_replicas() is part of the step. With
@@ -180,7 +186,8 @@ class Optimizer:
         options = _native.trireme_optimizer_options(
             struct_size=ctypes.sizeof(_native.trireme_optimizer_options),
             flags=(_native.TRIREME_OPTIMIZER_NESTEROV if nesterov else 0)
-            | (_native.TRIREME_OPTIMIZER_ONE_SWEEP if one_sweep else 0),
+            | (_native.TRIREME_OPTIMIZER_ONE_SWEEP if one_sweep else 0)
+            | (_native.TRIREME_OPTIMIZER_CENTERED if centered else 0),
             state_count=in_range(states, 32, "states"),
             learning_rate=learning_rate or 0.0,
             momentum=momentum,

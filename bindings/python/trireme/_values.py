@@ -102,6 +102,9 @@ OPTIMIZERS = {
     "adam": _native.TRIREME_OPTIMIZER_ADAM,
     "adamw": _native.TRIREME_OPTIMIZER_ADAMW,
     "user": _native.TRIREME_OPTIMIZER_USER,
+    "adagrad": _native.TRIREME_OPTIMIZER_ADAGRAD,
+    "rmsprop": _native.TRIREME_OPTIMIZER_RMSPROP,
+    "lion": _native.TRIREME_OPTIMIZER_LION,
 }
 LOG_LEVELS = {
     "error": _native.TRIREME_LOG_ERROR,

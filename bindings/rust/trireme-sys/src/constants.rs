@@ -133,8 +133,12 @@ constants! {
     TRIREME_OPTIMIZER_ADAM: trireme_optimizer_kind = 2;
     TRIREME_OPTIMIZER_ADAMW: trireme_optimizer_kind = 3;
     TRIREME_OPTIMIZER_USER: trireme_optimizer_kind = 4;
+    TRIREME_OPTIMIZER_ADAGRAD: trireme_optimizer_kind = 5;
+    TRIREME_OPTIMIZER_RMSPROP: trireme_optimizer_kind = 6;
+    TRIREME_OPTIMIZER_LION: trireme_optimizer_kind = 7;
     TRIREME_OPTIMIZER_NESTEROV: u32 = 1;
     TRIREME_OPTIMIZER_ONE_SWEEP: u32 = 2;
+    TRIREME_OPTIMIZER_CENTERED: u32 = 4;
     TRIREME_STATE_PARAMETER: i32 = 1;
     TRIREME_STATE_OPTIMIZER: i32 = 2;
     TRIREME_MAX_STATES: usize = 8;

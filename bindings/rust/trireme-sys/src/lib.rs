@@ -523,19 +523,19 @@ structs! {
         struct_size: u32,
         /// Required.
         kind: trireme_optimizer_kind,
-        /// A sum of TRIREME_OPTIMIZER_NESTEROV and ONE_SWEEP, or 0.
+        /// A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP and CENTERED, or 0.
         flags: u32,
         /// USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds.
         state_count: u32,
         /// Default: 0.001.
         learning_rate: f64,
-        /// SGD; 0 is none. In [0, 1).
+        /// SGD, RMSPROP; 0 is none. In [0, 1).
         momentum: f64,
-        /// ADAM, ADAMW. Default: 0.9. In (0, 1).
+        /// ADAM, ADAMW, LION. Default: 0.9. In (0, 1).
         beta1: f64,
-        /// ADAM, ADAMW. Default: 0.999. In (0, 1).
+        /// ADAM, ADAMW: 0.999 by default; RMSPROP (alpha), LION: 0.99. In (0, 1).
         beta2: f64,
-        /// ADAM, ADAMW. Default: 1e-8.
+        /// ADAM, ADAMW, RMSPROP: 1e-8 by default; ADAGRAD: 1e-10.
         epsilon: f64,
         /// 0 is none.
         weight_decay: f64,
@@ -567,8 +567,7 @@ structs! {
         kind: i32,
         /// Type of the elements.
         dtype: trireme_dtype,
-        /// OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW: m, v; USER: the
-        /// caller's.
+        /// OPTIMIZER: which state vector, from 0; the header names those of each rule.
         vector: u32,
         /// Number of the parameter.
         parameter: u64,

@@ -25,6 +25,9 @@ pub enum Kind {
     Sgd,
     Adam,
     AdamW,
+    Adagrad,
+    RmsProp,
+    Lion,
 }
 
 impl Kind {
@@ -33,6 +36,9 @@ impl Kind {
             Kind::Sgd => sys::TRIREME_OPTIMIZER_SGD,
             Kind::Adam => sys::TRIREME_OPTIMIZER_ADAM,
             Kind::AdamW => sys::TRIREME_OPTIMIZER_ADAMW,
+            Kind::Adagrad => sys::TRIREME_OPTIMIZER_ADAGRAD,
+            Kind::RmsProp => sys::TRIREME_OPTIMIZER_RMSPROP,
+            Kind::Lion => sys::TRIREME_OPTIMIZER_LION,
         }
     }
 
@@ -48,15 +54,17 @@ impl Kind {
 pub struct OptimizerOptions {
     /// Default: 0.001.
     pub learning_rate: f64,
-    /// SGD; 0 is none.
+    /// SGD, RMSProp; 0 is none.
     pub momentum: f64,
     /// SGD with momentum only.
     pub nesterov: bool,
-    /// ADAM, ADAMW. Default: 0.9.
+    /// RMSProp only: gradients are divided by their spread around their mean.
+    pub centered: bool,
+    /// ADAM, ADAMW, Lion. Default: 0.9.
     pub beta1: f64,
-    /// ADAM, ADAMW. Default: 0.999.
+    /// ADAM, ADAMW: 0.999 by default; RMSProp (alpha), Lion: 0.99.
     pub beta2: f64,
-    /// ADAM, ADAMW. Default: 1e-8.
+    /// ADAM, ADAMW, RMSProp: 1e-8 by default; Adagrad: 1e-10.
     pub epsilon: f64,
     /// 0 is none.
     pub weight_decay: f64,
@@ -381,7 +389,8 @@ impl fmt::Debug for Optimizer {
 fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_options {
     let mut raw = sys::trireme_optimizer_options::init();
     raw.flags = if options.nesterov { sys::TRIREME_OPTIMIZER_NESTEROV } else { 0 }
-        | if options.one_sweep { sys::TRIREME_OPTIMIZER_ONE_SWEEP } else { 0 };
+        | if options.one_sweep { sys::TRIREME_OPTIMIZER_ONE_SWEEP } else { 0 }
+        | if options.centered { sys::TRIREME_OPTIMIZER_CENTERED } else { 0 };
     raw.learning_rate = options.learning_rate;
     raw.momentum = options.momentum;
     raw.beta1 = options.beta1;

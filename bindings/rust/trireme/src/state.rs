@@ -16,7 +16,7 @@ use crate::optimizer::Optimizer;
 pub enum State {
     /// The parameter's own values.
     Parameter,
-    /// This state vector of the update rule. SGD: momentum; ADAM, ADAMW: m, v.
+    /// This state vector of the update rule: `optimizer_shard.h` names those of each.
     Optimizer(usize),
 }
 

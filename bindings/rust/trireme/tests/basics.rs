@@ -23,6 +23,9 @@ fn names_and_sizes_are_those_of_the_library() {
     assert_eq!(Algorithm::default().to_string(), "automatic");
     assert_eq!(Strategy::Zero3.to_string(), "zero3");
     assert_eq!(Kind::AdamW.name(), "adamw");
+    assert_eq!(Kind::Adagrad.name(), "adagrad");
+    assert_eq!(Kind::RmsProp.name(), "rmsprop");
+    assert_eq!(Kind::Lion.name(), "lion");
     assert_eq!(Status::PeerLost.to_string(), "PEER_LOST");
 }
 

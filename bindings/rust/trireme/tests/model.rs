@@ -443,6 +443,8 @@ fn types_lengths_and_numbers_that_do_not_fit_are_refused() {
 
         let bad = OptimizerOptions { momentum: 1.5, ..sgd(1.0) };
         refused(Optimizer::new(&mut model, Kind::Sgd, &bad).map(drop));
+        let bad = OptimizerOptions { centered: true, ..sgd(1.0) };
+        refused(Optimizer::new(&mut model, Kind::Sgd, &bad).map(drop));
         let bad = OptimizerOptions { nesterov: true, ..sgd(1.0) };
         refused(Optimizer::new(&mut model, Kind::Sgd, &bad).map(drop));
         let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(1.0)).unwrap();
