@@ -25,6 +25,9 @@ namespace {
 constexpr std::uint32_t kMaxLevels = 17;  // leaves are at most 65,536
 using Levels = std::array<char*, kMaxLevels>;
 
+// From here on an all-reduce moves fewer bytes than its two halves: small ones are read whole by every rank.
+constexpr std::uint64_t kAtOnceBytes = 64u << 10;
+
 // Adds the leaves that the ranks bring in one round to the partial sums, in the order of leaves.
 struct LeafFold {
   trireme_dtype dtype;
@@ -424,18 +427,36 @@ Fold Reducer::fold(const Bucket& bucket, char* own, std::uint32_t round) const {
                   !whole && round > 0};
 }
 
+// data_parallel where peers write the sums into this rank's memory: fewer bytes and one barrier less than a
+// reduction to blocks and their gather. Both add in the order of ranks; an all-reduce over a transport
+// may not, and none knows ranks that bring nothing.
+bool Reducer::reduces_at_once(const Bucket& bucket) const {
+  return layout_.spread.whole_state() && !reproducible() && !settings_.uneven &&
+         bucket.elements * dtype_size(bucket.dtype) >= kAtOnceBytes &&
+         link_.communicator->shares_memory();
+}
+
 // `send` is null where this rank has no leaf.
 Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t round) {
   const Bucket& bucket = layout_.buckets[number];
   Contribution& mine = contributions_[number];
   Operation operation;
   operation.channel = link_.reductions;
-  operation.kind = OperationKind::fold;
   operation.dtype = bucket.dtype;
   operation.send = send;
   operation.count = bucket.elements;
-  operation.counts = bucket.counts;
-  operation.fold = fold(bucket, mine.data, round);
+  const bool at_once = reduces_at_once(bucket);
+  if (at_once) {
+    operation.kind = OperationKind::all_reduce;
+    operation.reduction = settings_.average ? TRIREME_AVERAGE : TRIREME_SUM;
+    operation.receive = mine.data;
+    // A step that is discarded: what comes out is never used.
+    if (send == nullptr) operation.send = mine.data;
+  } else {
+    operation.kind = OperationKind::fold;
+    operation.counts = bucket.counts;
+    operation.fold = fold(bucket, mine.data, round);
+  }
   operation.agreement = std::uint64_t{round} << 32 | number;
   operation.agreement_name = "micro-batch and bucket";
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<Memory>>;
@@ -444,12 +465,16 @@ Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t rou
     link_.given_bytes +=
         sharding::reduce_bytes(bucket.counts, link_.rank(), dtype_size(bucket.dtype));
   }
+  if (at_once) {
+    link_.given_bytes +=
+        sharding::gather_bytes(bucket.counts, link_.rank(), dtype_size(bucket.dtype));
+  }
   InFlight entry;
   entry.bucket = number;
   TRIREME_FAILPOINT("bucket", "before_launch");
   TRIREME_RETURN_IF_ERROR(
       link_.communicator->start(std::move(operation), link_.deadline(), &entry.request));
-  if (layout_.spread.whole_state() && !reproducible()) {
+  if (layout_.spread.whole_state() && !reproducible() && !at_once) {
     TRIREME_RETURN_IF_ERROR(launch_gather(bucket, &entry.request));
   }
   in_flight_.push_back(std::move(entry));

@@ -169,10 +169,10 @@ void Run::reduce_into_all(std::uint64_t from, std::uint64_t count, bool stream) 
 // follows ends the operation: then nobody writes any more. A failure ends it by settle().
 Status Run::all_reduce_direct() {
   const auto n = static_cast<std::uint64_t>(n_);
-  const std::uint64_t line = kLine / size_;
-  const std::uint64_t cut = (op_.count / n + (op_.count % n != 0) + line - 1) / line * line;
-  const std::uint64_t from = std::min(op_.count, cut * static_cast<std::uint64_t>(me_));
-  const std::uint64_t mine = std::min(op_.count, from + cut) - from;
+  const auto me = static_cast<std::uint64_t>(me_);
+  const std::uint64_t longer = op_.count % n;  // the first so many cuts have an element more
+  const std::uint64_t from = op_.count / n * me + std::min(me, longer);
+  const std::uint64_t mine = op_.count / n + (me < longer ? 1 : 0);
   const bool stream = op_.count * size_ >= kernels::streaming_bytes();
   const std::uint64_t length = kAllReducePiece / size_;
   for (std::uint64_t first = 0; first < mine; first += length) {
