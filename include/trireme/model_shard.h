@@ -211,7 +211,7 @@ typedef struct trireme_parameter_options {
     const char     *unit;        /**< Name of the unit. Default: a unit of the parameter's own name. Parameters of one unit are added one after the other. An alias belongs to the unit of the parameter it is tied to; leave NULL or name that one. */
     const char     *tied_to;     /**< Name of an earlier parameter that this one is an alias of: same dtype, shape and flags, same memory, gradients added in the order of registration. */
     uint32_t        replicas;    /**< How many models hold this same parameter, such as a layer norm that every tensor-parallel rank has: an optimizer with norm_ranks counts it once. Default: 1; of an alias that of the parameter it is tied to. */
-    uint32_t        norm_group;  /**< Number of the group of parameters that this one is clipped with by an optimizer that has group_max_norms. A parameter of several replicas is in the same one in all models. Default: 0; of an alias that of the parameter it is tied to. */
+    uint32_t        norm_group;  /**< Number of the group of parameters that this one belongs to, for an optimizer that has group_max_norms, group_rate_factors or group_weight_decays. A parameter of several replicas is in the same one in all models. Default: 0; of an alias that of the parameter it is tied to. */
 } trireme_parameter_options; /* since 1.0 */
 
 /** A parameter that is described by nothing yet. */

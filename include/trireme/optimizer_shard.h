@@ -65,7 +65,7 @@ typedef struct trireme_update {
     uint64_t      first;         /**< Which of its elements comes first here. */
     uint64_t      count;         /**< Elements; 1 or more. */
     uint64_t      step;          /**< Number of this step, from 1. With TRIREME_UNUSED_SKIP: of those in which the parameter had a gradient. */
-    double        learning_rate; /**< As set. */
+    double        learning_rate; /**< As set, times the number of the parameter's group if there are group_rate_factors. */
     void         *parameters;    /**< `count` elements, to be updated. */
     const void   *gradients;     /**< `count` elements, reduced and clipped. */
     void         *states[TRIREME_MAX_STATES]; /**< `count` elements each, 0 before the first step; NULL past state_count. */
@@ -100,12 +100,14 @@ typedef struct trireme_optimizer_options {
     double                  max_value;     /**< Each reduced gradient is clipped to [-max_value, max_value], before max_norm sees it; 0 is no clipping. NaN stays. */
     uint64_t                check_every;   /**< After every so many steps, trireme_model_check_replicas() is part of the step; 0 is never. */
     trireme_communicator   *norm_ranks;    /**< max_norm, or each of group_max_norms, is for all gradients of these ranks: of several models, each with its part of one network (data x tensor x pipeline), that all step together. Each gradient counts once: see replicas of trireme_parameter_options. All ranks of the model name the same communicator; the optimizer makes a group of its own of it and keeps no handle. Not with TRIREME_MODEL_UNEVEN. NULL: the model's own ranks. */
-    const double           *group_max_norms; /**< Group by group of parameters (see norm_group of trireme_parameter_options), the L2 norm of the group's gradients is clipped to this, whatever those of other groups are; 0: the group is not clipped. A norm that is no number, for an inf or NaN among the group's gradients, leaves that group's as they are, as with max_norm. Copied. Instead of max_norm; max_value comes before. NULL: no groups. */
-    uint64_t                group_count;   /**< Numbers at `group_max_norms`, at most 1,024: every parameter's norm_group is below. */
+    const double           *group_max_norms; /**< Group by group of parameters (see norm_group of trireme_parameter_options), the L2 norm of the group's gradients is clipped to this, whatever those of other groups are; 0: the group is not clipped. A norm that is no number, for an inf or NaN among the group's gradients, leaves that group's as they are, as with max_norm. Copied. Instead of max_norm; max_value comes before. NULL: no clipping by groups. */
+    uint64_t                group_count;   /**< Numbers at each of `group_max_norms`, `group_rate_factors` and `group_weight_decays` that is not NULL, at most 1,024: every parameter's norm_group is below. 0: no groups. */
+    const double           *group_rate_factors;  /**< The learning rate of a group's parameters is learning_rate, as it is at that step, times the number of the group: 0 or more, finite. Copied. NULL: all 1. */
+    const double           *group_weight_decays; /**< weight_decay of each group: 0 or more, finite, such as 0 for biases. Copied. Instead of weight_decay; not with a rule of the caller. NULL: weight_decay for all. */
 } trireme_optimizer_options; /* since 1.0 */
 
 /** Options of which only the kind is missing. */
-#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What a range of state belongs to. */
 enum {
@@ -157,8 +159,8 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  * @param[out] out_optimizer  The new optimizer; free it with trireme_optimizer_destroy(). Not
  * written on failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range, or with
- * group_max_norms a parameter's norm_group is not below group_count; the message names it.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range, or with groups a
+ * parameter's norm_group is not below group_count; the message names it.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process, or norm_ranks is no live
  * communicator of it.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or it has an

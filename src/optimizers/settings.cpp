@@ -1,5 +1,6 @@
 #include "optimizers/settings.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <iterator>
@@ -98,23 +99,49 @@ Status check_own_rule(const trireme_optimizer_options& options) {
 
 constexpr std::uint64_t kMostGroups = 1024;  // of which each has 552 bytes for its norm
 
+// What is given group by group.
+struct GroupNumbers {
+  const char* field;
+  const double* numbers;
+  std::vector<double> Settings::*kept;
+};
+
+std::array<GroupNumbers, 3> numbers_of_groups(const trireme_optimizer_options& options) {
+  return {{{"group_max_norms", options.group_max_norms, &Settings::group_max_norms},
+           {"group_rate_factors", options.group_rate_factors, &Settings::group_rate_factors},
+           {"group_weight_decays", options.group_weight_decays, &Settings::group_weight_decays}}};
+}
+
 Status check_groups(const trireme_optimizer_options& options) {
   if (options.group_count == 0) return Status::success();
   const std::string count = std::to_string(options.group_count);
-  if (options.group_max_norms == nullptr) {
-    return invalid_argument("options.group_max_norms is NULL, but options.group_count is " + count);
+  if (options.group_max_norms == nullptr && options.group_rate_factors == nullptr &&
+      options.group_weight_decays == nullptr) {
+    return invalid_argument(
+        "options.group_max_norms, group_rate_factors and group_weight_decays are NULL, but "
+        "options.group_count is " +
+        count);
   }
   if (options.group_count > kMostGroups) {
     return unsupported("options.group_count " + count + " is above " + std::to_string(kMostGroups));
   }
-  for (std::uint64_t group = 0; group < options.group_count; ++group) {
-    if (finite_from_zero(options.group_max_norms[group])) continue;
-    return invalid_argument("options.group_max_norms[" + std::to_string(group) + "] " +
-                            text_of(options.group_max_norms[group]) +
-                            " is not finite and 0 or more");
+  for (const auto& [field, numbers, kept] : numbers_of_groups(options)) {
+    for (std::uint64_t group = 0; numbers != nullptr && group < options.group_count; ++group) {
+      if (finite_from_zero(numbers[group])) continue;
+      return invalid_argument(std::string("options.") + field + "[" + std::to_string(group) + "] " +
+                              text_of(numbers[group]) + " is not finite and 0 or more");
+    }
   }
-  if (options.max_norm > 0) {
+  if (options.group_max_norms != nullptr && options.max_norm > 0) {
     return unsupported("options.group_max_norms with options.max_norm: a gradient is clipped once");
+  }
+  if (options.group_weight_decays == nullptr) return Status::success();
+  if (options.kind == TRIREME_OPTIMIZER_USER) {
+    return invalid_argument("options.group_weight_decays means nothing to user; leave it NULL");
+  }
+  if (options.weight_decay > 0) {
+    return invalid_argument(
+        "options.weight_decay with options.group_weight_decays, which stands instead of it");
   }
   return Status::success();
 }
@@ -168,9 +195,9 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   settings.learning_rate = options.learning_rate != 0 ? options.learning_rate : 0.001;
   settings.max_norm = options.max_norm;
   settings.max_value = options.max_value;
-  if (options.group_count > 0) {
-    settings.group_max_norms.assign(options.group_max_norms,
-                                    options.group_max_norms + options.group_count);
+  settings.groups = options.group_count;
+  for (const auto& [field, numbers, kept] : numbers_of_groups(options)) {
+    if (numbers != nullptr) (settings.*kept).assign(numbers, numbers + options.group_count);
   }
   settings.one_sweep = (options.flags & TRIREME_OPTIMIZER_ONE_SWEEP) != 0;
   settings.check_every = options.check_every;
@@ -200,11 +227,16 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
       {"max_value", text_of(settings.max_value)},
       {"one_sweep", settings.one_sweep ? "on" : "off"},
       {"check_every", std::to_string(settings.check_every)},
-      {"group_count", std::to_string(settings.group_max_norms.size())}};
-  for (std::size_t group = 0; group < settings.group_max_norms.size(); ++group) {
-    facts.emplace_back("group_max_norms[" + std::to_string(group) + "]",
-                       text_of(settings.group_max_norms[group]));
-  }
+      {"group_count", std::to_string(settings.groups)}};
+  const auto describe_groups = [&](const std::string& field, const std::vector<double>& numbers) {
+    if (!numbers.empty()) facts.emplace_back(field, "set");
+    for (std::size_t group = 0; group < numbers.size(); ++group) {
+      facts.emplace_back(field + "[" + std::to_string(group) + "]", text_of(numbers[group]));
+    }
+  };
+  describe_groups("group_max_norms", settings.group_max_norms);
+  describe_groups("group_rate_factors", settings.group_rate_factors);
+  describe_groups("group_weight_decays", settings.group_weight_decays);
   return facts;
 }
 

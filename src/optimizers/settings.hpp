@@ -18,10 +18,14 @@ struct Settings {
   double learning_rate = 0;
   double max_norm = 0;
   double max_value = 0;
-  std::vector<double> group_max_norms;  // by group; empty: no groups
+  std::uint64_t groups = 0;
+  // By group; empty where not asked for.
+  std::vector<double> group_max_norms;
+  std::vector<double> group_rate_factors;
+  std::vector<double> group_weight_decays;
   bool one_sweep = false;
   std::uint64_t check_every = 0;  // steps
-  std::uint32_t states = 0;  // vectors of the rule
+  std::uint32_t states = 0;       // vectors of the rule
   trireme_update_callback update = nullptr;
   void* user_data = nullptr;
 };

@@ -10,9 +10,17 @@ namespace trireme::optimizers {
 
 std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uint64_t step,
                           double gradient_scale) {
+  double learning_rate = settings.learning_rate;
+  if (!settings.group_rate_factors.empty()) {
+    learning_rate *= settings.group_rate_factors[piece.group];
+  }
   if (settings.update == nullptr) {
-    kernels::update(settings.rule, piece.dtype, piece.parameters, piece.gradients, piece.states,
-                    piece.count, step, settings.learning_rate, gradient_scale);
+    kernels::UpdateRule rule = settings.rule;
+    if (!settings.group_weight_decays.empty()) {
+      rule.weight_decay = settings.group_weight_decays[piece.group];
+    }
+    kernels::update(rule, piece.dtype, piece.parameters, piece.gradients, piece.states, piece.count,
+                    step, learning_rate, gradient_scale);
     return 0;
   }
   if (gradient_scale != 1) {
@@ -26,7 +34,7 @@ std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uin
   update.first = piece.first;
   update.count = piece.count;
   update.step = step;
-  update.learning_rate = settings.learning_rate;
+  update.learning_rate = learning_rate;
   update.parameters = piece.parameters;
   update.gradients = piece.gradients;
   std::copy(std::begin(piece.states), std::end(piece.states), std::begin(update.states));

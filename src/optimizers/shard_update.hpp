@@ -11,6 +11,7 @@ namespace trireme::optimizers {
 struct Piece {
   trireme_dtype dtype = 0;  // of parameters
   std::uint64_t parameter = 0;
+  std::uint64_t group = 0;  // of parameters
   std::uint64_t first = 0;
   std::uint64_t count = 0;
   void* parameters = nullptr;

@@ -57,7 +57,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   const std::uint64_t group_bytes = norm_ranks == nullptr ? optimizer->group_bytes() : 0;
   // What comes out the same on all ranks of one model, if not on all norm_ranks.
   const auto prepare = [&]() -> Status {
-    if (model->options_.memory_limit_bytes > 0 || groups > 0) {
+    if (model->options_.memory_limit_bytes > 0 || settings.groups > 0) {
       // Ranks that want other rules are told so, and not that one of them is too large or has a
       // group too few.
       TRIREME_RETURN_IF_ERROR(agree(model->link_, facts, Status::success()));
@@ -100,9 +100,9 @@ Status Optimizer::open_norm_ranks(Communicator& ranks, const std::vector<shardin
                                   const Status& ready) {
   Model& model = *model_;
   norm_ranks_ = std::make_unique<NormRanks>();
-  const Status opened = norm_ranks_->open(ranks, model.link_.timeout_ns, model.registry_, facts,
-                                          std::max<std::size_t>(group_count(), 1), ready,
-                                          model.storage_->allocated);
+  const Status opened =
+      norm_ranks_->open(ranks, model.link_.timeout_ns, model.registry_, facts,
+                        std::max<std::size_t>(group_count(), 1), ready, model.storage_->allocated);
   // All ranks of the model must be in one group, or each would clip by another norm.
   TRIREME_RETURN_IF_ERROR(agree(
       model.link_, {{"the group of norm_ranks", std::to_string(norm_ranks_->identity())}}, opened));
@@ -142,6 +142,7 @@ void Optimizer::place_pieces() {
       Piece piece;
       piece.dtype = parameter.dtype;
       piece.parameter = segment.parameter;
+      piece.group = parameter.norm_group;
       piece.first = segment.first;
       piece.count = segment.count;
       piece.parameters = model.storage_->parameters.data() + in_arena;
@@ -447,12 +448,12 @@ Status Optimizer::begin_update(double* out_norm) {
 
 // The same on all ranks of the model.
 Status Optimizer::check_groups() const {
-  if (group_count() == 0) return Status::success();
+  if (settings_.groups == 0) return Status::success();
   for (const Parameter& parameter : model_->registry_.parameters()) {
-    if (parameter.norm_group < group_count()) continue;
+    if (parameter.norm_group < settings_.groups) continue;
     return invalid_argument("norm_group " + std::to_string(parameter.norm_group) +
                             " of parameter " + sharding::quoted(parameter.name) +
-                            ", but options.group_count is " + std::to_string(group_count()));
+                            ", but options.group_count is " + std::to_string(settings_.groups));
   }
   return Status::success();
 }

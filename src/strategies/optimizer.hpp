@@ -73,6 +73,7 @@ class Optimizer {
   Status open_norm_ranks(Communicator& ranks, const std::vector<sharding::Fact>& facts,
                          const Status& ready);
   Status check_groups() const;
+  // Groups of parameters that are clipped.
   std::size_t group_count() const { return settings_.group_max_norms.size(); }
   std::uint64_t group_bytes() const;
   template <class Add>

@@ -1,7 +1,7 @@
 /*
- * Clipping by groups of parameters: each by its own norm, whatever the strategy and the number of
- * ranks, and over a mesh of data x tensor, where the tensor ranks have different parts of some
- * parameters and the same others.
+ * Groups of parameters, whatever the strategy and the number of ranks: each is clipped by its own
+ * norm, also over a mesh of data x tensor, where the tensor ranks have different parts of some
+ * parameters and the same others; each has its own learning rate and weight decay.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -38,6 +38,10 @@ enum { PARAMETERS = sizeof kParameters / sizeof kParameters[0] };
 /* 2 is not clipped, 4 is never reached. */
 static const double kMaxNorms[GROUPS] = {1.5, 0.75, 0, 1, 1e6};
 
+/* Not exact in any type; group 2 stays as it is. */
+static const double kFactors[GROUPS] = {1, 0.3, 0, 1, 1.7};
+static const double kDecays[GROUPS] = {0.15, 0, 0.1, 1, 0.7};
+
 struct job {
     trireme_strategy strategy;
     int tensor, data;
@@ -47,12 +51,18 @@ struct job {
     double max_value;
     bool skip;      /* nobody has a gradient of SKIPPED */
     double spoiled; /* if not 0, the first gradient of group 1 */
+    bool rates;     /* groups have learning rates and weight decays */
+    bool unclipped, one_sweep;
     struct verdict verdicts[MOST_RANKS];
     double norms[MOST_RANKS][STEPS][GROUPS];
     double values[MOST_RANKS][TOTAL];
 };
 
 static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+
+static double rate_of(const struct job *job, int step) {
+    return job->rates ? 0.1 / (step + 1) : 0.1;
+}
 
 /* What part `part` of `parts` of the batch says: eighths, of which the sums, the means and the
  * squares are exact in f32. */
@@ -150,12 +160,22 @@ static void train(trireme_communicator *all, int rank, void *context) {
     trireme_optimizer_options rule = rule_of(NULL, GROUPS);
     double max_norms[GROUPS];
     memcpy(max_norms, kMaxNorms, sizeof max_norms);
-    rule.group_max_norms = max_norms;
+    double factors[GROUPS], decays[GROUPS];
+    memcpy(factors, kFactors, sizeof factors);
+    memcpy(decays, kDecays, sizeof decays);
+    rule.group_max_norms = job->unclipped ? NULL : max_norms;
+    if (job->rates) {
+        rule.group_rate_factors = factors;
+        rule.group_weight_decays = decays;
+    }
+    if (job->one_sweep) rule.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
     rule.max_value = job->max_value;
     if (job->tensor > 1) rule.norm_ranks = all;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     memset(max_norms, 0, sizeof max_norms); /* they were copied */
+    memset(factors, 0, sizeof factors);
+    memset(decays, 0, sizeof decays);
     trireme_model_info info = TRIREME_MODEL_INFO_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_info(model, &info));
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
@@ -168,8 +188,12 @@ static void train(trireme_communicator *all, int rank, void *context) {
             EXPECT_STATUS(v, TRIREME_OK, trireme_model_leaf(model, pass, &leaf));
             if (leaf != UINT32_MAX) backward(v, job, model, step, (int)leaf, LEAVES, t);
         }
+        if (job->rates) {
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_optimizer_set_learning_rate(optimizer, rate_of(job, step)));
+        }
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
-        for (uint64_t group = 0; group < GROUPS; ++group) {
+        for (uint64_t group = 0; group < GROUPS && !job->unclipped; ++group) {
             EXPECT_STATUS(
                 v, TRIREME_OK,
                 trireme_optimizer_group_norm(optimizer, group, &job->norms[rank][step][group]));
@@ -195,10 +219,19 @@ static float to_bf16(float value) {
     return value;
 }
 
-static double stepped(trireme_dtype dtype, double value, double gradient, double clip) {
-    if (dtype == F64) return value - 0.1 * (gradient * clip);
-    const float next = (float)value - 0.1f * ((float)gradient * (float)clip);
-    return (double)(dtype == BF16 ? to_bf16(next) : next);
+static double stepped(const struct job *job, int step, uint32_t group, double value,
+                      double gradient, double clip) {
+    const double rate = rate_of(job, step) * (job->rates ? kFactors[group] : 1);
+    const double decay = job->rates ? kDecays[group] : 0;
+    if (job->dtype == F64) {
+        double g = gradient * clip;
+        if (decay != 0) g += decay * value;
+        return value - rate * g;
+    }
+    float g = (float)gradient * (float)clip;
+    if (decay != 0) g += (float)decay * (float)value;
+    const float next = (float)value - (float)rate * g;
+    return (double)(job->dtype == BF16 ? to_bf16(next) : next);
 }
 
 /* The mean gradient of the batch, as it is clipped by value. */
@@ -236,11 +269,11 @@ static void expect_plain(const struct job *job, double norms[STEPS][GROUPS],
             for (uint64_t p = 0; p < PARAMETERS; ++p) {
                 const double norm = norms[step][kParameters[p].group];
                 const double most = kMaxNorms[kParameters[p].group];
-                const double clip = most > 0 && norm > most ? most / norm : 1;
+                const double clip = !job->unclipped && most > 0 && norm > most ? most / norm : 1;
                 for (uint64_t i = 0; i < kParameters[p].elements; ++i, ++place) {
                     if (job->skip && p == SKIPPED) continue;
-                    values[t][place] =
-                        stepped(job->dtype, values[t][place], mean_of(job, step, t, p, i), clip);
+                    values[t][place] = stepped(job, step, kParameters[p].group, values[t][place],
+                                               mean_of(job, step, t, p, i), clip);
                 }
             }
         }
@@ -266,7 +299,7 @@ static void train_and_check(struct job *job) {
     assert_true(job->skip ? norms[0][1] == 0 : !(norms[0][1] <= kMaxNorms[1]));
     for (int rank = 0; rank < job->tensor * job->data; ++rank) {
         for (int step = 0; step < STEPS; ++step) {
-            for (int group = 0; group < GROUPS; ++group) {
+            for (int group = 0; group < GROUPS && !job->unclipped; ++group) {
                 if (same(job->norms[rank][step][group], norms[step][group])) continue;
                 fail_msg("rank %d step %d group %d: norm %.17g, not %.17g", rank, step, group,
                          job->norms[rank][step][group], norms[step][group]);
@@ -340,6 +373,76 @@ static void a_mesh_clips_groups_as_one_process(void **state) {
     }
 }
 
+static void groups_have_their_own_rates_and_decays(void **state) {
+    (void)state;
+    static const int worlds[] = {1, 2, 3, 4, 5, 8};
+    for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; ++w) {
+        for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
+            for (int unclipped = 0; unclipped < 2; ++unclipped) {
+                static struct job job;
+                job = (struct job){.strategy = strategy,
+                                   .tensor = 1,
+                                   .data = worlds[w],
+                                   .dtype = kDtypes[(w + (size_t)strategy) % 3],
+                                   .leaves = unclipped ? 0 : LEAVES,
+                                   .bucket_bytes = worlds[w] % 2 == 0 ? 1 : 0};
+                job.rates = true;
+                job.unclipped = unclipped;
+                if (worlds[w] > LEAVES) job.leaves = 0;
+                train_and_check(&job);
+                if (unclipped && strategy == TRIREME_STRATEGY_ZERO1 && worlds[w] > 1) {
+                    job.one_sweep = true;
+                    train_and_check(&job);
+                }
+            }
+        }
+    }
+}
+
+/* What a rule of the caller is told. */
+struct told {
+    double rates[PARAMETERS];
+};
+
+static int32_t TRIREME_CALL note_rate(const trireme_update *update, void *user_data) {
+    ((struct told *)user_data)->rates[update->parameter] = update->learning_rate;
+    return 0;
+}
+
+static void tell_own_rule(trireme_communicator *all, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model *const model = make(v, all, job);
+    struct told told = {{0}};
+    trireme_optimizer_options rule = rule_of(NULL, GROUPS);
+    rule.kind = TRIREME_OPTIMIZER_USER;
+    rule.update = note_rate;
+    rule.user_data = &told;
+    rule.group_rate_factors = kFactors;
+    rule.learning_rate = 0.5;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    backward(v, job, model, 0, rank, 2, 0);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    for (int p = 0; p < PARAMETERS; ++p) {
+        if (kParameters[p].elements == 0) continue;
+        EXPECT(v, told.rates[p] == 0.5 * kFactors[kParameters[p].group]);
+    }
+    double rate = 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_learning_rate(optimizer, &rate));
+    EXPECT(v, rate == 0.5);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void a_rule_of_the_caller_is_told_the_rate_of_its_group(void **state) {
+    (void)state;
+    static struct job job;
+    job = (struct job){.tensor = 1, .data = 2, .dtype = F32};
+    job.strategy = TRIREME_STRATEGY_DATA_PARALLEL; /* each rank has all pieces */
+    run_job(&job, tell_own_rule);
+}
+
 static void what_is_no_number_stays_in_its_group(void **state) {
     (void)state;
     const double spoils[] = {(double)INFINITY, -(double)INFINITY, (double)NAN};
@@ -371,7 +474,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
         EXPECT(v, optimizer == NULL);                                                   \
     } while (0)
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
-            "group_max_norms is NULL, but options.group_count is 2");
+            "group_weight_decays are NULL, but options.group_count is 2");
     static const double zeros[1025];
     rule = rule_of(zeros, 1025);
     REFUSED(TRIREME_ERROR_UNSUPPORTED, "options.group_count 1025 is above 1024");
@@ -382,7 +485,31 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
         numbers[4] = wrong[i];
         rule = rule_of(numbers, GROUPS);
         REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.group_max_norms[4]");
+        rule = rule_of(kMaxNorms, GROUPS);
+        rule.group_rate_factors = numbers;
+        REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.group_rate_factors[4]");
+        rule = rule_of(NULL, GROUPS);
+        rule.group_weight_decays = numbers;
+        REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.group_weight_decays[4]");
     }
+    rule = rule_of(NULL, GROUPS);
+    rule.group_weight_decays = kDecays;
+    rule.weight_decay = 0.5;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
+            "options.weight_decay with options.group_weight_decays");
+    rule = rule_of(NULL, GROUPS);
+    rule.kind = TRIREME_OPTIMIZER_USER;
+    rule.update = note_rate;
+    rule.group_weight_decays = kDecays;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.group_weight_decays means nothing to user");
+    rule = rule_of(NULL, 3);
+    rule.group_rate_factors = kFactors;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
+            "norm_group 3 of parameter \"none\", but options.group_count is 3");
+    rule = rule_of(NULL, GROUPS);
+    rule.group_rate_factors = kFactors;
+    rule.norm_ranks = all;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.norm_ranks means nothing");
     rule = rule_of(kMaxNorms, GROUPS);
     rule.max_norm = 1;
     REFUSED(TRIREME_ERROR_UNSUPPORTED, "group_max_norms with options.max_norm");
@@ -402,6 +529,17 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     if (other) numbers[1] = 7;
     rule = rule_of(numbers, GROUPS);
     REFUSED(TRIREME_ERROR_MISMATCH, "group_max_norms[1] is 0.75 on rank 0 and 7 on rank 1");
+    rule = rule_of(NULL, GROUPS);
+    rule.group_rate_factors = numbers;
+    REFUSED(TRIREME_ERROR_MISMATCH, "group_rate_factors[1] is 0.75 on rank 0 and 7 on rank 1");
+    rule = rule_of(NULL, GROUPS);
+    rule.group_weight_decays = numbers;
+    REFUSED(TRIREME_ERROR_MISMATCH, "group_weight_decays[1] is 0.75 on rank 0 and 7 on rank 1");
+    if (other) {
+        rule.group_weight_decays = NULL;
+        rule.group_rate_factors = kMaxNorms;
+    }
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &rule, &optimizer));
 #undef REFUSED
     /* All of that left the model as it was. */
     rule = rule_of(kMaxNorms, GROUPS);
@@ -575,6 +713,8 @@ int main(void) {
         cmocka_unit_test(groups_clip_as_in_one_process),
         cmocka_unit_test(beside_other_features_groups_are_the_same),
         cmocka_unit_test(a_mesh_clips_groups_as_one_process),
+        cmocka_unit_test(groups_have_their_own_rates_and_decays),
+        cmocka_unit_test(a_rule_of_the_caller_is_told_the_rate_of_its_group),
         cmocka_unit_test(what_is_no_number_stays_in_its_group),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(models_of_a_mesh_agree_on_the_groups),

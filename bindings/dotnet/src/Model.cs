@@ -105,7 +105,8 @@ namespace Trireme
         public uint Replicas { get; set; }
 
         /// <summary>
-        /// Number of the group that an optimizer with OptimizerOptions.GroupMaxNorms clips it with.
+        /// Number of its group for an optimizer with OptimizerOptions.GroupMaxNorms,
+        /// GroupRateFactors or GroupWeightDecays.
         /// </summary>
         public uint NormGroup { get; set; }
     }

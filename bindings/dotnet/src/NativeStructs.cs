@@ -300,6 +300,8 @@ namespace Trireme
         public IntPtr NormRanks;
         public IntPtr GroupMaxNorms;
         public ulong GroupCount;
+        public IntPtr GroupRateFactors;
+        public IntPtr GroupWeightDecays;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -64,6 +64,17 @@ namespace Trireme
         /// </summary>
         public double[] GroupMaxNorms { get; set; }
 
+        /// <summary>
+        /// The learning rate of each ParameterOptions.NormGroup is the optimizer's times the number
+        /// of the group. Null: all 1.
+        /// </summary>
+        public double[] GroupRateFactors { get; set; }
+
+        /// <summary>
+        /// Instead of WeightDecay: that of each ParameterOptions.NormGroup. Null: WeightDecay.
+        /// </summary>
+        public double[] GroupWeightDecays { get; set; }
+
         /// <summary>The caller's own rule; only and always with OptimizerKind.User.</summary>
         public UpdateRule Rule { get; set; }
     }
@@ -186,6 +197,23 @@ namespace Trireme
                 throw new ArgumentNullException(nameof(options));
             }
 
+            ulong groupCount = 0;
+            foreach (double[] numbers in new[]
+            {
+                options.GroupMaxNorms, options.GroupRateFactors, options.GroupWeightDecays,
+            })
+            {
+                ulong count = (ulong)(numbers?.Length ?? 0);
+                if (count != 0 && groupCount != 0 && count != groupCount)
+                {
+                    throw new ArgumentException(
+                        "GroupMaxNorms, GroupRateFactors and GroupWeightDecays have " + count
+                        + " and " + groupCount + " numbers.", nameof(options));
+                }
+
+                groupCount = Math.Max(groupCount, count);
+            }
+
             var native = new NativeOptimizerOptions
             {
                 StructSize = (uint)sizeof(NativeOptimizerOptions),
@@ -223,10 +251,15 @@ namespace Trireme
                     native.NormRanks = options.NormRanks.Handle.DangerousGetHandle();
                 }
 
-                fixed (double* groups = options.GroupMaxNorms)
+                // An empty array is a null pointer here.
+                fixed (double* norms = options.GroupMaxNorms)
+                fixed (double* factors = options.GroupRateFactors)
+                fixed (double* decays = options.GroupWeightDecays)
                 {
-                    native.GroupMaxNorms = (IntPtr)groups;
-                    native.GroupCount = (ulong)(options.GroupMaxNorms?.Length ?? 0);
+                    native.GroupMaxNorms = (IntPtr)norms;
+                    native.GroupRateFactors = (IntPtr)factors;
+                    native.GroupWeightDecays = (IntPtr)decays;
+                    native.GroupCount = groupCount;
                     status = NativeMethods.trireme_optimizer_create(
                         model.Handle, ref native, out handle);
                 }

@@ -1,3 +1,5 @@
+using System;
+
 namespace Trireme.Tests
 {
     /// <summary>Clipping groups of parameters, each by its own norm.</summary>
@@ -42,6 +44,27 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void Each_group_has_its_rate_and_weight_decay()
+        {
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                OptimizerOptions rule = Rule();
+                rule.GroupRateFactors = new[] { 1, 0.5, 0 };
+                rule.GroupWeightDecays = new[] { 0, 0.5, 1 };
+                using (Model model = Sealed(c))
+                using (var optimizer = new Optimizer(model, rule))
+                {
+                    model.SetParameters<float>(new[] { 1f, 1f, 2f, 4f });
+                    model.AccumulateFlat<float>(new[] { 3f, 4f, 2f, 6f });
+                    optimizer.Step();
+                    var result = new float[4];
+                    model.GetParameters<float>(result);
+                    Check.Same(new[] { -2f, -3f, 0.5f, 4f }, result, "parameters");
+                }
+            });
+        }
+
+        [Test]
         public static void What_does_not_fit_is_refused()
         {
             using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))
@@ -52,6 +75,11 @@ namespace Trireme.Tests
                 OptimizerOptions both = Rule(1, 1, 1);
                 both.MaxNorm = 1;
                 Check.Throws<UnsupportedException>(() => new Optimizer(model, both));
+                OptimizerOptions uneven = Rule(1, 1, 1);
+                uneven.GroupRateFactors = new[] { 1.0, 1.0 };
+                Check.Throws<ArgumentException>(() => new Optimizer(model, uneven));
+                uneven.GroupRateFactors = new[] { 1.0, 1.0, -1.0 };
+                Check.Throws<InvalidArgumentException>(() => new Optimizer(model, uneven));
                 using (var optimizer = new Optimizer(model, Rule(1, 1, 1)))
                 {
                     Check.Throws<InvalidStateException>(() => optimizer.GroupNorm(0).ToString());

@@ -42,6 +42,29 @@ class NormGroupsTest(TestCase):
             self.assertTrue(math.isnan(optimizer.group_norm(2)))
             self.assertEqual(model.get_parameters().tolist(), [-1.5, -2.0, -2.0, -math.inf])
 
+    def test_each_group_has_its_rate_and_weight_decay(self):
+        def body(group):
+            model = sealed(group)
+            model.set_parameters(array.array("f", [1.0, 1.0, 2.0, 4.0]))
+            optimizer = trireme.Optimizer(
+                model,
+                "sgd",
+                learning_rate=0.5,
+                group_rate_factors=[1, 0.5, 0],
+                group_weight_decays=[0, 0.5, 1],
+            )
+            for rate in (0.5, 0.25):
+                optimizer.learning_rate = rate
+                model.accumulate_flat(array.array("f", [1.0, 2.0, 1.0, 1.0]))
+                optimizer.step()
+            return model.get_parameters().tolist()
+
+        free = 2.0
+        for rate in (0.25, 0.125):
+            free -= rate * (1.0 + 0.5 * free)
+        expected = [0.25, -0.5, free, 4.0]
+        self.assertEqual(list(self.ranks(2, body)), [expected, expected])
+
     def test_what_does_not_fit_is_refused(self):
         with trireme.Communicator(0, 1, "local://norm-groups-refused") as group:
             model = sealed(group)
@@ -51,6 +74,14 @@ class NormGroupsTest(TestCase):
                 trireme.Optimizer(model, "sgd", group_max_norms=[1.0, 1.0, -1.0])
             with self.assertRaises(trireme.UnsupportedError):
                 trireme.Optimizer(model, "sgd", group_max_norms=[1.0] * 3, max_norm=1.0)
+            for groups in (
+                {"group_rate_factors": [1.0, -1.0, 1.0]},
+                {"group_weight_decays": [0.0, math.nan, 0.0]},
+                {"group_weight_decays": [0.0] * 3, "weight_decay": 0.5},
+                {"group_weight_decays": [0.0] * 3, "group_rate_factors": [1.0] * 4},
+            ):
+                with self.assertRaises(trireme.InvalidArgumentError, msg=groups):
+                    trireme.Optimizer(model, "sgd", **groups)
             with self.assertRaises(trireme.InvalidArgumentError):
                 model.add_parameter("wide", [1], norm_group=1 << 32)
             optimizer = trireme.Optimizer(model, "sgd", group_max_norms=[1.0] * 3)

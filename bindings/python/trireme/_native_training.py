@@ -234,6 +234,8 @@ class trireme_optimizer_options(Structure):
         ("norm_ranks", c_void_p),
         ("group_max_norms", POINTER(c_double)),
         ("group_count", c_uint64),
+        ("group_rate_factors", POINTER(c_double)),
+        ("group_weight_decays", POINTER(c_double)),
     ]
 
 

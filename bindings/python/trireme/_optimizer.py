@@ -168,6 +168,8 @@ class Optimizer:
         one_sweep: bool = False,
         norm_ranks: Communicator | None = None,
         group_max_norms: Sequence[float] = (),
+        group_rate_factors: Sequence[float] = (),
+        group_weight_decays: Sequence[float] = (),
     ) -> None:
         """Collective: all ranks name the same options.
 
@@ -181,7 +183,9 @@ class Optimizer:
         sum is in the cache: the fewest bytes, the same bits. `norm_ranks` are the ranks of all
         models, such as data x tensor, whose gradients `max_norm` is for; they step together.
         Instead of `max_norm`, `group_max_norms` clips the gradients of each `norm_group` of
-        parameters by their own norm: one number a group, 0 for one that is not clipped.
+        parameters by their own norm: one number a group, 0 for one that is not clipped. The
+        learning rate of a group is `learning_rate` times its number in `group_rate_factors`, and
+        `group_weight_decays` has one for each group instead of `weight_decay`.
         """
         options = _native.trireme_optimizer_options(
             struct_size=ctypes.sizeof(_native.trireme_optimizer_options),
@@ -200,9 +204,21 @@ class Optimizer:
             check_every=in_range(check_every, 64, "check_every"),
             norm_ranks=None if norm_ranks is None else norm_ranks._handle,
         )
-        if len(group_max_norms) > 0:
-            options.group_count = len(group_max_norms)
-            options.group_max_norms = (c_double * len(group_max_norms))(*group_max_norms)
+        for name, numbers in (
+            ("group_max_norms", group_max_norms),
+            ("group_rate_factors", group_rate_factors),
+            ("group_weight_decays", group_weight_decays),
+        ):
+            count = len(numbers)
+            if count == 0:
+                continue
+            if options.group_count not in (0, count):
+                raise InvalidArgumentError(
+                    f"{name} has {count} numbers, but another list {options.group_count}",
+                    _native.TRIREME_ERROR_INVALID_ARGUMENT,
+                )
+            options.group_count = count
+            setattr(options, name, (c_double * count)(*numbers))
         number = 0
         self._rule: _UserRule | None = None
         if callable(rule):

@@ -556,8 +556,12 @@ structs! {
         /// Group by group of parameters, the L2 norm of its gradients is clipped to this; 0 is no
         /// clipping. Copied. Instead of max_norm. NULL: no groups.
         group_max_norms: *const f64,
-        /// Numbers at `group_max_norms`.
+        /// Numbers at each of these three that is not NULL.
         group_count: u64,
+        /// The learning rate of a group is learning_rate times this. Copied. NULL: all 1.
+        group_rate_factors: *const f64,
+        /// weight_decay of each group, instead of weight_decay. Copied. NULL: weight_decay.
+        group_weight_decays: *const f64,
     }
     /// A stretch of the state of training that this rank owns. Set struct_size before the call.
     trireme_state_range {

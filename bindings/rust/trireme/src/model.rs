@@ -204,7 +204,8 @@ pub struct Parameter<'a> {
     /// [`Optimizer::with_norm_ranks`](crate::Optimizer::with_norm_ranks) counts it once; 0 is 1.
     pub replicas: u32,
     /// Number of the group that
-    /// [`Optimizer::with_norm_groups`](crate::Optimizer::with_norm_groups) clips it with.
+    /// [`Optimizer::with_norm_groups`](crate::Optimizer::with_norm_groups) clips it with, and
+    /// [`Groups`](crate::Groups) are of.
     pub norm_group: u32,
 }
 

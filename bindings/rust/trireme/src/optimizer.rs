@@ -79,6 +79,18 @@ pub struct OptimizerOptions {
     pub one_sweep: bool,
 }
 
+/// Numbers for each group of parameters, by [`norm_group`](crate::Parameter::norm_group); an empty
+/// slice is for none. Those that are not empty have the same length.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Groups<'a> {
+    /// The norm of the group's gradients is clipped to this; 0 is no clipping.
+    pub max_norms: &'a [f64],
+    /// The group's learning rate is the optimizer's times this.
+    pub rate_factors: &'a [f64],
+    /// Instead of `weight_decay` of the options.
+    pub weight_decays: &'a [f64],
+}
+
 /// One piece of the model for a caller's own rule: the trainable part of one parameter that this
 /// rank owns.
 #[derive(Debug)]
@@ -214,6 +226,39 @@ impl Optimizer {
         raw.norm_ranks = ranks.map_or(std::ptr::null_mut(), |ranks| ranks.handle.get());
         raw.group_max_norms = max_norms.as_ptr();
         raw.group_count = max_norms.len() as u64;
+        Self::create(model, &raw, None)
+    }
+
+    /// As [`new`](Self::new), but what `groups` has is different for each group of parameters; with
+    /// `ranks` its norms are over all models of theirs. Collective.
+    pub fn with_groups(
+        model: &mut Model,
+        kind: Kind,
+        options: &OptimizerOptions,
+        groups: &Groups<'_>,
+        ranks: Option<&Communicator>,
+    ) -> Result<Self> {
+        let mut raw = raw_options(options);
+        raw.kind = kind.code();
+        raw.norm_ranks = ranks.map_or(std::ptr::null_mut(), |ranks| ranks.handle.get());
+        for (numbers, place) in [
+            (groups.max_norms, &mut raw.group_max_norms),
+            (groups.rate_factors, &mut raw.group_rate_factors),
+            (groups.weight_decays, &mut raw.group_weight_decays),
+        ] {
+            let count = numbers.len() as u64;
+            if count == 0 {
+                continue;
+            }
+            if raw.group_count != 0 && raw.group_count != count {
+                return Err(Error::invalid(format!(
+                    "groups has {} and {count} numbers",
+                    raw.group_count
+                )));
+            }
+            raw.group_count = count;
+            *place = numbers.as_ptr();
+        }
         Self::create(model, &raw, None)
     }
 

@@ -4,7 +4,7 @@ mod support;
 
 use support::{fails, ranks};
 use trireme::{
-    Communicator, Dtype, Kind, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter, Status,
+    Communicator, Dtype, Groups, Kind, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter, Status,
     Strategy,
 };
 
@@ -57,6 +57,24 @@ fn a_group_that_is_no_number_leaves_the_others() {
 }
 
 #[test]
+fn each_group_has_its_rate_and_weight_decay() {
+    ranks(2, |communicator| {
+        let mut model = model(communicator);
+        let groups = Groups {
+            rate_factors: &[1.0, 0.5, 0.0],
+            weight_decays: &[0.0, 0.5, 1.0],
+            ..Groups::default()
+        };
+        let mut optimizer =
+            Optimizer::with_groups(&mut model, Kind::Sgd, &rule(), &groups, None).unwrap();
+        model.set_parameters(Some(&[1.0_f32, 1.0, 2.0, 4.0][..]), 0).unwrap();
+        model.accumulate_flat(&[3.0_f32, 4.0, 2.0, 6.0]).unwrap();
+        optimizer.step(&mut model).unwrap();
+        assert_eq!(model.get_parameters::<f32>().unwrap(), [-2.0, -3.0, 0.5, 4.0]);
+    });
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     ranks(1, |communicator| {
         let mut model = model(communicator);
@@ -68,6 +86,14 @@ fn what_does_not_fit_is_refused() {
         let both = OptimizerOptions { max_norm: 1.0, ..rule() };
         let made = Optimizer::with_norm_groups(&mut model, Kind::Sgd, &both, &limits, None);
         fails(made, Status::Unsupported);
+        for factors in [&[1.0, 1.0][..], &[1.0, 1.0, -1.0], &[]] {
+            let groups = Groups { max_norms: &limits, rate_factors: factors, ..Groups::default() };
+            let made = Optimizer::with_groups(&mut model, Kind::Sgd, &rule(), &groups, None);
+            match factors {
+                [] => drop(made.unwrap()),
+                _ => drop(fails(made, Status::InvalidArgument)),
+            }
+        }
         let optimizer =
             Optimizer::with_norm_groups(&mut model, Kind::Sgd, &rule(), &limits, None).unwrap();
         fails(optimizer.group_norm(0), Status::InvalidState);
