@@ -123,6 +123,7 @@ step_quickstart() {
 }
 
 requires_build_tools && requires libcmocka-dev python3 || { say "cannot build"; exit 1; }
+requires libopenblas-dev || skip "examples/gpt: OpenBLAS is missing"
 for step in "${steps[@]}"; do
     declare -F "step_$step" >/dev/null || { say "no step $step"; exit 2; }
     case $step in

@@ -1,0 +1,262 @@
+// gpt: several workers train one character-level language model, a transformer as GPT-2 has it.
+//
+//   $ trireme run --nproc-per-node 2 -- ./example_gpt --text FILE --strategy zero3
+//
+// Without the launcher it trains alone. The losses and the trained parameters are the same bits
+// for every strategy and number of ranks, and with any --checkpoint.
+#include <trireme/trireme.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "network.hpp"
+#include "numbers.hpp"
+#include "report.hpp"
+#include "text.hpp"
+#include "train.hpp"
+
+namespace {
+
+struct Options {
+  gpt::Training training;
+  std::string text = "examples/data/trireme.txt", out = ".";
+  int sample = 500;  // characters
+};
+
+int whole_number(const std::string& text) {
+  std::size_t used = 0;
+  const int number = std::stoi(text, &used);
+  if (used != text.size() || number < 0) throw std::invalid_argument(text);
+  return number;
+}
+
+double real_number(const std::string& text) {
+  std::size_t used = 0;
+  const double number = std::stod(text, &used);
+  if (used != text.size() || !(number >= 0)) throw std::invalid_argument(text);
+  return number;
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  gpt::Training& t = options.training;
+  const auto whole = [](int& to) {
+    return [&to](const std::string& text) { to = whole_number(text); };
+  };
+  const auto real = [](double& to) {
+    return [&to](const std::string& text) { to = real_number(text); };
+  };
+  const std::map<std::string, std::function<void(const std::string&)>> known = {
+      {"--strategy",
+       [&t](const std::string& text) {
+         if (trireme_strategy_parse(text.c_str(), &t.strategy) != TRIREME_OK)
+           throw std::invalid_argument(text);
+       }},
+      {"--shard-ranks",
+       [&t](const std::string& text) {
+         t.shard_ranks = static_cast<std::uint32_t>(whole_number(text));
+       }},
+      {"--share",
+       [&t](const std::string& text) {
+         if (text != "yes" && text != "no") throw std::invalid_argument(text);
+         t.share = text == "yes";
+       }},
+      {"--seed", [&t](const std::string& text) { t.seed = std::stoull(text); }},
+      {"--layers", whole(t.config.blocks)},
+      {"--width", whole(t.config.width)},
+      {"--heads", whole(t.config.heads)},
+      {"--context", whole(t.config.context)},
+      {"--dropout", real(t.config.dropout)},
+      {"--checkpoint", whole(t.config.checkpoint)},
+      {"--leaves", whole(t.leaves)},
+      {"--sequences", whole(t.sequences)},
+      {"--steps", whole(t.steps)},
+      {"--warm-up", whole(t.warm_up)},
+      {"--rate", real(t.rate)},
+      {"--weight-decay", real(t.weight_decay)},
+      {"--max-norm", real(t.max_norm)},
+      {"--text", [&options](const std::string& text) { options.text = text; }},
+      {"--out", [&options](const std::string& text) { options.out = text; }},
+      {"--sample", whole(options.sample)},
+  };
+  for (int i = 1; i < argc; i += 2) {
+    const auto option = known.find(argv[i]);
+    if (option == known.end() || i + 1 == argc) {
+      std::string names = "options, each with a value:";
+      for (const auto& [name, set] : known) names += " " + name;
+      throw std::runtime_error(names);
+    }
+    try {
+      option->second(argv[i + 1]);
+    } catch (const std::logic_error&) {
+      throw std::runtime_error(option->first + " does not take " + argv[i + 1]);
+    }
+  }
+  const gpt::Config& c = t.config;
+  if (c.blocks < 1 || c.heads < 1 || c.width < 1 || c.width % c.heads != 0 || c.context < 1)
+    throw std::runtime_error(
+        "--layers, --heads and --context are at least 1; --heads divides --width");
+  if (t.leaves < 1 || t.sequences < 1 || t.steps < 1)
+    throw std::runtime_error("--leaves, --sequences and --steps are at least 1");
+  if (c.dropout >= 1) throw std::runtime_error("--dropout is below 1");
+  return options;
+}
+
+gpt::Text read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  if (!file || bytes.str().empty()) throw std::runtime_error(path + " cannot be read");
+  return gpt::encode(bytes.str());
+}
+
+// The mean loss over the first stretches of a text, at most `most`.
+double measure(const gpt::Config& config, gpt::Store<float>& store, const gpt::Sampler& sampler,
+               int most) {
+  gpt::Network<float> network(config, 1);
+  std::vector<std::int32_t> tokens(config.context), targets(config.context);
+  const int count = std::min(most, sampler.stretches());
+  double sum = 0;
+  for (int i = 0; i < count; ++i) {
+    sampler.stretch(i, tokens.data(), targets.data());
+    const gpt::Batch batch{1, tokens.data(), targets.data(), 0, false};
+    network.forward(store, &batch);
+    sum += network.loss(batch);
+  }
+  return sum / count;
+}
+
+// Text that the model goes on with, character by character, from softmax(scores / 0.8).
+std::string write_sample(const gpt::Config& config, gpt::Store<float>& store, const gpt::Text& text,
+                         int count, std::uint64_t seed) {
+  constexpr double kTemperature = 0.8;
+  gpt::Network<float> network(config, 1);
+  std::vector<std::int32_t> written = {text.tokens[0]}, window(config.context);
+  std::vector<double> chances(config.vocabulary);
+  for (int i = 0; i < count; ++i) {
+    // What stands after the last character is looked at by nobody before it.
+    const int seen = std::min<int>(static_cast<int>(written.size()), config.context);
+    std::fill(window.begin(), window.end(), 0);
+    std::copy(written.end() - seen, written.end(), window.begin());
+    const gpt::Batch batch{1, window.data(), nullptr, 0, false};
+    network.forward(store, &batch);
+    const float* scores =
+        network.scores() + static_cast<std::ptrdiff_t>(seen - 1) * config.vocabulary;
+    const float largest = *std::max_element(scores, scores + config.vocabulary);
+    double sum = 0;
+    for (int c = 0; c < config.vocabulary; ++c)
+      sum += chances[c] = std::exp((scores[c] - largest) / kTemperature);
+    double left = sum * gpt::uniform(seed, static_cast<std::uint64_t>(i));
+    int token = 0;
+    while (token + 1 < config.vocabulary && (left -= chances[token]) >= 0) ++token;
+    written.push_back(token);
+  }
+  return gpt::decode(text, written);
+}
+
+double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+void print_memory(const gpt::Outcome& outcome) {
+  const trireme_model_memory& m = outcome.memory;
+  std::printf(
+      "memory of rank 0 in MiB, planned/allocated: parameters %.2f/%.2f, gradients "
+      "%.2f/%.2f, optimizer state %.2f/%.2f, working %.2f/%.2f; activations %.2f\n",
+      mebibytes(m.planned_parameters), mebibytes(m.allocated_parameters),
+      mebibytes(m.planned_gradients), mebibytes(m.allocated_gradients),
+      mebibytes(m.planned_optimizer_state), mebibytes(m.allocated_optimizer_state),
+      mebibytes(m.planned_working), mebibytes(m.allocated_working),
+      mebibytes(outcome.activation_bytes));
+  std::printf("%llu gathers (%llu ahead of their use), %llu reductions, %.1f s waited for them\n",
+              static_cast<unsigned long long>(outcome.statistics.gathers),
+              static_cast<unsigned long long>(outcome.statistics.prefetched),
+              static_cast<unsigned long long>(outcome.statistics.reductions),
+              static_cast<double>(outcome.statistics.exposed_ns) * 1e-9);
+}
+
+trireme_communicator* join() {
+  trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+  options.rendezvous = "env://";
+  if (std::getenv("RANK") == nullptr) {
+    options.rendezvous = "local://gpt";
+    options.world_size = 1;
+  }
+  trireme_communicator* communicator = nullptr;
+  if (trireme_communicator_create(&options, &communicator) != TRIREME_OK)
+    throw std::runtime_error(trireme_last_error());
+  return communicator;
+}
+
+void run(const Options& given) {
+  Options options = given;
+  gpt::Config& config = options.training.config;
+  const gpt::Text text = read_text(options.text);
+  config.vocabulary = static_cast<int>(text.alphabet.size());
+  const double entropy = gpt::unigram_entropy(text);
+  const auto length = static_cast<std::int64_t>(text.tokens.size());
+  const gpt::Sampler trained(text.tokens, 0, length * 9 / 10, config.context,
+                             options.training.seed);
+  const gpt::Sampler held_out(text.tokens, length * 9 / 10, length, config.context, 0);
+
+  gpt::use_one_thread();
+  trireme_communicator* const communicator = join();
+  std::int32_t rank = 0, ranks = 1;
+  if (trireme_communicator_rank(communicator, &rank) != TRIREME_OK ||
+      trireme_communicator_world_size(communicator, &ranks) != TRIREME_OK)
+    throw std::runtime_error(trireme_last_error());
+  const std::vector<gpt::Layer> layers = gpt::describe(config);
+  if (rank == 0) {
+    std::printf("text: %lld characters, %d different; unigram entropy %.4f nats a character\n",
+                static_cast<long long>(length), config.vocabulary, entropy);
+    std::printf("model: %llu parameters in %zu layers; %s on %d ranks; %d characters a step\n",
+                static_cast<unsigned long long>(gpt::element_count(layers)), layers.size(),
+                trireme_strategy_name(options.training.strategy), ranks,
+                options.training.leaves * options.training.sequences * config.context);
+    std::fflush(stdout);
+  }
+
+  gpt::Progress progress(options.training.steps);
+  const gpt::Outcome outcome =
+      gpt::train(communicator, options.training, trained, [&](int step, double loss) {
+        if (rank == 0) progress.after_step(step, loss);
+      });
+  trireme_communicator_destroy(communicator);
+  if (rank != 0) return;
+
+  gpt::FlatStore<float> store(layers, outcome.values);
+  const std::size_t last = std::min<std::size_t>(10, outcome.losses.size());
+  double final_loss = 0;
+  for (std::size_t i = 0; i < last; ++i) final_loss += *(outcome.losses.end() - 1 - i);
+  print_memory(outcome);
+  std::printf("---- sample\n%s\n---- end of the sample\n",
+              write_sample(config, store, text, options.sample, options.training.seed).c_str());
+  const std::string plot = options.out + "/loss.svg";
+  if (!gpt::write_plot(plot, outcome.losses, entropy))
+    throw std::runtime_error(plot + " cannot be written");
+  std::printf("%s has the losses\n", plot.c_str());
+  std::printf(
+      "loss: first step %.4f, last %zu steps %.4f, text not trained on %.4f; unigram entropy "
+      "%.4f\n",
+      outcome.losses.front(), last, final_loss / static_cast<double>(last),
+      measure(config, store, held_out, 200), entropy);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(parse(argc, argv));
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "%s\n", problem.what());
+    return EXIT_FAILURE;
+  }
+  return 0;
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""The language model as a user runs it, small: it learns, writes a sample and a picture, and its
+losses are the same with any strategy, number of ranks and checkpoints.
+
+Usage: test_command.py TRIREME EXAMPLE_GPT TEXT.gz [unittest arguments]
+"""
+
+import gzip
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+LONG = 240  # seconds; longer than anything healthy takes on a busy machine
+STEPS = 60
+SMALL = ("--layers 4 --width 32 --heads 4 --context 32 --leaves 4 --sequences 4 "
+         f"--steps {STEPS} --rate 0.01 --sample 100").split()
+
+
+class Command(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "text").write_bytes(gzip.decompress(pathlib.Path(TEXT).read_bytes()))
+
+    def run_program(self, ranks, *options):
+        command = [PROGRAM, "--text", self.folder / "text", "--out", self.folder, *options]
+        if ranks > 0:
+            command = [TRIREME, "run", "--no-prefix", "--nproc-per-node", str(ranks), "--", *command]
+        return subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                              timeout=LONG)
+
+    def losses(self, *arguments):
+        """(first, last, text not trained on, unigram entropy, values as printed)"""
+        done = self.run_program(*arguments, *SMALL)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        line = re.search(r"^loss: .*$", done.stdout, flags=re.M).group()
+        numbers = [float(n) for n in re.findall(r"\d+\.\d+", line)]
+        self.assertEqual(len(numbers), 4, line)
+        return numbers, line, done
+
+    def test_it_learns_and_shows_it(self):
+        (first, last, held_out, entropy), line, done = self.losses(2, "--strategy", "zero3")
+        self.assertGreater(first, entropy)
+        self.assertLess(last, entropy - 0.3)
+        self.assertLess(held_out, entropy - 0.3)
+        sample = re.search(r"---- sample\n(.*)\n---- end", done.stdout, flags=re.S).group(1)
+        self.assertEqual(len(sample), 101)
+        self.assertGreater(len(set(sample)), 5)
+        picture = xml.etree.ElementTree.parse(self.folder / "loss.svg")
+        curves = [path.get("d") for path in picture.iter("{http://www.w3.org/2000/svg}path")]
+        self.assertEqual(max(curve.count("L") for curve in curves), STEPS - 1)
+        self.assertIn(f"{STEPS}/{STEPS}", done.stderr)
+
+        other = self.losses(0, "--strategy", "data_parallel", "--checkpoint", "1")
+        self.assertEqual(other[1], line)
+
+    def test_what_it_does_not_understand(self):
+        for options, complaint in [(["--stepps", "3"], "options, each with a value"),
+                                   (["--steps"], "options, each with a value"),
+                                   (["--steps", "3x"], "--steps does not take 3x"),
+                                   (["--strategy", "zero9"], "--strategy does not take zero9"),
+                                   (["--heads", "5"], "--heads divides --width"),
+                                   (["--dropout", "1"], "--dropout is below 1"),
+                                   (["--text", "/no/such/file"], "cannot be read")]:
+            done = self.run_program(0, *options)
+            self.assertEqual(done.returncode, 1, options)
+            self.assertIn(complaint, done.stderr)
+
+
+if __name__ == "__main__":
+    TRIREME, PROGRAM, TEXT = sys.argv[1:4]
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
