@@ -378,6 +378,8 @@ static void groups_have_their_own_rates_and_decays(void **state) {
     static const int worlds[] = {1, 2, 3, 4, 5, 8};
     for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; ++w) {
         for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
+            /* Each strategy still meets some worlds, and each world some strategies. */
+            if (is_quick() && ((int)w + strategy) % 2 != 0) continue;
             for (int unclipped = 0; unclipped < 2; ++unclipped) {
                 static struct job job;
                 job = (struct job){.strategy = strategy,
