@@ -51,10 +51,15 @@ trireme_status trireme_optimizer_create(trireme_model* model,
     }
     std::shared_ptr<Optimizer> optimizer;
     Status status = Status::success();
-    // All ranks create it together: without memory in the middle of it the group fails.
-    api::hand_out(*found, [&] {
+    const auto create = [&] {
       status = Optimizer::create(found, options, norm_ranks, &optimizer);
       if (status.ok()) *out_optimizer = api::insert<trireme_optimizer>(std::move(optimizer));
+    };
+    // All ranks create it together: without memory in the middle of it the group fails, and the one
+    // that the norm is taken in, where other models wait for this one.
+    api::hand_out(*found, [&] {
+      if (norm_ranks == nullptr) return create();
+      api::hand_out(*norm_ranks, create);
     });
     return status;
   });

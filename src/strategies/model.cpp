@@ -366,7 +366,8 @@ void Model::tell(const Status& status) const noexcept {
 }
 
 void Model::fail_groups(trireme_status code, std::string_view why) const noexcept {
-  for (const auto* const ranks : {&link_.communicator, &link_.shard, &link_.replicas}) {
+  for (const auto* const ranks :
+       {&link_.communicator, &link_.shard, &link_.replicas, &norm_group_}) {
     if (*ranks != nullptr) (*ranks)->fail(code, why);
   }
 }

@@ -103,6 +103,8 @@ class Model {
 
   const trireme_model_options options_;
   Link link_;
+  // Where other models wait for this one, while it has an optimizer with norm_ranks; or null.
+  std::shared_ptr<Communicator> norm_group_;
   sharding::Registry registry_;
   Status failed_ = Status::success();
 

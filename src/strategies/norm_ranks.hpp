@@ -25,6 +25,7 @@ class NormRanks {
               const std::shared_ptr<AllocatedBytes>& counter);
   // The same on all ranks of one group, and on no others.
   std::uint64_t identity() const { return identity_; }
+  const std::shared_ptr<Communicator>& communicator() const { return link_.communicator; }
   // Of this rank's working memory.
   std::uint64_t bytes() const { return words_.bytes(); }
 

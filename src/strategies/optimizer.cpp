@@ -79,6 +79,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   // The other models wait there for this one, also to hear that it cannot. Where its own ranks want
   // different things, not all of them would come.
   const bool all_come = ready.ok() || ready.code() == TRIREME_ERROR_OUT_OF_MEMORY ||
+                        ready.code() == TRIREME_ERROR_SYSTEM ||
                         ready.code() == TRIREME_ERROR_INVALID_ARGUMENT;
   if (norm_ranks != nullptr && all_come) {
     ready = optimizer->open_norm_ranks(*norm_ranks, facts, ready);
@@ -107,11 +108,13 @@ Status Optimizer::open_norm_ranks(Communicator& ranks, const std::vector<shardin
   TRIREME_RETURN_IF_ERROR(agree(
       model.link_, {{"the group of norm_ranks", std::to_string(norm_ranks_->identity())}}, opened));
   model.planned_norm_ = norm_ranks_->bytes();
+  model.norm_group_ = norm_ranks_->communicator();
   return Status::success();
 }
 
 Optimizer::~Optimizer() {
   model_->planned_norm_ = 0;
+  model_->norm_group_.reset();
   model_->reducer_->keep_until_step(false);
   model_->has_optimizer_ = false;
   model_->planned_state_ = 0;
@@ -216,7 +219,6 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
 
 void Optimizer::fail_groups(trireme_status code, std::string_view why) const noexcept {
   model_->fail_groups(code, why);
-  if (norm_ranks_ != nullptr) norm_ranks_->fail(code, why);
 }
 
 // What is updated goes where it is needed, and the next step may begin.

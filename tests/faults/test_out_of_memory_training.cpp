@@ -55,6 +55,7 @@ class Training {
       parameter.dtype = kType;
       parameter.dimensions = 1;
       parameter.shape = &kElements[number];
+      parameter.replicas = replicas;
       if (!attempt(rank_, "add_parameter",
                    [&] { return trireme_model_add_parameter(model_, &parameter, nullptr); })) {
         return false;
@@ -62,11 +63,14 @@ class Training {
     }
     return true;
   }
-  bool make() {
-    return describe() && attempt(rank_, "seal", [&] { return trireme_model_seal(model_); }) &&
-           attempt(rank_, "optimizer_create",
+  bool make_model() {
+    return describe() && attempt(rank_, "seal", [&] { return trireme_model_seal(model_); });
+  }
+  bool make_optimizer() {
+    return attempt(rank_, "optimizer_create",
                    [&] { return trireme_optimizer_create(model_, &rule, &optimizer_); });
   }
+  bool make() { return make_model() && make_optimizer(); }
   bool accumulate(float gradient, std::uint32_t flags = 0) {
     float gradients[kAll];
     for (float& each : gradients) each = gradient;
@@ -126,6 +130,7 @@ class Training {
 
   trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
   trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+  std::uint32_t replicas = 0;
 
  private:
   Rank& rank_;
@@ -293,6 +298,35 @@ void train_from_saved_state(Rank& rank) {
   if (training.step(1)) training.holds(-5);  // what it was momentum is in there, too
 }
 
+// One model for each rank, and the norm of both: 3 * sqrt(333) on one and 4 * sqrt(333) on the other
+// one. Before there is an optimizer the other rank knows nothing of this model, and is told nothing:
+// that much is not refused.
+void train_with_a_norm_of_all(Rank& rank) {
+  const bool armed = is_victim;
+  is_victim = false;
+  trireme_communicator* own = nullptr;
+  if (attempt(rank, "split", [&] {
+        return trireme_communicator_split(rank.group, rank.rank, 0, nullptr, &own);
+      })) {
+    Training training(rank, own, TRIREME_STRATEGY_DATA_PARALLEL);
+    training.rule.max_norm = 1000;
+    training.rule.norm_ranks = rank.group;
+    training.replicas = 1;
+    const float gradient = rank.rank == 0 ? 3 : 4;
+    double norm = 0;
+    bool well = training.make_model();
+    is_victim = armed;
+    well = well && training.make_optimizer() && training.step(gradient) &&
+           attempt(rank, "norm",
+                   [&] { return trireme_optimizer_gradient_norm(training.optimizer(), &norm); });
+    if (well) {
+      training.expect(norm * norm > 8324.999 && norm * norm < 8325.001, "norm");
+      training.holds(-gradient);
+    }
+  }
+  trireme_communicator_destroy(own);
+}
+
 void train_and_compare(Rank& rank) {
   Training training(rank, TRIREME_STRATEGY_ZERO1);
   training.rule.check_every = 1;
@@ -301,6 +335,29 @@ void train_and_compare(Rank& rank) {
       })) {
     training.holds(-2);
   }
+}
+
+// What does not fit is refused to all with the reason, and what fits is trained.
+void train_within_a_limit(Rank& rank) {
+  {
+    Training training(rank, TRIREME_STRATEGY_ZERO1);
+    training.options.memory_limit_bytes = 1000;
+    if (!training.describe() || !attempt(rank, "seal above the limit", [&] {
+          const trireme_status status = trireme_model_seal(training.model());
+          if (status == TRIREME_OK) return trireme_status{TRIREME_ERROR_INTERNAL};
+          const bool planned = std::strstr(trireme_last_error(), "memory_limit_bytes") != nullptr;
+          // The reason itself may find no memory; then the code arrives alone.
+          const bool wordless = rank.victim() && refusals.load() > 0 &&
+                                status == TRIREME_ERROR_OUT_OF_MEMORY &&
+                                std::strstr(trireme_last_error(), ": out of memory") != nullptr;
+          return planned || wordless ? trireme_status{TRIREME_OK} : status;
+        })) {
+      return;
+    }
+  }
+  Training training(rank, TRIREME_STRATEGY_ZERO1);
+  training.options.memory_limit_bytes = 100'000;
+  if (training.make() && training.step(1)) training.holds(-2);
 }
 
 constexpr Scenario training_of(const char* name, void (*body)(Rank&), int ranks = 2,
@@ -323,7 +380,9 @@ constexpr Scenario kScenarios[] = {
     training_of("another order of shards", train_shards_in_order),
     training_of("join", train_unevenly),
     training_of("saved state", train_from_saved_state),
+    training_of("norm_ranks", train_with_a_norm_of_all, 2, true),
     training_of("check_replicas", train_and_compare),
+    training_of("memory limit", train_within_a_limit),
 };
 
 const char* only = nullptr;  // the scenario that was asked for
