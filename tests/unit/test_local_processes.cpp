@@ -311,6 +311,56 @@ void a_place_is_given_once_and_world_sizes_must_agree(void**) {
   });
 }
 
+// Ranks of another world size that come when all have met: they fail, and nobody else. Once a rank
+// has left, they may be of the next group of that name and wait for it.
+void a_late_stranger_hears_at_once_why_it_does_not_fit(void**) {
+  expect_success(1, [](Backend&) -> std::string {
+    const std::string url = fresh_url();
+    std::unique_ptr<Backend> ranks[2];
+    for (int rank = 0; rank < 2; ++rank) {
+      if (!join(url, rank, 2, &ranks[rank]).ok()) return "join";
+    }
+    for (const auto& rank : ranks) {
+      if (!rank->wait_ready(Deadline::after(kLong)).ok()) return "wait_ready";
+    }
+    for (const int world_size : {3, 5}) {
+      std::unique_ptr<Backend> late;
+      if (!join(url, 2, world_size, &late).ok()) return "join late";
+      const Status status = late->wait_ready(Deadline::after(kLong));
+      const std::string text = " has world size 2, rank 2 has " + std::to_string(world_size);
+      if (status.code() != TRIREME_ERROR_MISMATCH) return "late: " + status.message();
+      if (status.message().find(text) == std::string::npos) return "late: " + status.message();
+    }
+    std::string errors[2];
+    const auto reduce = [&](int rank) {
+      Walk walk(*ranks[rank]);
+      check_all_reduce(walk, 3000, true, true);
+      errors[rank] = walk.error;
+    };
+    std::thread other(reduce, 1);
+    reduce(0);
+    other.join();
+    if (!errors[0].empty() || !errors[1].empty()) return errors[0] + errors[1];
+
+    ranks[1].reset();
+    std::unique_ptr<Backend> next[3];
+    if (!join(url, 2, 3, &next[2]).ok()) return "join again";
+    // Long enough to be sent away several times.
+    const std::string waits = failure_is(next[2]->wait_ready(Deadline::after(kSecond / 10)),
+                                         TRIREME_ERROR_TIMEOUT, {0, 1}, "or used another");
+    if (!waits.empty()) return waits;
+    ranks[0].reset();
+    for (int rank = 0; rank < 2; ++rank) {
+      if (!join(url, rank, 3, &next[rank]).ok()) return "join anew";
+    }
+    for (const auto& rank : next) {
+      const Status status = rank->wait_ready(Deadline::after(kLong));
+      if (!status.ok()) return "anew: " + status.message();
+    }
+    return "";
+  });
+}
+
 int connect_stranger(const std::string& url) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -410,7 +460,8 @@ void a_location_outside_of_a_buffer_is_refused(void**) {
     std::shared_ptr<void> keep;
     const auto resolve = [&](std::uint64_t id, std::uint64_t offset, std::uint64_t bytes) {
       const local::Location location{local::Place::shared, 0, id, offset};
-      return buffers->resolve(1, location, bytes, Deadline::after(0), &data, &keep).code();
+      return buffers->resolve(1, location, bytes, {"test", 0}, Deadline::after(0), &data, &keep)
+          .code();
     };
     if (resolve(5, 0, 8192) != TRIREME_OK || resolve(5, 8192, 0) != TRIREME_OK) return "whole";
     if (resolve(5, 1, 8192) != TRIREME_ERROR_CORRUPT) return "one past the end";
@@ -448,6 +499,7 @@ int main() {
       cmocka_unit_test(a_deadline_names_the_rank_that_did_not_arrive),
       cmocka_unit_test(waiting_for_ranks_that_have_not_joined_names_them),
       cmocka_unit_test(a_place_is_given_once_and_world_sizes_must_agree),
+      cmocka_unit_test(a_late_stranger_hears_at_once_why_it_does_not_fit),
       cmocka_unit_test(strangers_are_sent_away_and_harm_nobody),
       cmocka_unit_test(nothing_is_left_open_after_leaving),
       cmocka_unit_test(a_location_outside_of_a_buffer_is_refused),

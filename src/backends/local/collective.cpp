@@ -115,6 +115,27 @@ Status Run::wait_for_all() {
   });
 }
 
+// The two queues of the caller run side by side, so ranks that use both at once are no mismatch:
+// the others may still come.
+std::string Run::likely_cause(const std::vector<std::int32_t>& missing) const {
+  const auto has_priority = [](std::uint32_t channel) {
+    return channel == 0 || channel == kUrgentChannel;
+  };
+  const std::vector<LastCalls> all = group_.last_calls();
+  for (const std::int32_t rank : missing) {
+    const LastCalls& calls = all[static_cast<std::size_t>(rank)];
+    const bool same = calls.known && calls.collective == op_.as_called().kind;
+    if (!same || calls.channel == op_.channel) continue;
+    if (!has_priority(calls.channel) || !has_priority(op_.channel)) continue;
+    const auto steps = [&](int of) {
+      return segment_.lane(calls.channel, of).position.load(std::memory_order_acquire);
+    };
+    // It waits there for this rank.
+    if (steps(rank) > steps(me_)) return ", perhaps because the priorities differ";
+  }
+  return "";
+}
+
 template <class Arrived>
 Status Run::wait_until_all(Arrived arrived) {
   int next = 0;
@@ -146,12 +167,13 @@ Status Run::wait_until_all(Arrived arrived) {
       }
       if (missing.empty()) continue;
       if (!late) {
-        group_.warn_slow(missing, "not come to " + operation_text() + ",", stall);
+        group_.warn_slow(missing, "not come to ", name_, sequence_, stall);
         continue;
       }
       FailureDetails details{name_, "", sequence_, missing, 0};
       return Status::failure(TRIREME_ERROR_TIMEOUT,
-                             list_ranks(missing) + " did not arrive before the deadline")
+                             list_ranks(missing) + " did not arrive before the deadline" +
+                                 likely_cause(missing))
           .with_details(std::move(details));
     }
     group_.sleep(bell, seen, stall.before(deadline_));
@@ -202,7 +224,8 @@ Status Run::open(int rank, const Location& location, std::uint64_t bytes, std::b
     return Status::success();
   }
   std::shared_ptr<void> keep;
-  TRIREME_RETURN_IF_ERROR(buffers_.resolve(rank, location, bytes, deadline_, out, &keep));
+  TRIREME_RETURN_IF_ERROR(
+      buffers_.resolve(rank, location, bytes, {name_, sequence_}, deadline_, out, &keep));
   channel_.keep.push_back(std::move(keep));
   return Status::success();
 }
@@ -311,6 +334,7 @@ void Run::settle() {
   if (processes && !exposed_) return;
   const Deadline patience = Deadline::after(processes ? kFrozenNs : UINT64_MAX);
   bool frozen = false;
+  Stall stall = group_.stall();
   for (int rank = 0; rank < n_; ++rank) {
     if (rank == me_) continue;
     Lane& theirs = lane(rank);
@@ -320,7 +344,11 @@ void Run::settle() {
       // A thread is inside one piece, which ends without anybody's help. A process may have been stopped there.
       frozen = patience.passed();
       if (frozen) break;
-      group_.sleep(theirs.bell, seen, patience);
+      if (stall.due(now_ns())) {
+        group_.warn_slow(rank, "not let go of the memory of ", name_, sequence_, stall);
+        continue;
+      }
+      group_.sleep(theirs.bell, seen, stall.before(patience));
     }
   }
   if (frozen) buffers_.make_private(op_.receive);

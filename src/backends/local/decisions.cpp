@@ -53,6 +53,7 @@ Status Decisions::decide(DecisionKind kind, std::uint64_t vote, Deadline deadlin
 // Between processes rank 0 passes it on. Without it nothing can be decided; then the group has no survivors that
 // ever met.
 Status Decisions::wait_for_segment(const char* name, Deadline deadline) const {
+  Stall stall = group_.stall();
   while (group_.segment() == nullptr) {
     const std::uint32_t seen = group_.private_bell().events.load(std::memory_order_seq_cst);
     if (group_.segment() != nullptr) break;
@@ -61,7 +62,11 @@ Status Decisions::wait_for_segment(const char* name, Deadline deadline) const {
     if (deadline.passed()) {
       return fail_with(TRIREME_ERROR_TIMEOUT, "rank 0 has not joined", name, {0}, group_.name());
     }
-    group_.sleep(group_.private_bell(), seen, deadline);
+    if (stall.due(now_ns())) {
+      group_.warn_slow(0, "not joined for ", name, 0, stall);
+      continue;
+    }
+    group_.sleep(group_.private_bell(), seen, stall.before(deadline));
   }
   return Status::success();
 }
@@ -106,7 +111,7 @@ Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Dead
       continue;
     }
     if (stall.due(now_ns())) {
-      group_.warn_slow(absent, "not come to " + std::string(name), stall);
+      group_.warn_slow(absent, "not come to ", name, 0, stall);
       continue;
     }
     group_.sleep(header.decision_bell, seen, stall.before(deadline));

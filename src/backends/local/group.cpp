@@ -8,6 +8,7 @@
 #include "backends/last_calls.hpp"
 #include "platform/death_word.hpp"
 #include "platform/futex.hpp"
+#include "platform/log.hpp"
 #include "platform/utf8.hpp"
 
 namespace trireme::local {
@@ -150,11 +151,23 @@ std::vector<LastCalls> Group::last_calls() const {
   return all;
 }
 
-void Group::warn_slow(const std::vector<std::int32_t>& ranks, const std::string& what,
+void Group::warn_slow(const std::vector<std::int32_t>& ranks, const char* what,
+                      const char* operation, std::uint64_t sequence,
+                      const Stall& stall) const noexcept {
+  if (!log_wanted(TRIREME_LOG_WARNING)) return;
+  try {
+    std::string text = std::string(what) + operation;
+    if (sequence != 0) text += ", sequence " + std::to_string(sequence) + ",";
+    trireme::warn_slow(name_, rank_, last_calls(), ranks, text, stall.waited_ns());
+  } catch (...) {  // no memory for a line: nothing is said
+  }
+}
+
+void Group::warn_slow(int rank, const char* what, const char* operation, std::uint64_t sequence,
                       const Stall& stall) const noexcept {
   try {
-    trireme::warn_slow(name_, rank_, last_calls(), ranks, what, stall.waited_ns());
-  } catch (...) {  // no memory for a line: nothing is said
+    warn_slow(std::vector<std::int32_t>{rank}, what, operation, sequence, stall);
+  } catch (...) {
   }
 }
 

@@ -83,7 +83,11 @@ class Group {
 
   // A wait that may become long, and what the log hears of it.
   Stall stall() const { return Stall(stall_ns_); }
-  void warn_slow(const std::vector<std::int32_t>& ranks, const std::string& what,
+  // "not come to ", "all_reduce", 17; sequence 0: none is told. The one-rank form needs no memory
+  // of its caller, who may have to wait because there is none.
+  void warn_slow(const std::vector<std::int32_t>& ranks, const char* what, const char* operation,
+                 std::uint64_t sequence, const Stall& stall) const noexcept;
+  void warn_slow(int rank, const char* what, const char* operation, std::uint64_t sequence,
                  const Stall& stall) const noexcept;
 
   // --- failure: the first one wins, on all ranks ---

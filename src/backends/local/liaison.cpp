@@ -366,10 +366,30 @@ bool Liaison::hear_stranger(Stranger& stranger) {
       theirs.type != Packet::hello) {
     return false;
   }
-  // Whoever comes after all have met is late for another run of the same name; it tries again.
-  if (complete()) return false;
-  greet_back(stranger, theirs);
+  if (!complete()) {
+    greet_back(stranger, theirs);
+  } else if (!falls_apart()) {
+    refuse(stranger, theirs);
+  }
   return false;
+}
+
+// Whether a stranger may be of the next run of the same name, which begins as soon as one of this run
+// has gone: it tries again.
+bool Liaison::falls_apart() const {
+  if (group_.failed()) return true;
+  for (int rank = 0; rank < group_.world_size(); ++rank) {
+    if (group_.left(rank) || group_.lost(rank)) return true;
+  }
+  return false;
+}
+
+// Who never fits into this group hears why. The group, in which all have met, does not care.
+void Liaison::refuse(const Stranger& stranger, const Packet& theirs) const {
+  if (check_same(theirs).ok()) return;
+  Packet answer = packet(Packet::hello);
+  answer.nonce = theirs.nonce;
+  static_cast<void>(send_packet(stranger.socket, &answer, sizeof answer, -1));
 }
 
 void Liaison::greet_back(Stranger& stranger, const Packet& theirs) {

@@ -86,6 +86,8 @@ class Liaison {
   void connect_peers();
   bool hear_stranger(Stranger& stranger);  // false: it is done with
   void greet_back(Stranger& stranger, const Packet& theirs);
+  bool falls_apart() const;
+  void refuse(const Stranger& stranger, const Packet& theirs) const;
   void hear_peer(int rank);
   void hear_answer(int rank, const Packet& packet, int descriptor);
   void handle(int rank, const Packet& packet, int descriptor);

@@ -41,11 +41,12 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
       details.blamed = missing;
       return Status::failure(TRIREME_ERROR_TIMEOUT,
                              list_ranks(missing) + (missing.size() == 1 ? " has" : " have") +
-                                 " not joined \"" + group.name() + "\"")
+                                 " not joined \"" + group.name() +
+                                 "\" (or used another rendezvous or token)")
           .with_details(std::move(details));
     }
     if (stall.due(now_ns())) {
-      group.warn_slow(missing, "not joined", stall);
+      group.warn_slow(missing, "not joined", "", 0, stall);
       continue;
     }
     group.sleep(bell, seen, stall.before(deadline));

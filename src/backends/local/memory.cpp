@@ -135,10 +135,11 @@ void Buffers::make_private(const void* data) {
   }
 }
 
-Status Buffers::resolve(int peer, const Location& location, std::uint64_t bytes, Deadline deadline,
-                        std::byte** out, std::shared_ptr<void>* keep) {
+Status Buffers::resolve(int peer, const Location& location, std::uint64_t bytes, Purpose purpose,
+                        Deadline deadline, std::byte** out, std::shared_ptr<void>* keep) {
   Group& group = *group_;
   Bell& bell = group.private_bell();
+  Stall stall = group.stall();
   while (true) {
     const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
     {
@@ -167,7 +168,12 @@ Status Buffers::resolve(int peer, const Location& location, std::uint64_t bytes,
                                                         " did not hand over its buffer in time")
           .with_details(std::move(details));
     }
-    group.sleep(bell, seen, deadline);
+    if (stall.due(now_ns())) {
+      group.warn_slow(peer, "not handed over its buffer for ", purpose.name, purpose.sequence,
+                      stall);
+      continue;
+    }
+    group.sleep(bell, seen, stall.before(deadline));
   }
 }
 
@@ -237,7 +243,8 @@ Status Buffers::map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadl
   location.id = key;
   std::byte* data = nullptr;
   std::shared_ptr<void> mapping;
-  TRIREME_RETURN_IF_ERROR(resolve(peer, location, bytes, deadline, &data, &mapping));
+  TRIREME_RETURN_IF_ERROR(
+      resolve(peer, location, bytes, {"one copy of a model", 0}, deadline, &data, &mapping));
   *out = std::make_shared<MappedBuffer>(data, bytes, std::move(mapping));
   return Status::success();
 }

@@ -48,9 +48,14 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
   std::shared_ptr<OwnBuffer> find(std::uint64_t id);
   std::vector<std::uint64_t> ids();
 
+  // What a buffer is waited for, for the log. Sequence 0: none is told.
+  struct Purpose {
+    const char* name;
+    std::uint64_t sequence;
+  };
   // Waits until the buffer of `peer` is mapped here, and checks that the range lies within it.
-  Status resolve(int peer, const Location& location, std::uint64_t bytes, Deadline deadline,
-                 std::byte** out, std::shared_ptr<void>* keep);
+  Status resolve(int peer, const Location& location, std::uint64_t bytes, Purpose purpose,
+                 Deadline deadline, std::byte** out, std::shared_ptr<void>* keep);
   // What peers map a buffer of this rank by, while it lives.
   std::uint64_t key_of(Memory& memory) const;
   Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,

@@ -78,6 +78,8 @@ class Run {
   // Waits until arrived(rank) holds for every rank; each rings its bell when it comes to hold.
   template <class Arrived>
   Status wait_until_all(Arrived arrived);
+  // What may keep these ranks away, if their last calls tell it; "" or the rest of a message.
+  std::string likely_cause(const std::vector<std::int32_t>& missing) const;
   Status wait_for_slots();
   Status wait_for_all();
   Status barrier() {
@@ -110,9 +112,6 @@ class Run {
   template <class Body>
   Status in_pieces(std::uint64_t count, Body&& body, std::uint64_t bytes_of_a_piece = 0);
   Status visit_middle();
-  std::string operation_text() const {
-    return std::string(name_) + ", sequence " + std::to_string(sequence_);
-  }
   Status group_failure() const { return group_.failure(name_, sequence_); }
 
   void cut_sources(std::uint64_t from);  // channel_.cut: the sources from that element on
