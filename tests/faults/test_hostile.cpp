@@ -315,20 +315,24 @@ extern "C" void work_beside_a_hostile_peer(int rank, void* context, outcome* min
   // The hostile one may be ready earlier, and begin.
   const trireme_status ready = trireme_communicator_wait_ready(group, PATIENT_NS);
   mine->wrong |= !known(ready);
+  std::atomic<bool> begun{false};
   std::atomic<bool> done{false};
   std::thread writer;
   if (rank == kHostile) {
     void* const base = find_segment();
     if (base == nullptr) _exit(92);
-    writer = std::thread([&trial, base, &done, mine] {
+    writer = std::thread([&trial, base, &begun, &done, mine] {
       const Segment segment(base, Layout(kRanks, true));
       Random random{trial.seed};
       while (!done.load()) {
         spoil_target(random, segment, trial.target);
         ++mine->numbers[1];
+        begun.store(true);
         if (random.below(4) == 0) usleep(static_cast<useconds_t>(random.below(300)));
       }
     });
+    // On a busy machine all could be over before it runs at all.
+    while (!begun.load()) std::this_thread::yield();
   }
   {
     Work work(group, rank);
