@@ -650,7 +650,7 @@ Status Model::begin_backward(std::uint32_t flags) {
   TRIREME_RETURN_IF_ERROR(reducer_->begin((flags & TRIREME_BACKWARD_NO_SYNC) != 0,
                                           (flags & TRIREME_BACKWARD_ABSENT) != 0));
   attendance_.note(Event::begin_backward, flags);
-  return Status::success();
+  return keep(reducer_->shadow());
 }
 
 Status Model::gradient_data(std::uint64_t parameter, void** out_data, std::uint64_t* out_count,

@@ -175,6 +175,12 @@ Status Reducer::begin(bool no_sync, bool absent) {
   return Status::success();
 }
 
+// Others who wait for a bucket cannot come to the gathers in which this rank may wait for them: what it has
+// nothing for goes out before.
+Status Reducer::shadow() {
+  return absent_ && !layout_.spread.whole_gradients() ? launch_ready(true) : Status::success();
+}
+
 Status Reducer::check_awaited(std::uint64_t parameter) const {
   if (!in_backward_) return invalid_state("no backward pass is under way");
   if (absent_) return invalid_state("this backward pass is TRIREME_BACKWARD_ABSENT");
@@ -282,9 +288,10 @@ Status Reducer::launch_ready(bool all) {
     const std::uint64_t bucket = launch_order_[next_launch_];
     if (missing_[bucket] > 0 && !all) break;
     const bool present = missing_[bucket] == 0 && !absent_;
-    // Also what this rank has no gradients for needs a place for the reduction to work in.
+    // What this rank has no gradients for needs a place, too, but where others' become a shard at once.
+    const bool shard_only = !layout_.spread.whole_gradients() && !reproducible() && passes_ == 0;
     char* data = contributions_[bucket].data;
-    if (!present) TRIREME_RETURN_IF_ERROR(contribution(bucket, &data));
+    if (!present && !shard_only) TRIREME_RETURN_IF_ERROR(contribution(bucket, &data));
     // A leaf has its place in the tree.
     if (!present && reproducible()) {
       std::memset(data, 0,
@@ -387,11 +394,12 @@ Status Reducer::find_slot(std::uint64_t bucket) {
       mine.data = slots_[i].data;
       return Status::success();
     }
-    if (in_flight_.empty()) break;
+    // Others may first need this rank in a gather, if it is absent: it does not wait for them.
+    if (in_flight_.empty() || absent_) break;
     TRIREME_RETURN_IF_ERROR(wait_oldest());
   }
   // Gradients come in another order than buckets are launched, so nothing that could be waited for
-  // frees a slot.
+  // frees a slot; or nothing may be waited for.
   const Bucket& layout = layout_.buckets[bucket];
   TRIREME_RETURN_IF_ERROR(mine.extra.allocate(*link_.communicator, storage_->allocated,
                                               MemoryKind::working,
@@ -422,7 +430,7 @@ Fold Reducer::fold(const Bucket& bucket, char* own, std::uint32_t round) const {
   return RankFold{bucket.dtype,
                   size,
                   settings_.average && !settings_.uneven ? TRIREME_AVERAGE : TRIREME_SUM,
-                  own + layout_.block_offset(bucket),
+                  own == nullptr ? nullptr : own + layout_.block_offset(bucket),
                   whole ? nullptr : reduced_block(bucket),
                   !whole && round > 0};
 }

@@ -51,6 +51,8 @@ class Reducer {
   // From now on gradients stay on this rank until reduce_all(), as in a pass without exchange.
   void keep_until_step(bool keep) { kept_until_step_ = keep; }
   Status begin(bool no_sync, bool absent);
+  // After begin(): what an absent pass does before anything else.
+  Status shadow();
   // Where the gradient of this name may be written until it is handed in, in this pass.
   Status view(std::uint64_t parameter, GradientView* out);
   // Whether memory of the caller has nothing in common with the gradients of the model.
