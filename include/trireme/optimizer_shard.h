@@ -312,8 +312,8 @@ trireme_optimizer_step_count(const trireme_optimizer *optimizer, uint64_t *out_s
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_norm is NULL.
- * @retval TRIREME_ERROR_INVALID_STATE  No step was made, or max_norm is 0, so that no norm is
- * computed.
+ * @retval TRIREME_ERROR_INVALID_STATE  No step was made, or max_norm is 0 (here, or where the last
+ * step was made that was loaded), so that no norm is computed.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -335,8 +335,8 @@ trireme_optimizer_gradient_norm(const trireme_optimizer *optimizer, double *out_
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_norm is NULL, or `group` is not below group_count.
- * @retval TRIREME_ERROR_INVALID_STATE  No step was made, or the optimizer was created without
- * group_max_norms.
+ * @retval TRIREME_ERROR_INVALID_STATE  No step was made since the optimizer was created or loaded,
+ * or it was created without group_max_norms.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0

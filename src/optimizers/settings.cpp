@@ -113,7 +113,13 @@ std::array<GroupNumbers, 3> numbers_of_groups(const trireme_optimizer_options& o
 }
 
 Status check_groups(const trireme_optimizer_options& options) {
-  if (options.group_count == 0) return Status::success();
+  if (options.group_count == 0) {
+    for (const auto& [field, numbers, kept] : numbers_of_groups(options)) {
+      if (numbers == nullptr) continue;
+      return invalid_argument(std::string("options.") + field + " is set, but group_count is 0");
+    }
+    return Status::success();
+  }
   const std::string count = std::to_string(options.group_count);
   if (options.group_max_norms == nullptr && options.group_rate_factors == nullptr &&
       options.group_weight_decays == nullptr) {
@@ -153,10 +159,17 @@ const char* kind_name(trireme_optimizer_kind kind) noexcept {
   return kKinds[known ? kind : 0];
 }
 
-Status check_learning_rate(double learning_rate) {
-  if (finite_from_zero(learning_rate)) return Status::success();
-  return invalid_argument("learning_rate " + text_of(learning_rate) +
-                          " is not finite and 0 or more");
+Status check_learning_rate(double learning_rate, const std::vector<double>& factors) {
+  if (!finite_from_zero(learning_rate)) {
+    return invalid_argument("learning_rate " + text_of(learning_rate) +
+                            " is not finite and 0 or more");
+  }
+  for (const double factor : factors) {
+    if (finite_from_zero(learning_rate * factor)) continue;
+    return invalid_argument("learning_rate " + text_of(learning_rate) + " times the factor " +
+                            text_of(factor) + " of a group is not finite");
+  }
+  return Status::success();
 }
 
 Status read_settings(const trireme_optimizer_options& options, Settings* out) {
@@ -199,6 +212,8 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   for (const auto& [field, numbers, kept] : numbers_of_groups(options)) {
     if (numbers != nullptr) (settings.*kept).assign(numbers, numbers + options.group_count);
   }
+  TRIREME_RETURN_IF_ERROR(
+      check_learning_rate(settings.learning_rate, settings.group_rate_factors));
   settings.one_sweep = (options.flags & TRIREME_OPTIMIZER_ONE_SWEEP) != 0;
   settings.check_every = options.check_every;
   settings.states = kind == TRIREME_OPTIMIZER_USER
@@ -229,11 +244,16 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
       {"check_every", std::to_string(settings.check_every)},
       {"group_count", std::to_string(settings.groups)}};
   const auto describe_groups = [&](const std::string& field, const std::vector<double>& numbers) {
-    if (!numbers.empty()) facts.emplace_back(field, "set");
     for (std::size_t group = 0; group < numbers.size(); ++group) {
       facts.emplace_back(field + "[" + std::to_string(group) + "]", text_of(numbers[group]));
     }
   };
+  for (const auto& [field, numbers] : {std::pair{"group_max_norms", &settings.group_max_norms},
+                                       std::pair{"group_rate_factors", &settings.group_rate_factors},
+                                       std::pair{"group_weight_decays",
+                                                 &settings.group_weight_decays}}) {
+    facts.emplace_back(field, numbers->empty() ? "not set" : "set");
+  }
   describe_groups("group_max_norms", settings.group_max_norms);
   describe_groups("group_rate_factors", settings.group_rate_factors);
   describe_groups("group_weight_decays", settings.group_weight_decays);

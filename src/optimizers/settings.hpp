@@ -35,7 +35,8 @@ const char* kind_name(trireme_optimizer_kind kind) noexcept;  // or "unknown"
 // `options` as read by the boundary.
 Status read_settings(const trireme_optimizer_options& options, Settings* out);
 
-Status check_learning_rate(double learning_rate);
+// Also its product with each factor.
+Status check_learning_rate(double learning_rate, const std::vector<double>& factors);
 
 // Names and values of everything that must be the same on all ranks.
 std::vector<std::pair<std::string, std::string>> describe(const Settings& settings);

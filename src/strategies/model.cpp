@@ -351,11 +351,16 @@ Status Model::keep(Status status) {
     case TRIREME_ERROR_INVALID_STATE:
     case TRIREME_ERROR_UNSUPPORTED:
     case TRIREME_ERROR_OUT_OF_MEMORY: break;
-    default:
-      failed_ = status;
-      tell(status);
+    default: give_up(status);
   }
   return status;
+}
+
+void Model::give_up(const Status& status) {
+  failed_ = status;
+  tell(status);
+  // Those of other models have part in nothing else that fails.
+  if (norm_group_ != nullptr) norm_group_->fail(status.code(), status.message());
 }
 
 void Model::tell(const Status& status) const noexcept {

@@ -92,6 +92,7 @@ class Model {
   // Remembers a failure that leaves this rank's part of the model undefined. Others are the
   // caller's mistakes, or memory that a later call may find.
   Status keep(Status status);
+  void give_up(const Status& status);
   // Fails all its groups if this rank alone cannot go on, for which the others would wait.
   void tell(const Status& status) const noexcept;
   char* group_memory(std::uint64_t group) const;

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "kernels/exact_sum.hpp"
@@ -28,11 +27,6 @@ class NormRanks {
   const std::shared_ptr<Communicator>& communicator() const { return link_.communicator; }
   // Of this rank's working memory.
   std::uint64_t bytes() const { return words_.bytes(); }
-
-  // The step has failed here: those of other models would wait for the norm.
-  void fail(trireme_status code, std::string_view why) const noexcept {
-    link_.communicator->fail(code, why);
-  }
 
   // Gradients that this rank owns, of a parameter of the group that so many models hold.
   void add(std::size_t group, std::uint32_t replicas, trireme_dtype dtype, const void* gradients,

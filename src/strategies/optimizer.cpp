@@ -53,7 +53,10 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   for (auto& [name, value] : optimizers::describe(settings)) {
     facts.push_back({std::move(name), std::move(value)});
   }
-  facts.push_back({"norm_ranks", norm_ranks != nullptr ? "set" : "not set"});
+  // Before anything else: with this known, all ranks of the model come to norm_ranks or none does.
+  Status ready = agree(model->link_, {{"norm_ranks", norm_ranks != nullptr ? "set" : "not set"}},
+                       Status::success());
+  if (ready.code() == TRIREME_ERROR_MISMATCH) return ready;
   const std::uint64_t group_bytes = norm_ranks == nullptr ? optimizer->group_bytes() : 0;
   // What comes out the same on all ranks of one model, if not on all norm_ranks.
   const auto prepare = [&]() -> Status {
@@ -75,12 +78,12 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
     }
     return agree(model->link_, facts, allocated);
   };
-  Status ready = prepare();
-  // The other models wait there for this one, also to hear that it cannot. Where its own ranks want
-  // different things, not all of them would come.
+  if (ready.ok()) ready = prepare();
+  // The other models wait there for this one, also to hear that it cannot. Where its own group has failed
+  // otherwise, not all of its ranks would come.
   const bool all_come = ready.ok() || ready.code() == TRIREME_ERROR_OUT_OF_MEMORY ||
                         ready.code() == TRIREME_ERROR_SYSTEM ||
-                        ready.code() == TRIREME_ERROR_INVALID_ARGUMENT;
+                        model->link_.communicator->failure().ok();
   if (norm_ranks != nullptr && all_come) {
     ready = optimizer->open_norm_ranks(*norm_ranks, facts, ready);
   }
@@ -209,11 +212,7 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
   };
   Status status = run();
   // Whatever broke a step has left parameters that are neither the old nor the new ones.
-  if (!status.ok()) {
-    model.failed_ = status;
-    model.tell(status);
-    if (norm_ranks_ != nullptr) norm_ranks_->fail(status.code(), status.message());
-  }
+  if (!status.ok()) model.give_up(status);
   return status;
 }
 
@@ -234,8 +233,9 @@ Status Optimizer::end_step(bool shadowed, double norm) {
   TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, !shadowed));
   model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
   TRIREME_FAILPOINT("step", "before_return");
-  norm_ = norm;
+  norm_ = settings_.max_norm > 0 ? norm : kNoNorm;
   std::swap(group_norms_, last_group_norms_);
+  has_group_norms_ = true;
   ++steps_;
   ++model.steps_;
   if (settings_.check_every == 0 || steps_ % settings_.check_every != 0) return Status::success();
@@ -685,7 +685,8 @@ Status Optimizer::shadow_step(bool* nobody) {
 }
 
 Status Optimizer::set_learning_rate(double learning_rate) {
-  TRIREME_RETURN_IF_ERROR(optimizers::check_learning_rate(learning_rate));
+  TRIREME_RETURN_IF_ERROR(
+      optimizers::check_learning_rate(learning_rate, settings_.group_rate_factors));
   settings_.learning_rate = learning_rate;
   return Status::success();
 }
@@ -694,7 +695,7 @@ Status Optimizer::gradient_norm(double* out) const {
   if (settings_.max_norm == 0) {
     return invalid_state("max_norm is 0, so no norm is computed");
   }
-  if (steps_ == 0) return invalid_state("no step was made");
+  if (norm_ == kNoNorm) return invalid_state("no step was made, or one that was loaded without max_norm");
   *out = norm_;
   return Status::success();
 }
@@ -707,7 +708,7 @@ Status Optimizer::group_norm(std::uint64_t group, double* out) const {
     return invalid_argument("group " + std::to_string(group) + " is not below group_count " +
                             std::to_string(group_count()));
   }
-  if (steps_ == 0) return invalid_state("no step was made");
+  if (!has_group_norms_) return invalid_state("no step was made since it was created or loaded");
   *out = last_group_norms_[group];
   return Status::success();
 }

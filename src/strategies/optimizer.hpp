@@ -97,11 +97,13 @@ class Optimizer {
   std::uint64_t steps_ = 0;
   std::vector<std::uint64_t> steps_of_;  // by target, if parameters can be skipped; or empty
   std::vector<bool> skipped_;            // by target, in this step
-  double norm_ = 0;
+  static constexpr double kNoNorm = -1;
+  double norm_ = kNoNorm;  // of the last step, which may be one that was loaded
   // Of groups of parameters, if there are any.
   Arena group_words_;  // what ranks add up; NormRanks has its own
   std::vector<optimizers::GradientNorm> group_sums_;
   std::vector<double> group_norms_, last_group_norms_;  // of this step; of the last one
+  bool has_group_norms_ = false;                        // there was one
 };
 
 inline void fail_to_hand_out(const Optimizer& optimizer) noexcept {

@@ -469,7 +469,7 @@ Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t rou
   operation.agreement_name = "micro-batch and bucket";
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<Memory>>;
   operation.owner = std::make_shared<Both>(storage_->hold(), mine.extra.memory());
-  if (send != nullptr) {
+  if (send != nullptr || at_once) {
     link_.given_bytes +=
         sharding::reduce_bytes(bucket.counts, link_.rank(), dtype_size(bucket.dtype));
   }

@@ -259,6 +259,7 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
   steps_ = saved.steps;
   settings_.learning_rate = std::bit_cast<double>(saved.learning_rate);
   norm_ = std::bit_cast<double>(saved.norm);
+  has_group_norms_ = false;
   if (Status visit = failpoint("load", "after_copy"); !visit.ok()) {
     return model.keep(std::move(visit));
   }

@@ -259,88 +259,6 @@ static void call_wrongly_with_uneven_inputs(trireme_communicator *communicator, 
     trireme_model_destroy(model);
 }
 
-/* A bucket a unit, so that the two places of buckets in flight are soon taken. */
-enum { MANY_UNITS = 7, UNIT = 9, PASSES_BEFORE = 1, REPRODUCIBLE = 2, ENDS_FIRST = 4, KINDS = 8 };
-
-static void gather_and_release(struct verdict *v, trireme_model *model, int rank, uint64_t unit,
-                               bool brings) {
-    float gradient[UNIT];
-    for (int i = 0; i < UNIT; ++i) gradient[i] = (float)(rank + 1);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, unit));
-    if (brings) {
-        EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_gradient_ready(model, unit, gradient, UNIT, F32));
-    }
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, unit));
-}
-
-/* Rank 0 has no data, and takes part in the gathers of the others: during its empty pass, or after. */
-static void be_absent_where_units_are_gathered(trireme_communicator *communicator, int rank,
-                                               void *context) {
-    struct job *const job = context;
-    struct verdict *const v = &job->verdicts[rank];
-    const int passes = (job->kind & PASSES_BEFORE) != 0 ? 2 : 1;
-    trireme_model_options options = options_of(job->strategy, job->world_size);
-    options.flags = TRIREME_MODEL_UNEVEN;
-    options.share_parameters = TRIREME_SHARE_NEVER;
-    options.bucket_bytes = 1;
-    if ((job->kind & REPRODUCIBLE) != 0) options.leaves = (uint32_t)(passes * job->world_size);
-    trireme_model *model = NULL;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
-    for (int i = 0; i < MANY_UNITS; ++i) {
-        const char name[] = {(char)('a' + i), 0};
-        const uint64_t elements = UNIT;
-        trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
-        parameter.name = name;
-        parameter.dtype = F32;
-        parameter.dimensions = 1;
-        parameter.shape = &elements;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
-    }
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
-    trireme_optimizer *const optimizer = sgd(v, model, 0);
-    for (int pass = 0; pass < passes; ++pass) {
-        /* With two passes rank 0 has data for the first one. */
-        const bool present = rank > 0 || pass + 1 < passes;
-        const bool ends_first = !present && (job->kind & ENDS_FIRST) != 0;
-        for (uint64_t i = 0; i < MANY_UNITS; ++i) gather_and_release(v, model, rank, i, false);
-        uint32_t flags = present ? 0 : TRIREME_BACKWARD_ABSENT;
-        if (pass + 1 < passes && (job->kind & REPRODUCIBLE) == 0) flags |= TRIREME_BACKWARD_NO_SYNC;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, flags));
-        if (ends_first) EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
-        for (uint64_t i = MANY_UNITS; i-- > 0;) gather_and_release(v, model, rank, i, present);
-        if (!ends_first) EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
-    }
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
-    /* Of the numbers 1, 2, ..., without 1 where rank 0 brought nothing. */
-    float sum = 0, brought = 0;
-    for (int r = 0; r < job->world_size; ++r) {
-        const int by_rank = r > 0 ? passes : passes - 1;
-        sum += (float)(by_rank * (r + 1));
-        brought += (float)((job->kind & REPRODUCIBLE) != 0 ? by_rank : by_rank > 0);
-    }
-    float values[MANY_UNITS * UNIT];
-    EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, values, MANY_UNITS * UNIT, F32));
-    for (int i = 0; i < MANY_UNITS * UNIT; ++i) EXPECT(v, values[i] == -(sum / brought));
-    trireme_optimizer_destroy(optimizer);
-    trireme_model_destroy(model);
-}
-
-static void an_absent_rank_does_not_hold_up_gathers(void **state) {
-    (void)state;
-    struct job job = {0};
-    const trireme_strategy strategies[] = {TRIREME_STRATEGY_ZERO3, TRIREME_STRATEGY_HYBRID_SHARD};
-    for (job.world_size = 2; job.world_size <= 4; job.world_size += 2) {
-        for (int s = 0; s < 2; ++s) {
-            job.strategy = strategies[s];
-            for (job.kind = 0; job.kind < KINDS; ++job.kind) {
-                run_job(&job, be_absent_where_units_are_gathered);
-            }
-        }
-    }
-}
-
 static void wrong_calls_with_uneven_inputs_are_refused(void **state) {
     (void)state;
     struct job job = {.world_size = 3};
@@ -859,7 +777,6 @@ int main(void) {
         cmocka_unit_test(a_hook_is_everywhere_or_nowhere),
         cmocka_unit_test(a_copy_that_differs_is_found_and_named),
         cmocka_unit_test(wrong_calls_with_uneven_inputs_are_refused),
-        cmocka_unit_test(an_absent_rank_does_not_hold_up_gathers),
         cmocka_unit_test(ranks_that_run_out_of_data_follow_the_others),
         cmocka_unit_test(a_rank_may_have_no_data_from_the_first_step_on),
         cmocka_unit_test(following_other_steps_than_ones_own_is_a_mismatch),

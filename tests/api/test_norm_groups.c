@@ -512,6 +512,16 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     rule.group_rate_factors = kFactors;
     rule.norm_ranks = all;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.norm_ranks means nothing");
+    rule = rule_of(kMaxNorms, 0);
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "group_max_norms is set, but group_count is 0");
+    rule = rule_of(NULL, 0);
+    rule.group_rate_factors = kFactors;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "group_rate_factors is set, but group_count is 0");
+    for (int i = 0; i < GROUPS; ++i) numbers[i] = 1e200;
+    rule = rule_of(NULL, GROUPS);
+    rule.learning_rate = 1e200;
+    rule.group_rate_factors = numbers;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "of a group is not finite");
     rule = rule_of(kMaxNorms, GROUPS);
     rule.max_norm = 1;
     REFUSED(TRIREME_ERROR_UNSUPPORTED, "group_max_norms with options.max_norm");
@@ -525,7 +535,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     const bool other = rank == 1;
     rule = rule_of(kMaxNorms, other ? 4 : GROUPS);
     REFUSED(TRIREME_ERROR_MISMATCH, "group_count is 5 on rank 0 and 4 on rank 1");
-    rule = rule_of(kMaxNorms, other ? 0 : GROUPS);
+    rule = rule_of(other ? NULL : kMaxNorms, other ? 0 : GROUPS);
     REFUSED(TRIREME_ERROR_MISMATCH, "group_count is 5 on rank 0 and 0 on rank 1");
     memcpy(numbers, kMaxNorms, sizeof numbers);
     if (other) numbers[1] = 7;
@@ -541,7 +551,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
         rule.group_weight_decays = NULL;
         rule.group_rate_factors = kMaxNorms;
     }
-    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &rule, &optimizer));
+    REFUSED(TRIREME_ERROR_MISMATCH, "group_rate_factors is not set on rank 0 and set on rank 1");
 #undef REFUSED
     /* All of that left the model as it was. */
     rule = rule_of(kMaxNorms, GROUPS);

@@ -323,6 +323,81 @@ static void a_step_that_fails_in_one_model_fails_in_all(void **state) {
     }
 }
 
+/* Rank 0 gives up in the middle of backward, long before its model would come to the norm. */
+static void fail_before_the_step(trireme_communicator *all, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_communicator *const data = data_ranks(v, all, rank, 2);
+    trireme_model *const model = make(v, data, job->strategy, PART, 2);
+    const trireme_optimizer_options rule = rule_of(1, all);
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(all, NULL));
+    const float gradients[PART + COMMON] = {1};
+    if (rank == 0) {
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_communicator_abort(data, "enough"));
+        EXPECT_STATUS(v, TRIREME_ERROR_ABORTED,
+                      trireme_model_gradient_ready(model, 0, gradients, PART, F32) == TRIREME_OK
+                          ? trireme_model_discard_gradients(model)
+                          : TRIREME_ERROR_ABORTED);
+    } else {
+        const trireme_status given =
+            trireme_model_accumulate_flat(model, gradients, PART + COMMON, F32, 0);
+        EXPECT(v, given == TRIREME_OK || (rank == 2 && given == TRIREME_ERROR_ABORTED));
+        EXPECT_STATUS(v, TRIREME_ERROR_ABORTED, trireme_optimizer_step(optimizer));
+        EXPECT(v, says("enough"));
+    }
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    trireme_communicator_destroy(data);
+}
+
+static void a_model_that_fails_before_the_step_fails_all(void **state) {
+    (void)state;
+    if (ranks_use_transport()) skip();
+    static struct job job;
+    for (int strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
+        job = (struct job){.strategy = strategy, .tensor = 2, .data = 2};
+        run_job(&job, fail_before_the_step);
+    }
+}
+
+/* The ranks of one model want different things; the others are told. */
+static void want_other_rules(trireme_communicator *all, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_communicator *const data = data_ranks(v, all, rank, 2);
+    trireme_model *const model = make(v, data, job->strategy, PART, 2);
+    trireme_optimizer_options rule = rule_of(1, all);
+    if (rank == 2) rule.learning_rate = 7;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &rule, &optimizer));
+    EXPECT(v, optimizer == NULL && says("learning_rate"));
+    /* All may try again. */
+    rule.learning_rate = 0.1;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    trireme_optimizer_destroy(optimizer);
+    /* With the norm of all on one rank and its own on the other, nobody comes to norm_ranks. */
+    optimizer = NULL;
+    if (rank % 2 == 0) {
+        if (rank == 2) rule.norm_ranks = NULL;
+        EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH,
+                      trireme_optimizer_create(model, &rule, &optimizer));
+        EXPECT(v, optimizer == NULL && says("norm_ranks"));
+    }
+    trireme_model_destroy(model);
+    trireme_communicator_destroy(data);
+}
+
+static void ranks_of_a_model_that_disagree_tell_the_others(void **state) {
+    (void)state;
+    if (ranks_use_transport()) skip();
+    static struct job job;
+    job = (struct job){.strategy = TRIREME_STRATEGY_ZERO2, .tensor = 2, .data = 2};
+    run_job(&job, want_other_rules);
+}
+
 static void count_otherwise(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -362,6 +437,8 @@ int main(void) {
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(a_model_that_is_too_large_tells_the_others),
         cmocka_unit_test(a_step_that_fails_in_one_model_fails_in_all),
+        cmocka_unit_test(a_model_that_fails_before_the_step_fails_all),
+        cmocka_unit_test(ranks_of_a_model_that_disagree_tell_the_others),
         cmocka_unit_test(ranks_agree_on_the_replicas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -554,7 +554,7 @@ structs! {
         /// max_norm is for all gradients of these ranks. NULL: the model's own ranks.
         norm_ranks: *mut trireme_communicator,
         /// Group by group of parameters, the L2 norm of its gradients is clipped to this; 0 is no
-        /// clipping. Copied. Instead of max_norm. NULL: no groups.
+        /// clipping. Copied. Instead of max_norm. NULL: no clipping by groups.
         group_max_norms: *const f64,
         /// Numbers at each of these three that is not NULL.
         group_count: u64,
