@@ -187,9 +187,9 @@ typedef struct trireme_model_options {
     int32_t          share_parameters; /**< TRIREME_SHARE_*. */
     trireme_bucket_callback bucket_hook; /**< Called for each bucket. NULL: none. All ranks have one or none has. */
     void            *hook_data;      /**< Handed to bucket_hook. */
-    uint64_t         memory_limit_bytes; /**< Most that any rank may plan to hold: parameters, gradients and working memory at trireme_model_seal(), optimizer state too at trireme_optimizer_create(); above it, both fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks before anything is allocated. What the two habits named above take beyond the plan does not count, nor do the words of an optimizer with norm_ranks (552 bytes for each group of group_max_norms and each different count of replicas), and on ranks of a transport one more group that hybrid_shard sends from. Default: no limit. */
+    uint64_t         memory_limit_bytes; /**< Most that any rank may plan to hold: parameters, gradients and working memory at trireme_model_seal(), optimizer state too at trireme_optimizer_create(); above it, both fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks before anything is allocated. What the two habits named above take beyond the plan does not count, nor do the words of an optimizer with norm_ranks (552 bytes for each group of group_max_norms and each different count of replicas), and on ranks of a transport one more group that hybrid_shard or reshard_ranks sends from. Default: no limit. */
     uint32_t         shard_stride;   /**< hybrid_shard: the ranks of a copy are this far apart, such as N/S for those of S hosts with N/S ranks each, or the size of all axes of a mesh that vary faster than the one of shards. shard_ranks * shard_stride must divide the world size. 0: 1, neighbours. 0 for the other strategies. */
-    uint32_t         reserved;       /**< Must be 0. */
+    uint32_t         reshard_ranks;  /**< zero3, hybrid_shard: how many neighbours among the ranks that keep a copy of the parameters spread a unit between them once it is gathered, until the parameters change: it comes first from all of those ranks, and again, as for backward, from these alone, such as those of one host. Working memory then holds a part of each unit, one of reshard_ranks. Must divide the number of ranks that keep a copy. 0, or all of them: a unit comes from all each time. 1: this rank alone, which is TRIREME_MODEL_KEEP_GATHERED; with that flag at most 1. Nothing to do where ranks share the parameters. 0 for the other strategies. */
 } trireme_model_options; /* since 1.0 */
 
 /** Options of which only the strategy is missing. */
@@ -262,7 +262,7 @@ typedef struct trireme_model_memory {
     uint64_t allocated_gradients;        /**< As planned_gradients, counted where memory is allocated. */
     uint64_t allocated_optimizer_state;  /**< As planned_optimizer_state, counted where memory is allocated. */
     uint64_t allocated_working;          /**< As planned_working, counted where memory is allocated. */
-    uint64_t planned_step_bytes;         /**< Bytes of gradients and parameters this rank gives its peers to read in a step of one micro-batch, in which zero3 gathers each unit twice (once with TRIREME_MODEL_KEEP_GATHERED). */
+    uint64_t planned_step_bytes;         /**< Bytes of gradients and parameters this rank gives its peers to read in a step of one micro-batch, in which zero3 gathers each unit twice (once with TRIREME_MODEL_KEEP_GATHERED; the second time from reshard_ranks). */
     uint64_t sent_step_bytes;            /**< Such bytes it gave from the step before the last one to the last one, counted where they are sent. */
 } trireme_model_memory; /* since 1.0 */
 
@@ -281,10 +281,11 @@ typedef struct trireme_model_statistics {
     uint64_t exposed_ns;     /**< Time in which calls of this model waited for operations: communication that compute did not hide. With ONE_SWEEP the update is part of an operation. */
     uint64_t extra_buckets;  /**< How often a bucket took memory beyond the plan, because gradients came in another order than buckets are reduced in. */
     uint64_t moved_buckets;  /**< Buckets that are reduced at another place than the reverse order of registration gives them, since the first step has shown the order of gradients. */
+    uint64_t reshard_gathers; /**< Those of `gathers` that came from reshard_ranks only. */
 } trireme_model_statistics; /* since 1.0 */
 
 /** A report ready for trireme_model_get_statistics(). */
-#define TRIREME_MODEL_STATISTICS_INIT { sizeof(trireme_model_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_STATISTICS_INIT { sizeof(trireme_model_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Flags of a backward pass. */
 enum {

@@ -37,6 +37,7 @@ constexpr const char* kOthers[] = {
 // Of models and their optimizers.
 constexpr const char* kTraining[] = {
     "agree.before_exchange",    "agree.after_exchange",   "agree.before_texts",
+    "seal.before_reshard",
     "seal.between_groups",      "seal.before_allocate",   "share.before_key",
     "share.after_key",          "share.after_map",        "set.before_broadcast",
     "set.after_broadcast",      "set.mid_write",          "unit.before_gather",

@@ -106,6 +106,10 @@ void place_groups(Layout* layout) {
           group.held_counts.push_back(
               cut(group, {0, group.elements}, group.shard_ranks, part).count);
         }
+        const std::uint32_t again = group.gathered ? spread.reshard_ranks : 0;
+        for (std::uint32_t part = 0; part < again; ++part) {
+          group.reshard_counts.push_back(shard_range(group.elements, again, part).count);
+        }
         const std::uint32_t replicas = spread.world_size / group.shard_ranks;
         for (std::uint32_t replica = 0; replica < replicas; ++replica) {
           group.owned_counts.push_back(cut(group, group.held, replicas, replica).count);

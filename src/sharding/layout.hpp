@@ -41,6 +41,8 @@ struct Spread {
   std::uint64_t persistent_unit_bytes = 0;
   bool whole_rows = false;     // shards are cut between rows of parameters
   bool keep_gathered = false;  // what was gathered stays until parameters change
+  // Among how many of those that keep a copy a group is spread once it was gathered; 0: all.
+  std::uint32_t reshard_ranks = 0;
 
   // Of those that keep `parts` parts of a copy: which part is a rank's, and of which copy.
   std::uint32_t part_of(std::uint32_t of_rank, std::uint32_t parts) const {
@@ -48,6 +50,14 @@ struct Spread {
   }
   std::uint32_t replica_of(std::uint32_t of_rank, std::uint32_t parts) const {
     return of_rank / (parts * shard_stride) * shard_stride + of_rank % shard_stride;
+  }
+  // The neighbours among which a group is spread again, and which of them a rank is.
+  std::uint32_t reshard_team_of(std::uint32_t of_rank) const {
+    return (replica_of(of_rank, shard_ranks) * shard_ranks + part_of(of_rank, shard_ranks)) /
+           reshard_ranks;
+  }
+  std::uint32_t reshard_part_of(std::uint32_t of_rank) const {
+    return part_of(of_rank, shard_ranks) % reshard_ranks;
   }
   bool whole_parameters() const { return strategy < TRIREME_STRATEGY_ZERO3; }
   bool whole_gradients() const { return strategy <= TRIREME_STRATEGY_ZERO1; }
@@ -98,6 +108,8 @@ struct Group {
   Range held;                              // the part of a copy that is this rank's
   Range owned;                             // what of it this rank updates
   std::vector<std::uint64_t> held_counts;  // per rank of those that keep one copy
+  // The same once it was gathered, per rank of those among which it is spread then. Empty: all.
+  std::vector<std::uint64_t> reshard_counts;
   // What the ranks that hold the same elements own of them: counts per replica.
   std::vector<std::uint64_t> owned_counts;
 };

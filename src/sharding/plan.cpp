@@ -43,6 +43,11 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
     plan.pool = spread.keep_gathered
                     ? all
                     : largest + std::min(all - largest, plan.ahead / kPiece * kPiece);
+    for (const Group& group : layout.groups) {
+      if (group.reshard_counts.empty()) continue;
+      const std::uint64_t elements = group.reshard_counts[spread.reshard_part_of(rank)];
+      plan.reshard += piece(elements * dtype_size(group.dtype));
+    }
   }
   return plan;
 }
@@ -74,25 +79,25 @@ std::uint64_t plan_step_bytes(const Layout& layout) {
     bytes += reduce_bytes(bucket.counts, spread.rank, size);
     if (spread.whole_state()) bytes += gather_bytes(bucket.counts, spread.rank, size);
   }
-  const Group* last_gathered = nullptr;
+  std::uint64_t last_again = 0;
   for (const Group& group : layout.groups) {
     const std::uint64_t size = dtype_size(group.dtype);
     if (group.gathered) {
       const std::uint64_t once =
           gather_bytes(group.held_counts, layout.part_of(group, spread.rank), size);
-      bytes += (spread.keep_gathered ? 1 : 2) * once;
-      last_gathered = &group;
+      const std::uint64_t again =
+          group.reshard_counts.empty()
+              ? once
+              : gather_bytes(group.reshard_counts, spread.reshard_part_of(spread.rank), size);
+      bytes += once + (spread.keep_gathered ? 0 : again);
+      // Where forward turns round, a group of several units stays.
+      last_again = group.units.size() > 1 && !spread.keep_gathered ? again : 0;
     }
     if (!spread.whole_state() && group.bucket != kNone) {
       bytes += gather_bytes(group.owned_counts, layout.replica_of(group, spread.rank), size);
     }
   }
-  // Where forward turns round, a group of several units stays.
-  if (last_gathered != nullptr && last_gathered->units.size() > 1 && !spread.keep_gathered) {
-    bytes -= gather_bytes(last_gathered->held_counts, layout.part_of(*last_gathered, spread.rank),
-                          dtype_size(last_gathered->dtype));
-  }
-  return bytes;
+  return bytes - last_again;
 }
 
 }  // namespace trireme::sharding

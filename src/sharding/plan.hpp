@@ -21,7 +21,10 @@ struct MemoryPlan {
   std::uint64_t levels = 0;    // partial sums of the tree
   std::uint64_t held = 0;      // gradients of aliases that came too early
   std::uint64_t pool = 0;      // units in flight (zero3)
-  std::uint64_t working() const { return exchange + slots + levels + held + pool; }
+  std::uint64_t arena() const { return exchange + slots + levels + held + pool; }
+  // In an arena of its own: what stays of units that were gathered, if not all or nothing.
+  std::uint64_t reshard = 0;
+  std::uint64_t working() const { return arena() + reshard; }
   std::uint64_t all() const { return parameters + gradients + working(); }
 
   // Of the exchange: 32 bytes for each rank, then `words` (1,024 bytes for the norm, and what is

@@ -28,6 +28,25 @@ constexpr std::uint32_t kMaxLeaves = 65'536;
 constexpr std::uint64_t kDefaultBucketBytes = std::uint64_t{25} << 20;
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 
+// Of `holders` ranks that keep a copy.
+Status check_reshard_ranks(const trireme_model_options& options, std::uint32_t holders) {
+  if (options.reshard_ranks == 0) return Status::success();
+  const std::string what = "options.reshard_ranks " + std::to_string(options.reshard_ranks);
+  if (options.strategy < TRIREME_STRATEGY_ZERO3) {
+    return invalid_argument(what +
+                            " is for TRIREME_STRATEGY_ZERO3 and TRIREME_STRATEGY_HYBRID_SHARD, "
+                            "which gather");
+  }
+  if (holders % options.reshard_ranks != 0) {
+    return invalid_argument(what + " does not divide the " + std::to_string(holders) +
+                            " ranks that keep a copy of the parameters");
+  }
+  if (options.reshard_ranks > 1 && (options.flags & TRIREME_MODEL_KEEP_GATHERED) != 0) {
+    return invalid_argument(what + " with TRIREME_MODEL_KEEP_GATHERED, which is 1");
+  }
+  return Status::success();
+}
+
 Status check_options(const Communicator& communicator, const trireme_model_options& options) {
   if (options.strategy < 1 || options.strategy > TRIREME_STRATEGY_HYBRID_SHARD) {
     return invalid_argument("options.strategy " + std::to_string(options.strategy) +
@@ -74,13 +93,11 @@ Status check_options(const Communicator& communicator, const trireme_model_optio
                          " share no memory");
     }
   }
-  if (options.reserved != 0) {
-    return invalid_argument("options.reserved is " + std::to_string(options.reserved) +
-                            ", but must be 0");
-  }
   const auto world_size = static_cast<std::uint32_t>(communicator.world_size());
   if (options.strategy != TRIREME_STRATEGY_HYBRID_SHARD) {
-    if (options.shard_ranks == 0 && options.shard_stride == 0) return Status::success();
+    if (options.shard_ranks == 0 && options.shard_stride == 0) {
+      return check_reshard_ranks(options, world_size);
+    }
     const bool ranks = options.shard_ranks > 0;
     return invalid_argument(std::string(ranks ? "options.shard_ranks " : "options.shard_stride ") +
                             std::to_string(ranks ? options.shard_ranks : options.shard_stride) +
@@ -97,7 +114,7 @@ Status check_options(const Communicator& communicator, const trireme_model_optio
                             " copies that a world of " + std::to_string(world_size) +
                             " has with shard_ranks " + std::to_string(options.shard_ranks));
   }
-  return Status::success();
+  return check_reshard_ranks(options, options.shard_ranks);
 }
 
 }  // namespace
@@ -140,6 +157,7 @@ std::vector<Fact> Model::facts() const {
       {"first_bucket_bytes", std::to_string(options_.first_bucket_bytes)},
       {"shard_ranks", std::to_string(options_.shard_ranks)},
       {"shard_stride", std::to_string(options_.shard_stride)},
+      {"reshard_ranks", std::to_string(options_.reshard_ranks)},
       {"unused", std::to_string(options_.unused)},
       {"flags", std::to_string(options_.flags)},
       {"share_parameters", std::to_string(options_.share_parameters)},
@@ -164,7 +182,11 @@ Status Model::allocate(const sharding::Layout& layout) {
                                           plan_.parameters));
   TRIREME_RETURN_IF_ERROR(
       storage_->gradients.allocate(communicator, counter, MemoryKind::gradients, plan_.gradients));
-  return storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.working());
+  TRIREME_RETURN_IF_ERROR(
+      storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.arena()));
+  if (layout.spread.reshard_ranks == 0) return Status::success();
+  Communicator& readers = link_.reshard ? *link_.reshard : communicator;
+  return storage_->reshard.allocate(readers, counter, MemoryKind::working, plan_.reshard);
 }
 
 sharding::Spread Model::spread_of(trireme_strategy strategy) const {
@@ -179,7 +201,8 @@ sharding::Spread Model::spread_of(trireme_strategy strategy) const {
   }
   spread.whole_rows = (options_.flags & TRIREME_MODEL_WHOLE_ROWS) != 0;
   spread.keep_gathered =
-      !spread.whole_parameters() && (options_.flags & TRIREME_MODEL_KEEP_GATHERED) != 0;
+      !spread.whole_parameters() &&
+      ((options_.flags & TRIREME_MODEL_KEEP_GATHERED) != 0 || options_.reshard_ranks == 1);
   spread.leaves = options_.leaves;
   spread.bucket_bytes = options_.bucket_bytes > 0 ? options_.bucket_bytes : kDefaultBucketBytes;
   spread.first_bucket_bytes = options_.first_bucket_bytes > 0
@@ -193,6 +216,9 @@ sharding::Spread Model::spread_of(trireme_strategy strategy) const {
                   (options_.share_parameters == TRIREME_SHARE_AUTO && !spread.whole_parameters() &&
                    link_.communicator->shares_memory());
   spread.shared = spread.shared && spread.shard_ranks > 1;
+  const bool again = !spread.whole_parameters() && !spread.shared && options_.reshard_ranks > 1 &&
+                     options_.reshard_ranks < spread.shard_ranks;
+  spread.reshard_ranks = again ? options_.reshard_ranks : 0;
   return spread;
 }
 
@@ -207,6 +233,7 @@ MemoryLimit Model::memory_limit() const {
     options.strategy = strategy;
     if (strategy < TRIREME_STRATEGY_ZERO3) {
       options.flags &= ~static_cast<std::uint32_t>(TRIREME_MODEL_KEEP_GATHERED);
+      options.reshard_ranks = 0;
     }
     if (strategy != TRIREME_STRATEGY_HYBRID_SHARD) {
       options.shard_ranks = options.shard_stride = 0;
@@ -225,12 +252,13 @@ Status Model::seal() {
   plan_ = plan_memory(registry_, *layout, skips(), uneven(), spread.rank);
   storage_ = std::make_shared<Storage>();
   const bool hybrid = spread.strategy == TRIREME_STRATEGY_HYBRID_SHARD;
-  if (hybrid || spread.shared || options_.memory_limit_bytes > 0) {
+  const bool groups = hybrid || spread.reshard_ranks > 0;
+  if (groups || spread.shared || options_.memory_limit_bytes > 0) {
     // Before any group is made or memory shared: ranks that want different ones could not even talk
     // about it. And before the limit is looked at, which is then the same on all ranks.
     failed_ = agree(link_, facts(), Status::success());
     if (failed_.ok()) failed_ = check_memory_limit(memory_limit(), registry_, *layout, 0);
-    if (failed_.ok() && hybrid) {
+    if (failed_.ok() && groups) {
       failed_ = make_groups();
       tell(failed_);
     }
@@ -269,7 +297,7 @@ Status Model::seal() {
 }
 
 // hybrid_shard: the ranks that keep one copy of the parameters between them, and those that keep
-// the same part of it.
+// the same part of it. With reshard_ranks, those that spread gathered units between them.
 Status Model::make_groups() {
   const sharding::Spread spread = spread_of(options_.strategy);
   const auto part = static_cast<std::int32_t>(spread.part_of(link_.rank(), spread.shard_ranks));
@@ -279,9 +307,15 @@ Status Model::make_groups() {
   // A transport carries one group: there the teams are made in each operation.
   if (link_.communicator->options().transport.has_value()) return Status::success();
   const ChildOptions options = {"", link_.timeout_ns};
-  TRIREME_RETURN_IF_ERROR(split(*link_.communicator, replica, rank, options, &link_.shard));
-  TRIREME_FAILPOINT("seal", "between_groups");
-  return split(*link_.communicator, part, rank, options, &link_.replicas);
+  if (spread.strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
+    TRIREME_RETURN_IF_ERROR(split(*link_.communicator, replica, rank, options, &link_.shard));
+    TRIREME_FAILPOINT("seal", "between_groups");
+    TRIREME_RETURN_IF_ERROR(split(*link_.communicator, part, rank, options, &link_.replicas));
+  }
+  if (spread.reshard_ranks == 0) return Status::success();
+  TRIREME_FAILPOINT("seal", "before_reshard");
+  const auto team = static_cast<std::int32_t>(spread.reshard_team_of(link_.rank()));
+  return split(*link_.communicator, team, rank, options, &link_.reshard);
 }
 
 // ---- checks ----
@@ -371,10 +405,10 @@ void Model::tell(const Status& status) const noexcept {
 }
 
 void Model::fail_groups(trireme_status code, std::string_view why) const noexcept {
-  for (const auto* const ranks :
-       {&link_.communicator, &link_.shard, &link_.replicas, &norm_group_}) {
+  for (const auto* const ranks : link_.groups()) {
     if (*ranks != nullptr) (*ranks)->fail(code, why);
   }
+  if (norm_group_ != nullptr) norm_group_->fail(code, why);
 }
 
 // ---- what it looks like ----
@@ -438,6 +472,7 @@ Status Model::statistics(trireme_model_statistics* out) const {
   out->exposed_ns = link_.exposed_ns;
   out->extra_buckets = reducer_->extra_buckets();
   out->moved_buckets = reducer_->moved_buckets();
+  out->reshard_gathers = pool_ != nullptr ? pool_->reshard_gathers() : 0;
   return Status::success();
 }
 

@@ -75,9 +75,9 @@ void Arena::swap(Arena& other) noexcept {
 }
 
 std::shared_ptr<const void> Storage::hold() const {
-  using Held = std::array<std::shared_ptr<Memory>, 3>;
+  using Held = std::array<std::shared_ptr<Memory>, 4>;
   return std::make_shared<const Held>(
-      Held{parameters.memory(), gradients.memory(), working.memory()});
+      Held{parameters.memory(), gradients.memory(), working.memory(), reshard.memory()});
 }
 
 Status Link::run(Communicator& ranks, Operation&& operation) const {

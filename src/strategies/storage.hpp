@@ -1,6 +1,7 @@
 // The memory of a model, counted by kind where it is allocated, and the model's way to its peers.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -64,6 +65,7 @@ struct Storage {
   Arena parameters;
   Arena gradients;
   Arena working;
+  Arena reshard;  // see reshard_ranks of the model's options
 
   // Keeps the memory, not the count.
   std::shared_ptr<const void> hold() const;
@@ -80,6 +82,12 @@ struct Link {
   // the same part of one. Both are the model's own, so their channel 0 is free. Null where a
   // transport carries the ranks: then all of them make one operation, see team_gather.hpp.
   std::shared_ptr<Communicator> shard, replicas;
+  // In the same way, those that spread a unit between them once it was gathered (reshard_ranks).
+  std::shared_ptr<Communicator> reshard;
+  // Those that there are, and others that are null.
+  std::array<const std::shared_ptr<Communicator>*, 4> groups() const {
+    return {&communicator, &shard, &replicas, &reshard};
+  }
   std::uint64_t timeout_ns = 0;
   std::uint64_t given_bytes = 0;  // to peers, for parameters and gradients, since the last step
   mutable std::uint64_t exposed_ns = 0;  // that calls waited for operations

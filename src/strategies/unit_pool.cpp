@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/reduce.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 #include "strategies/team_gather.hpp"
@@ -18,7 +19,21 @@ UnitPool::UnitPool(const sharding::Layout& layout, const sharding::MemoryPlan& p
       link_(link),
       storage_(storage),
       memory_(memory),
-      places_(layout.groups.size()) {}
+      places_(layout.groups.size()) {
+  if (layout.spread.reshard_ranks == 0) return;
+  parts_.resize(layout.groups.size());
+  std::uint64_t offset = 0;
+  for (std::size_t number = 0; number < parts_.size(); ++number) {
+    const Group& group = layout.groups[number];
+    if (group.reshard_counts.empty()) continue;
+    const std::uint64_t size = dtype_size(group.dtype);
+    const sharding::Range range =
+        sharding::shard_range(group.elements, layout.spread.reshard_ranks,
+                              layout.spread.reshard_part_of(layout.spread.rank));
+    parts_[number] = {range.first * size, offset, range.count * size, false};
+    offset += sharding::piece(range.count * size);
+  }
+}
 
 // At the low end of the pool, else at the high end of the last hole: so of two groups that take turns
 // each finds room, whatever the sizes, as long as the pool holds two of the largest.
@@ -47,30 +62,40 @@ bool UnitPool::find_hole(std::uint64_t bytes, char** out) const {
 
 Operation UnitPool::operation(std::uint64_t number) {
   const Group& group = layout_.groups[number];
+  const sharding::Spread& spread = layout_.spread;
+  Place& place = places_[number];
+  place.again = !parts_.empty() && parts_[number].good;
+  const std::vector<std::uint64_t>& counts = place.again ? group.reshard_counts : group.held_counts;
+  const auto part_of = [&](std::uint32_t rank) {
+    return place.again ? spread.reshard_part_of(rank) : layout_.part_of(group, rank);
+  };
+  const Communicator* const own = place.again ? link_.reshard.get() : link_.shard.get();
   Operation operation;
-  operation.channel = link_.shard ? 0 : link_.gathers;
+  operation.channel = own != nullptr ? 0 : link_.gathers;
   operation.kind = OperationKind::all_gather_v;
   operation.dtype = group.dtype;
-  operation.send = storage_->parameters.data() + group.offset;
-  operation.receive = places_[number].data;
+  operation.send = place.again ? storage_->reshard.data() + parts_[number].offset
+                               : storage_->parameters.data() + group.offset;
+  operation.receive = place.data;
   operation.count = group.elements;
-  operation.counts = group.held_counts;
+  operation.counts = counts;
   operation.agreement = number;
   operation.agreement_name = "group of units";
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<Memory>>;
-  operation.owner = std::make_shared<Both>(storage_->hold(), places_[number].extra.memory());
-  const sharding::Spread& spread = layout_.spread;
-  if (link_.shard == nullptr && group.shard_ranks < spread.world_size) {
+  operation.owner = std::make_shared<Both>(storage_->hold(), place.extra.memory());
+  if (own == nullptr && counts.size() < spread.world_size) {
     std::vector<TeamPlace> places;
     for (std::uint32_t rank = 0; rank < spread.world_size; ++rank) {
       places.push_back(
-          {layout_.replica_of(group, rank), group.held_counts[layout_.part_of(group, rank)]});
+          {place.again ? spread.reshard_team_of(rank) : layout_.replica_of(group, rank),
+           counts[part_of(rank)]});
     }
     make_team_gather(&operation, std::move(places), spread.rank);
   }
-  link_.given_bytes += sharding::gather_bytes(
-      group.held_counts, layout_.part_of(group, spread.rank), dtype_size(group.dtype));
+  link_.given_bytes +=
+      sharding::gather_bytes(counts, part_of(spread.rank), dtype_size(group.dtype));
   ++gathers_;
+  if (place.again) ++reshard_gathers_;
   return operation;
 }
 
@@ -107,7 +132,10 @@ Status UnitPool::begin(std::uint64_t group) {
     TRIREME_RETURN_IF_ERROR(take_place(group));
     if (layout_.groups[group].elements > 0) {
       Status status = failpoint("unit", "before_gather");
-      if (status.ok()) status = link_.run(ranks(), operation(group));
+      if (status.ok()) {
+        Operation gather = operation(group);
+        status = link_.run(ranks_of(place), std::move(gather));
+      }
       if (status.ok()) status = failpoint("unit", "after_gather");
       if (!status.ok()) {
         forget(group);
@@ -122,9 +150,7 @@ Status UnitPool::begin(std::uint64_t group) {
 
 Status UnitPool::gather(std::uint64_t group) {
   TRIREME_RETURN_IF_ERROR(begin(group));
-  Status status = settle(group);
-  if (!status.ok()) forget(group);
-  return status;
+  return finish(group);
 }
 
 Status UnitPool::gather_and_follow(std::uint64_t group) {
@@ -137,8 +163,19 @@ Status UnitPool::gather_and_follow(std::uint64_t group) {
     current_ = group;
     status = follow();
   }
-  if (status.ok()) status = settle(group);
-  if (!status.ok()) forget(group);
+  if (status.ok()) return finish(group);
+  forget(group);
+  return status;
+}
+
+// Before the caller sees it, who may write there.
+Status UnitPool::finish(std::uint64_t group) {
+  Status status = settle(group);
+  if (status.ok()) {
+    keep_part(group);
+  } else {
+    forget(group);
+  }
   return status;
 }
 
@@ -161,8 +198,10 @@ Status UnitPool::follow() {
 }
 
 Status UnitPool::start(std::uint64_t group) {
+  Operation gather = operation(group);
+  Communicator& ranks = ranks_of(places_[group]);
   return link_.in_model_ranks(
-      ranks(), ranks().start(operation(group), link_.deadline(), &places_[group].request));
+      ranks, ranks.start(std::move(gather), link_.deadline(), &places_[group].request));
 }
 
 Status UnitPool::prefetch(std::uint64_t group) {
@@ -185,6 +224,18 @@ Status UnitPool::prefetch(std::uint64_t group) {
   return failpoint("unit", "after_prefetch");
 }
 
+// No peer reads an older one any more: shards have changed since, and before they did all gathers
+// were over.
+void UnitPool::keep_part(std::uint64_t group) {
+  if (parts_.empty() || parts_[group].good || layout_.groups[group].elements == 0) return;
+  Part& part = parts_[group];
+  if (part.bytes > 0) {
+    kernels::copy(storage_->reshard.data() + part.offset, places_[group].data + part.first,
+                  part.bytes);
+  }
+  part.good = true;
+}
+
 void UnitPool::release(std::uint64_t group) {
   if (layout_.spread.keep_gathered) {
     places_[group].in_use = false;
@@ -201,6 +252,11 @@ void UnitPool::release(std::uint64_t group) {
 }
 
 Status UnitPool::drop_unused() {
+  for (Part& part : parts_) part.good = false;
+  return drop_places();
+}
+
+Status UnitPool::drop_places() {
   Status first = Status::success();
   for (std::uint64_t group = 0; group < places_.size(); ++group) {
     if (!places_[group].present || places_[group].in_use) continue;
@@ -213,7 +269,7 @@ Status UnitPool::drop_unused() {
 }
 
 Status UnitPool::end_pass() {
-  if (!layout_.spread.keep_gathered) return drop_unused();
+  if (!layout_.spread.keep_gathered) return drop_places();
   for (std::uint64_t group = 0; group < places_.size(); ++group) {
     const Status status = settle(group);
     if (status.ok()) continue;
@@ -227,7 +283,8 @@ Status UnitPool::end_pass() {
 Status UnitPool::settle(std::uint64_t group) {
   if (places_[group].request == nullptr) return Status::success();
   TRIREME_FAILPOINT("unit", "before_wait");
-  TRIREME_RETURN_IF_ERROR(link_.in_model_ranks(ranks(), link_.wait(*places_[group].request)));
+  TRIREME_RETURN_IF_ERROR(
+      link_.in_model_ranks(ranks_of(places_[group]), link_.wait(*places_[group].request)));
   places_[group].request.reset();
   return Status::success();
 }

@@ -27,7 +27,8 @@ class UnitPool {
   Status gather(std::uint64_t group);
   // The same as a step of the caller's pass: begins to gather what followed it the last time, too.
   Status gather_and_follow(std::uint64_t group);
-  // A group of several units stays until another one is gathered or released: its other units are
+  // With reshard_ranks this rank's part of each group stays, from which it is gathered again. A
+  // group of several units stays whole until another one is gathered or released: its others are
   // often asked for next. With keep_gathered all stay until drop_unused(); the pool holds all.
   void release(std::uint64_t group);
   // Begins to gather a group, if there is room.
@@ -46,18 +47,28 @@ class UnitPool {
   std::uint64_t gathers() const { return gathers_; }
   std::uint64_t prefetched() const { return prefetched_; }
   std::uint64_t peak() const { return peak_; }
+  std::uint64_t reshard_gathers() const { return reshard_gathers_; }
 
  private:
+  // What stays of a group that was gathered, with reshard_ranks.
+  struct Part {
+    std::uint64_t first = 0, offset = 0, bytes = 0;  // in the group, in the arena of parts
+    bool good = false;                               // until shards change
+  };
   struct Place {
     bool present = false;  // gathered, or being gathered
     bool in_use = false;
     bool ahead = false;  // prefetched, and not asked for yet
+    bool again = false;  // gathered from parts
     char* data = nullptr;
     Arena extra;                       // memory of its own if the pool was full
     std::shared_ptr<Request> request;  // a prefetch that was not waited for
   };
 
   Communicator& ranks() const { return link_.shard ? *link_.shard : *link_.communicator; }
+  Communicator& ranks_of(const Place& place) const {
+    return place.again && link_.reshard ? *link_.reshard : ranks();
+  }
   std::uint64_t room(std::uint64_t group) const {
     return sharding::piece(layout_.groups[group].bytes);
   }
@@ -66,6 +77,9 @@ class UnitPool {
   Status take_place(std::uint64_t group);
   void mark_present(std::uint64_t group);
   Operation operation(std::uint64_t group);
+  Status finish(std::uint64_t group);
+  void keep_part(std::uint64_t group);
+  Status drop_places();
   Status begin(std::uint64_t group);
   Status follow();
   Status settle(std::uint64_t group);
@@ -77,9 +91,10 @@ class UnitPool {
   const std::shared_ptr<Storage> storage_;
   char* const memory_;
   std::vector<Place> places_;
+  std::vector<Part> parts_;               // by group; empty: none stays
   std::uint64_t kept_ = sharding::kNone;  // released, but not forgotten
   std::uint64_t extra_bytes_ = 0;
-  std::uint64_t gathers_ = 0, prefetched_ = 0, present_ = 0, peak_ = 0;
+  std::uint64_t gathers_ = 0, reshard_gathers_ = 0, prefetched_ = 0, present_ = 0, peak_ = 0;
   // What was gathered after a group and the one before it. Two groups of memory tell forward from
   // backward.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> next_;

@@ -31,6 +31,7 @@ enum feature {
     VIEWS,
     LEARNT_ORDER,
     KEPT,
+    RESHARDED,
     WHOLE_ROWS,
     STRIDE,
     NORM_RANKS,
@@ -61,6 +62,7 @@ static const char *const kNames[FEATURES] = {
     "gradients written in place (views)",
     "buckets in the order of the first step's gradients",
     "units stay gathered (KEEP_GATHERED)",
+    "units gathered again by a few (reshard_ranks)",
     "shards of whole rows (WHOLE_ROWS)",
     "ranks of a copy apart (shard_stride)",
     "one norm with another model (norm_ranks, replicas)",
@@ -91,6 +93,7 @@ static void switch_on(struct setup *s, enum feature feature) {
         case VIEWS: s->views = true; break;
         case LEARNT_ORDER: s->way = FORWARD; break;
         case KEPT: s->kept = true; break;
+        case RESHARDED: s->reshard_ranks = 2; break;
         case WHOLE_ROWS: s->whole_rows = true; break;
         case STRIDE: s->shard_stride = 2; break;
         case NORM_RANKS: s->two_models = true; break;
@@ -113,7 +116,8 @@ static bool exclude_each_other(enum feature a, enum feature b) {
 /* What the headers say does not go together: TRIREME_OK for what does. */
 static trireme_status expected_of(const struct setup *s, bool no_sync) {
     if ((s->shared && s->strategy == TRIREME_STRATEGY_DATA_PARALLEL) ||
-        (s->kept && s->strategy < TRIREME_STRATEGY_ZERO3) ||
+        ((s->kept || s->reshard_ranks > 0) && s->strategy < TRIREME_STRATEGY_ZERO3) ||
+        (s->kept && s->reshard_ranks > 1) ||
         (s->shard_stride > 0 && s->strategy != TRIREME_STRATEGY_HYBRID_SHARD)) {
         return TRIREME_ERROR_INVALID_ARGUMENT;
     }
@@ -246,6 +250,11 @@ static struct setup setup_of(int world, int strategy, enum feature a, enum featu
     if (setup.shard_ranks > 0 && setup.shard_stride > 0 && world < 4) {
         setup.shard_ranks = 1;
         setup.shard_stride = (uint32_t)world;
+    }
+    if (setup.reshard_ranks > 0 && strategy >= TRIREME_STRATEGY_ZERO3) {
+        /* Two of four, or all of two, or one alone. */
+        if (setup.shard_ranks > 0 && setup.shard_stride == 0) setup.shard_ranks = (uint32_t)world;
+        if (world % 2 != 0 || setup.shard_ranks == 1) setup.reshard_ranks = 1;
     }
     return setup;
 }

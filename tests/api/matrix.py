@@ -24,13 +24,13 @@ HEAD = """\
 fails when the two differ.
 
 Each feature alone, and each two of them, are trained with every strategy by 1, 2, 3 and 4 ranks
-(`hybrid_shard`: groups of 1, 2, 3 and 2, or with `shard_stride` of 1, 1, 1 and 2), with f32, f64,
-f16 and bf16 once each, on a model with tied, frozen, empty and scalar parameters and units of
-nothing; with one norm by two models on as many ranks each. **=** means that all ranks then hold,
-bit by bit, the parameters that plain loops in one process compute, that memory and traffic are
-those of the plan, and that the norms are the same on all ranks. What is not equal is refused when
-it is asked for, on all ranks, with the reason, and the group goes on: the number leads to the
-reason. There is no third kind.
+(`hybrid_shard`: groups of 1, 2, 3 and 2, or with `shard_stride` of 1, 1, 1 and 2; `reshard_ranks`
+of 1, 2, 1 and 2, with all ranks in one group), with f32, f64, f16 and bf16 once each, on a model
+with tied, frozen, empty and scalar parameters and units of nothing; with one norm by two models on
+as many ranks each. **=** means that all ranks then hold, bit by bit, the parameters that plain
+loops in one process compute, that memory and traffic are those of the plan, and that the norms are
+the same on all ranks. What is not equal is refused when it is asked for, on all ranks, with the
+reason, and the group goes on: the number leads to the reason. There is no third kind.
 
 Ranks and strategies train to the same bits as each other where `leaves` is on. Without it, sums
 are those of the same ranks in their order.

@@ -41,7 +41,7 @@ struct job {
     int leaves; /* 0: ordinary, with one micro-batch a step */
     enum order order;
     uint32_t flags;
-    uint32_t shard_ranks, shard_stride;
+    uint32_t shard_ranks, shard_stride, reshard_ranks;
     int32_t share;
     uint64_t minimum_unit_bytes;
     bool absent; /* rank 0 has no data in the first step */
@@ -57,10 +57,10 @@ struct job {
 static void describe(const struct job *job) {
     print_error(
         "%s, %d ranks, leaves %d, order %d, flags %u, shard_ranks %u, shard_stride %u, "
-        "share %d, minimum_unit_bytes %d, absent %d\n",
+        "share %d, minimum_unit_bytes %d, absent %d, reshard_ranks %u\n",
         trireme_strategy_name(job->strategy), job->world_size, job->leaves, (int)job->order,
         job->flags, job->shard_ranks, job->shard_stride, (int)job->share,
-        (int)job->minimum_unit_bytes, job->absent);
+        (int)job->minimum_unit_bytes, job->absent, job->reshard_ranks);
 }
 
 /* ---- plain loops ---- */
@@ -117,6 +117,7 @@ static trireme_model_options options_of(const struct job *job) {
     options.flags = job->flags | (job->absent ? TRIREME_MODEL_UNEVEN : 0);
     options.shard_ranks = job->shard_ranks;
     options.shard_stride = job->shard_stride;
+    options.reshard_ranks = job->reshard_ranks;
     options.share_parameters = job->share;
     options.bucket_bytes = 1;
     options.minimum_unit_bytes = job->minimum_unit_bytes;
@@ -475,16 +476,15 @@ static void refuse_strides(trireme_communicator *communicator, int rank, void *c
     struct verdict *const v = &job->verdicts[rank];
     struct {
         trireme_strategy strategy;
-        uint32_t shard_ranks, shard_stride, reserved;
+        uint32_t shard_ranks, shard_stride;
         const char *says;
     } const kWrong[] = {
-        {TRIREME_STRATEGY_ZERO3, 0, 2, 0, "options.shard_stride 2 is for"},
-        {TRIREME_STRATEGY_HYBRID_SHARD, 2, 3, 0, "options.shard_stride 3 does not divide the 2"},
-        {TRIREME_STRATEGY_HYBRID_SHARD, 2, 4, 0, "options.shard_stride 4 does not divide the 2"},
-        {TRIREME_STRATEGY_HYBRID_SHARD, 4, 2, 0, "options.shard_stride 2 does not divide the 1"},
-        {TRIREME_STRATEGY_HYBRID_SHARD, 2, UINT32_MAX, 0, "options.shard_stride 4294967295"},
-        {TRIREME_STRATEGY_HYBRID_SHARD, 0, 2, 0, "options.shard_ranks 0"},
-        {TRIREME_STRATEGY_HYBRID_SHARD, 2, 2, 1, "options.reserved is 1"},
+        {TRIREME_STRATEGY_ZERO3, 0, 2, "options.shard_stride 2 is for"},
+        {TRIREME_STRATEGY_HYBRID_SHARD, 2, 3, "options.shard_stride 3 does not divide the 2"},
+        {TRIREME_STRATEGY_HYBRID_SHARD, 2, 4, "options.shard_stride 4 does not divide the 2"},
+        {TRIREME_STRATEGY_HYBRID_SHARD, 4, 2, "options.shard_stride 2 does not divide the 1"},
+        {TRIREME_STRATEGY_HYBRID_SHARD, 2, UINT32_MAX, "options.shard_stride 4294967295"},
+        {TRIREME_STRATEGY_HYBRID_SHARD, 0, 2, "options.shard_ranks 0"},
     };
     trireme_model *model = NULL;
     for (size_t i = 0; i < sizeof kWrong / sizeof kWrong[0]; ++i) {
@@ -492,7 +492,6 @@ static void refuse_strides(trireme_communicator *communicator, int rank, void *c
         options.strategy = kWrong[i].strategy;
         options.shard_ranks = kWrong[i].shard_ranks;
         options.shard_stride = kWrong[i].shard_stride;
-        options.reserved = kWrong[i].reserved;
         EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                       trireme_model_create(communicator, &options, &model));
         EXPECT(v, strstr(trireme_last_error(), kWrong[i].says) != NULL);

@@ -102,6 +102,7 @@ struct setup {
     bool kept;    /* units stay gathered until the parameters change */
     bool whole_rows;
     uint32_t shard_stride;
+    uint32_t reshard_ranks;
     bool norm_groups;    /* clipping by kMaxNorms, instead of max_norm */
     bool two_models;     /* twice the ranks, for two models with one norm */
     uint64_t most_bytes; /* that a rank may hold; 0: any number */
@@ -172,6 +173,7 @@ static void make_model(struct outcome *o, trireme_communicator *communicator,
                     (setup->kept ? TRIREME_MODEL_KEEP_GATHERED : 0) |
                     (setup->whole_rows ? TRIREME_MODEL_WHOLE_ROWS : 0);
     options.shard_stride = setup->shard_stride;
+    options.reshard_ranks = setup->reshard_ranks;
     options.memory_limit_bytes = setup->most_bytes;
     options.bucket_hook = setup->hook ? bucket_hook : NULL;
     options.hook_data = (void *)setup;
@@ -248,14 +250,14 @@ static void describe(const struct setup *s) {
         "prefetch_bytes %llu, %s, max_norm %g, max_value %g, minimum_unit_bytes %llu, "
         "persistent_unit_bytes %llu, shard_ranks %u, unused %d, uneven %d, hook %d, shared %d, "
         "one sweep %d, views %d, kept %d, whole rows %d, shard_stride %u, norm groups %d, "
-        "two models %d, most bytes %llu\n",
+        "two models %d, most bytes %llu, reshard_ranks %u\n",
         s->world_size, trireme_strategy_name(s->strategy), s->leaves, s->passes, (int)s->gradients,
         (int)s->way, (unsigned long long)s->bucket_bytes, (unsigned long long)s->prefetch_bytes,
         trireme_optimizer_kind_name(s->rule), s->max_norm, s->max_value,
         (unsigned long long)s->minimum_unit_bytes, (unsigned long long)s->persistent_unit_bytes,
         s->shard_ranks, (int)s->unused, s->uneven, s->hook, s->shared, s->one_sweep, s->views,
         s->kept, s->whole_rows, s->shard_stride, s->norm_groups, s->two_models,
-        (unsigned long long)s->most_bytes);
+        (unsigned long long)s->most_bytes, s->reshard_ranks);
 }
 
 static void explain(const struct setup *setup, const struct outcome *outcome, int rank) {
@@ -612,6 +614,40 @@ static void hybrid_shards_train_as_one_process(void **state) {
     }
 }
 
+/* World size, shard_ranks of hybrid_shard, the ranks among which units are gathered again. */
+static const int kAgain[][3] = {{1, 0, 1}, {2, 0, 1}, {2, 0, 2}, {4, 0, 2}, {6, 0, 2},
+                                {6, 0, 3}, {8, 0, 4}, {4, 4, 2}, {8, 4, 2}, {8, 8, 4}};
+
+static void units_that_a_few_gather_again_change_no_bit(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof kAgain / sizeof kAgain[0]; ++i) {
+        const bool hybrid = kAgain[i][1] > 0;
+        struct setup setup =
+            base(kAgain[i][0], hybrid ? TRIREME_STRATEGY_HYBRID_SHARD : TRIREME_STRATEGY_ZERO3);
+        setup.shard_ranks = (uint32_t)kAgain[i][1];
+        setup.reshard_ranks = (uint32_t)kAgain[i][2];
+        setup.way = HOOKS;
+        setup.bucket_bytes = 1;
+        setup.rule = TRIREME_OPTIMIZER_ADAMW;
+        check_all(&setup);
+        setup.prefetch_bytes = i % 2 == 0 ? 1 : 300;
+        setup.passes = 2;
+        setup.uneven = true;
+        setup.way = FORWARD;
+        setup.bucket_bytes = 0;
+        check_f32(&setup);
+        setup.prefetch_bytes = 0;
+        setup.passes = 1;
+        setup.leaves = 7;
+        setup.minimum_unit_bytes = 100;
+        setup.persistent_unit_bytes = 50;
+        setup.way = i % 2 == 0 ? FLAT : HOOKS;
+        setup.uneven = false;
+        setup.max_norm = 1.5;
+        check_all(&setup);
+    }
+}
+
 static void ranks_that_share_one_copy_train_as_one_process(void **state) {
     (void)state;
     if (ranks_use_transport()) skip(); /* they have no memory in common */
@@ -731,6 +767,7 @@ int main(void) {
         cmocka_unit_test(groups_of_units_change_no_bit),
         cmocka_unit_test(units_that_persist_change_no_bit),
         cmocka_unit_test(hybrid_shards_train_as_one_process),
+        cmocka_unit_test(units_that_a_few_gather_again_change_no_bit),
         cmocka_unit_test(ranks_that_share_one_copy_train_as_one_process),
         cmocka_unit_test(one_sweep_changes_no_bit),
         cmocka_unit_test(features_work_with_each_other_and_every_strategy),

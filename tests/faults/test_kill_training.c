@@ -32,6 +32,7 @@ static const char *const kPoints[] = {
     "agree.after_exchange",
     "agree.before_texts",
     "seal.between_groups",
+    "seal.before_reshard",
     "seal.before_allocate",
     "share.before_key",
     "share.after_key",
@@ -89,6 +90,7 @@ struct scenario {
     trireme_strategy strategy;
     int world_size;
     uint32_t shard_ranks;
+    uint32_t reshard_ranks;
     uint32_t leaves;
     int32_t share;
     int32_t unused;
@@ -107,6 +109,11 @@ static const struct scenario kScenarios[] = {
      .world_size = 3,
      .share = TRIREME_SHARE_NEVER,
      .max_norm = 1},
+    {.name = "zero3, copied, gathered again by two",
+     .strategy = TRIREME_STRATEGY_ZERO3,
+     .world_size = 4,
+     .reshard_ranks = 2,
+     .share = TRIREME_SHARE_NEVER},
     {.name = "zero3, one copy",
      .strategy = TRIREME_STRATEGY_ZERO3,
      .world_size = 4,
@@ -211,6 +218,7 @@ static void make_model(const struct scenario *s, trireme_communicator *group, in
     options.minimum_unit_bytes = 1;
     options.bucket_bytes = s->disagrees && rank == 0 ? 150 : 100;
     options.shard_ranks = s->shard_ranks;
+    options.reshard_ranks = s->reshard_ranks;
     options.leaves = s->leaves;
     options.share_parameters = s->share;
     options.unused = s->unused;

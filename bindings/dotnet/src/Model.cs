@@ -67,6 +67,13 @@ namespace Trireme
         /// HybridShard: the ranks of a copy are this far apart; 0 is 1, neighbours.
         /// </summary>
         public uint ShardStride { get; set; }
+
+        /// <summary>
+        /// Zero3, HybridShard: so many neighbours spread a gathered unit between them until
+        /// parameters change, and gather it again, as for backward, from each other. 0: from all
+        /// ranks that keep a copy.
+        /// </summary>
+        public uint ReshardRanks { get; set; }
     }
 
     /// <summary>Describes one parameter of a model.</summary>
@@ -151,6 +158,7 @@ namespace Trireme
                 ShareParameters = (int)options.ShareParameters,
                 MemoryLimitBytes = options.MemoryLimitBytes,
                 ShardStride = options.ShardStride,
+                ReshardRanks = options.ReshardRanks,
             };
             HookRunner hook = null;
             if (options.BucketHook != null)

@@ -139,6 +139,7 @@ namespace Trireme
             Exposed = TimeSpan.FromTicks((long)(native.ExposedNs / NanosecondsInTick));
             ExtraBuckets = native.ExtraBuckets;
             MovedBuckets = native.MovedBuckets;
+            ReshardGathers = native.ReshardGathers;
         }
 
         /// <summary>Optimizer steps, those that Join() followed included.</summary>
@@ -168,5 +169,8 @@ namespace Trireme
 
         /// <summary>Buckets reduced at another place than in the first step.</summary>
         public ulong MovedBuckets { get; }
+
+        /// <summary>Those of Gathers that came from ReshardRanks only.</summary>
+        public ulong ReshardGathers { get; }
     }
 }

@@ -151,7 +151,7 @@ namespace Trireme
         public IntPtr HookData;
         public ulong MemoryLimitBytes;
         public uint ShardStride;
-        public uint Reserved;
+        public uint ReshardRanks;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -251,6 +251,7 @@ namespace Trireme
         public ulong ExposedNs;
         public ulong ExtraBuckets;
         public ulong MovedBuckets;
+        public ulong ReshardGathers;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -132,6 +132,39 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void Units_are_gathered_again_by_a_few()
+        {
+            Ranks.RunAndLeaveTogether(4, c =>
+            {
+                var options = new ModelOptions
+                {
+                    Strategy = Strategy.Zero3, ShareParameters = ShareParameters.Never,
+                    ReshardRanks = 2,
+                };
+                using (Model model = ModelTests.Sealed(c, options))
+                using (var optimizer = new Optimizer(model, ModelTests.Sgd()))
+                {
+                    for (ulong step = 1; step <= 2; ++step)
+                    {
+                        foreach (ulong unit in new ulong[] { 0, 1, 1, 0 })
+                        {
+                            model.GatherUnit(unit);
+                            model.ReleaseUnit(unit);
+                        }
+
+                        Check.Equal(4 * step, model.Statistics.Gathers);
+                        Check.Equal(2 * step, model.Statistics.ReshardGathers);
+                        model.AccumulateFlat<float>(new float[20]);
+                        optimizer.Step();
+                    }
+                }
+
+                Check.Throws<InvalidArgumentException>(() => new Model(
+                    c, new ModelOptions { Strategy = Strategy.Zero3, ReshardRanks = 3 }));
+            });
+        }
+
+        [Test]
         public static void Shards_begin_and_end_with_rows()
         {
             var first = new ulong[4];

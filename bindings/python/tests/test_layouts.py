@@ -152,6 +152,34 @@ class KeptUnitsTest(TestCase):
                 trireme.Model(self.alone(), strategy, keep_gathered=True)
 
 
+class ReshardTest(TestCase):
+    def test_units_are_gathered_again_by_a_few(self):
+        def body(group):
+            model = build(group, "zero3", minimum_unit_bytes=1, share="never", reshard_ranks=2)
+            optimizer = trireme.Optimizer(model, "sgd", learning_rate=0.25)
+            model.set_parameters(start_values())
+            gathers = []
+            for _ in range(2):
+                for unit in (0, 1, 1, 0):
+                    with model.gathered(unit):
+                        pass
+                statistics = model.statistics()
+                gathers.append((statistics.gathers, statistics.reshard_gathers))
+                model.accumulate_flat(gradients_of(group.rank))
+                optimizer.step()
+            return gathers, model.get_parameters().tolist()
+
+        for gathers, values in self.ranks(4, body):
+            self.assertEqual(gathers, [(4, 2), (8, 4)])
+            for have, want in zip(values, expected(4)):
+                self.assertAlmostEqual(have, want, places=4)
+
+    def test_numbers_that_cannot_be_are_refused(self):
+        for strategy, ranks in (("zero2", 1), ("zero3", 2), ("zero3", -1), ("zero3", 1 << 32)):
+            with self.assertRaisesRegex(trireme.InvalidArgumentError, "reshard_ranks"):
+                trireme.Model(self.alone(), strategy, reshard_ranks=ranks)
+
+
 class RowsTest(TestCase):
     def test_shards_begin_and_end_with_rows(self):
         for rows in (True, False):

@@ -93,6 +93,7 @@ class ModelStatistics(NamedTuple):
     exposed_ns: int  #: Time in which calls waited: communication that compute did not hide.
     extra_buckets: int  #: How often a bucket took memory beyond the plan.
     moved_buckets: int  #: Buckets reduced at another place than in the first step.
+    reshard_gathers: int  #: Those of `gathers` that came from `reshard_ranks` only.
 
 
 def parse_strategy(name: Name) -> int:
@@ -151,6 +152,7 @@ class Model:
         fixed_order: bool = False,
         whole_rows: bool = False,
         keep_gathered: bool = False,
+        reshard_ranks: int = 0,
     ) -> None:
         """`leaves` above 0 makes training reproducible: the same bits for any number of ranks.
 
@@ -167,7 +169,9 @@ class Model:
 
         After the first step buckets are reduced in the order in which gradients came; not with
         `fixed_order`. With `whole_rows` shards are cut between rows. With `keep_gathered` units of
-        "zero3" and "hybrid_shard" stay whole after their release until parameters change.
+        "zero3" and "hybrid_shard" stay whole after their release until parameters change;
+        with `reshard_ranks` so many neighbours spread a gathered unit between them until then, and
+        gather it again, as for backward, from each other.
         """
         options = _native.trireme_model_options(
             struct_size=ctypes.sizeof(_native.trireme_model_options),
@@ -189,6 +193,7 @@ class Model:
             share_parameters=number_of(share, SHARE, "share"),
             memory_limit_bytes=in_range(memory_limit_bytes, 64, "memory_limit_bytes"),
             shard_stride=in_range(shard_stride, 32, "shard_stride"),
+            reshard_ranks=in_range(reshard_ranks, 32, "reshard_ranks"),
         )
         self._hook: _hook.BucketHook | None = None
         if bucket_hook is not None:

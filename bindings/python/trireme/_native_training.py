@@ -94,7 +94,7 @@ class trireme_model_options(Structure):
         ("hook_data", c_void_p),
         ("memory_limit_bytes", c_uint64),
         ("shard_stride", c_uint32),
-        ("reserved", c_uint32),
+        ("reshard_ranks", c_uint32),
     ]
 
 
@@ -171,6 +171,7 @@ class trireme_model_statistics(Structure):
         ("exposed_ns", c_uint64),
         ("extra_buckets", c_uint64),
         ("moved_buckets", c_uint64),
+        ("reshard_gathers", c_uint64),
     ]
 
 

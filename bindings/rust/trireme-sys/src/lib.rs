@@ -363,8 +363,9 @@ structs! {
         memory_limit_bytes: u64,
         /// hybrid_shard: the ranks of a copy are this far apart. 0: 1, neighbours.
         shard_stride: u32,
-        /// Must be 0.
-        reserved: u32,
+        /// zero3, hybrid_shard: how many neighbours spread a gathered unit between them until the
+        /// parameters change, and gather it again from each other. 0: all.
+        reshard_ranks: u32,
     }
     /// Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT.
     trireme_parameter_options {
@@ -488,6 +489,8 @@ structs! {
         extra_buckets: u64,
         /// Buckets that are reduced at another place than in the first step.
         moved_buckets: u64,
+        /// Those of `gathers` that came from reshard_ranks only.
+        reshard_gathers: u64,
     }
     /// One piece of the model for a caller's own update rule: the trainable part of one parameter
     /// that this rank owns.

@@ -157,6 +157,10 @@ pub struct ModelOptions {
     pub whole_rows: bool,
     /// Zero3, HybridShard: units stay whole after their release until parameters change.
     pub keep_gathered: bool,
+    /// Zero3, HybridShard: so many neighbours spread a gathered unit between them until parameters
+    /// change, and gather it again, as for backward, from each other. 0: from all ranks that keep a
+    /// copy.
+    pub reshard_ranks: u32,
 }
 
 impl ModelOptions {
@@ -181,6 +185,7 @@ impl ModelOptions {
             fixed_order: false,
             whole_rows: false,
             keep_gathered: false,
+            reshard_ranks: 0,
         }
     }
 }
@@ -301,6 +306,8 @@ pub struct ModelStatistics {
     pub extra_buckets: u64,
     /// Buckets reduced at another place than in the first step.
     pub moved_buckets: u64,
+    /// Those of `gathers` that came from `reshard_ranks` only.
+    pub reshard_gathers: u64,
 }
 
 /// A model, as one rank sees it: parameters are added, the model is sealed, then trained in steps
@@ -384,6 +391,7 @@ impl Model {
         };
         raw.memory_limit_bytes = options.memory_limit_bytes;
         raw.shard_stride = options.shard_stride;
+        raw.reshard_ranks = options.reshard_ranks;
         if let Some(hook) = &hook {
             raw.bucket_hook = Some(hook::call);
             raw.hook_data = hook.user_data();
@@ -497,6 +505,7 @@ impl Model {
             exposed: Duration::from_nanos(raw.exposed_ns),
             extra_buckets: raw.extra_buckets,
             moved_buckets: raw.moved_buckets,
+            reshard_gathers: raw.reshard_gathers,
         })
     }
 

@@ -142,6 +142,26 @@ fn kept_units_are_gathered_once_a_step() {
 }
 
 #[test]
+fn units_are_gathered_again_by_a_few() {
+    ranks(4, |communicator| {
+        let plain = apart(communicator, Strategy::Zero3);
+        let mut model = sealed(communicator, &ModelOptions { reshard_ranks: 2, ..plain });
+        for steps in 1..=2 {
+            for unit in [0, 1, 2, 2, 1, 0] {
+                model.gather_unit(unit).unwrap();
+                model.release_unit(unit).unwrap();
+            }
+            let statistics = model.statistics().unwrap();
+            assert_eq!((statistics.gathers, statistics.reshard_gathers), (6 * steps, 3 * steps));
+            model.set_parameters(Some(&[0.0; ELEMENTS]), 0).unwrap();
+        }
+        let three = ModelOptions { reshard_ranks: 3, ..plain };
+        fails(Model::new(communicator, &three), Status::InvalidArgument);
+        communicator.barrier().unwrap();
+    });
+}
+
+#[test]
 fn shards_begin_and_end_with_rows() {
     let shards = ranks(4, |communicator| {
         let plain = apart(communicator, Strategy::Zero3);
