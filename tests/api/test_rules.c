@@ -20,8 +20,8 @@
 #define STEPS 4
 #define MOST_RANKS 8
 #define MOST_STATES 3
-#define RATE 0.0625
-#define EPSILON 0.03125
+#define RATE 0.07
+#define EPSILON 0.03
 
 static const uint64_t kElements[] = {17, 0, 1, 22, 5};
 enum { PARAMETERS = sizeof kElements / sizeof kElements[0] };
