@@ -22,6 +22,8 @@
 #define F32 TRIREME_DTYPE_F32
 #define PROMPT_NS (250ull * 1000 * 1000)
 enum { UNITS = 5, STEPS = 3, ELEMENTS = 7 + 40 + 3 + 25 + 11, MOST_TIMES = 8192 };
+/* So many times larger, most buckets are reduced by an all-reduce. */
+enum { LARGE = 700, MOST_ELEMENTS = LARGE * ELEMENTS };
 
 static const uint64_t kSizes[UNITS] = {7, 40, 3, 25, 11};
 
@@ -71,6 +73,7 @@ static const char *const kPoints[] = {
     "load.before_agree",
     "load.before_copy",
     "load.after_copy",
+    "all_reduce.mid_write",
     "fold.before_publish",
     "fold.after_publish",
     "fold.before_move",
@@ -98,6 +101,7 @@ struct scenario {
     bool hook;
     bool own_rule;
     bool one_sweep;
+    bool large;     /* LARGE times as many elements */
     bool disagrees; /* rank 0 wants other buckets, so nobody gets a model */
     double max_norm;
     uint64_t check_every;
@@ -154,6 +158,10 @@ static const struct scenario kScenarios[] = {
      .world_size = 3,
      .share = TRIREME_SHARE_ALWAYS,
      .unused = TRIREME_UNUSED_SKIP},
+    {.name = "data_parallel, large buckets",
+     .strategy = TRIREME_STRATEGY_DATA_PARALLEL,
+     .world_size = 3,
+     .large = true},
     {.name = "data_parallel, a rule of the caller",
      .strategy = TRIREME_STRATEGY_DATA_PARALLEL,
      .world_size = 2,
@@ -177,6 +185,12 @@ struct trial {
 static uint64_t times[MOST_TIMES];
 static int time_count;
 static int trial_count;
+
+static uint64_t size_of_unit(const struct scenario *s, int unit) {
+    return kSizes[unit] * (s->large ? LARGE : 1);
+}
+
+static uint64_t elements_of(const struct scenario *s) { return s->large ? MOST_ELEMENTS : ELEMENTS; }
 
 /* ---- what each process does ---- */
 
@@ -231,15 +245,16 @@ static void make_model(const struct scenario *s, trireme_communicator *group, in
         parameter.name = names[i];
         parameter.dtype = F32;
         parameter.dimensions = 1;
-        parameter.shape = &kSizes[i];
+        const uint64_t size = size_of_unit(s, i);
+        parameter.shape = &size;
         CALL(o, trireme_model_add_parameter(*model, &parameter, NULL));
     }
     CALL(o, trireme_model_seal(*model));
-    float start[ELEMENTS];
-    for (int i = 0; i < ELEMENTS; ++i) start[i] = (float)i / 8;
+    static float start[MOST_ELEMENTS];
+    for (uint64_t i = 0; i < elements_of(s); ++i) start[i] = (float)i / 8;
     int32_t n = 0;
     CALL(o, trireme_communicator_world_size(group, &n));
-    CALL(o, trireme_model_set_parameters(*model, start, ELEMENTS, F32, n - 1));
+    CALL(o, trireme_model_set_parameters(*model, start, elements_of(s), F32, n - 1));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = s->own_rule ? TRIREME_OPTIMIZER_USER : TRIREME_OPTIMIZER_ADAMW;
     rule.update = s->own_rule ? descend : NULL;
@@ -272,14 +287,14 @@ static void make_step(const struct scenario *s, struct outcome *o, trireme_model
         }
         CALL(o, trireme_model_begin_backward(model, 0));
         for (int unit = UNITS - 1; unit >= 0; --unit) {
-            float gradient[ELEMENTS];
-            for (uint64_t i = 0; i < kSizes[unit]; ++i) {
+            static float gradient[MOST_ELEMENTS];
+            const uint64_t size = size_of_unit(s, unit);
+            for (uint64_t i = 0; i < size; ++i) {
                 gradient[i] = (float)((int)(i + leaf * 3) % 7 + step - 3);
             }
             CALL(o, trireme_model_gather_unit(model, (uint64_t)unit));
             if (s->unused != TRIREME_UNUSED_SKIP || unit != step) {
-                CALL(o, trireme_model_gradient_ready(model, (uint64_t)unit, gradient, kSizes[unit],
-                                                     F32));
+                CALL(o, trireme_model_gradient_ready(model, (uint64_t)unit, gradient, size, F32));
             }
             CALL(o, trireme_model_release_unit(model, (uint64_t)unit));
         }
@@ -314,12 +329,11 @@ static void train(const struct scenario *s, trireme_communicator *group, int ran
     }
     if (s->uneven) CALL(o, trireme_optimizer_join(optimizer, NULL));
     CALL(o, trireme_model_check_replicas(model));
-    CALL(o, trireme_model_get_parameters(model, values, ELEMENTS, F32));
+    CALL(o, trireme_model_get_parameters(model, values, elements_of(s), F32));
     CALL(o, trireme_barrier(group, NULL));
     /* Whatever comes later fails the same way, and nothing of it waits. */
     if (o->status != TRIREME_OK && model != NULL) {
-        float copy[ELEMENTS];
-        o->later = trireme_model_set_parameters(model, copy, ELEMENTS, F32, 0);
+        o->later = trireme_model_set_parameters(model, values, elements_of(s), F32, 0);
     }
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -377,7 +391,7 @@ static void train_until_it_fails(int rank, void *context, struct outcome *o) {
     CALL(o, trireme_barrier(group, NULL));
     if (trial->victim < 0) count_all_visits();
     if (trial->victim == rank && trireme_failpoint_set(trial->failpoint) != TRIREME_OK) _exit(91);
-    float values[ELEMENTS] = {0};
+    static float values[MOST_ELEMENTS];
     train(s, group, rank, o, values);
     CALL(o, trireme_barrier(group, NULL)); /* of a model's groups everybody has taken leave */
     if (trial->victim < 0) {
@@ -385,7 +399,7 @@ static void train_until_it_fails(int rank, void *context, struct outcome *o) {
             uint64_t *const hits = &trial->hits[rank * POINTS + i];
             if (trireme_failpoint_hits(kPoints[i], hits) != TRIREME_OK) _exit(94);
         }
-        memcpy(trial->trained + rank * ELEMENTS, values, sizeof values);
+        memcpy(trial->trained + rank * MOST_ELEMENTS, values, sizeof values);
     } else if (o->status == TRIREME_OK) {
         o->wrong |= memcmp(values, trial->trained, sizeof values) != 0;
     }
@@ -467,9 +481,9 @@ static void count_visits(struct trial *trial) {
         CHECK(o->exit_code == 0 && !o->hung, "ended");
         CHECK(o->status == (trial->scenario->disagrees ? TRIREME_ERROR_MISMATCH : TRIREME_OK),
               "was healthy");
-        CHECK(
-            memcmp(trial->trained, trial->trained + rank * ELEMENTS, ELEMENTS * sizeof(float)) == 0,
-            "trained something else");
+        CHECK(memcmp(trial->trained, trial->trained + rank * MOST_ELEMENTS,
+                     MOST_ELEMENTS * sizeof(float)) == 0,
+              "trained something else");
     }
     free_processes(processes);
 }
@@ -492,7 +506,7 @@ static void survivors_of_a_death_in_training_name_the_victim_and_train_on(void *
         const struct scenario *const s = &kScenarios[i];
         struct trial trial = {.scenario = s};
         trial.hits = shared_memory(MOST_PROCESSES * POINTS * sizeof *trial.hits);
-        trial.trained = shared_memory(MOST_PROCESSES * ELEMENTS * sizeof *trial.trained);
+        trial.trained = shared_memory(MOST_PROCESSES * MOST_ELEMENTS * sizeof *trial.trained);
         count_visits(&trial);
         for (int point = 0; point < POINTS; ++point) {
             for (int k = 0; k < s->world_size; ++k) {
@@ -513,7 +527,7 @@ static void survivors_of_a_death_in_training_name_the_victim_and_train_on(void *
             ++turn;
         }
         munmap(trial.hits, MOST_PROCESSES * POINTS * sizeof *trial.hits);
-        munmap(trial.trained, MOST_PROCESSES * ELEMENTS * sizeof *trial.trained);
+        munmap(trial.trained, MOST_PROCESSES * MOST_ELEMENTS * sizeof *trial.trained);
     }
     for (int point = 0; point < POINTS; ++point) {
         if (!died_at[point]) fail_msg("no training passes %s", kPoints[point]);
