@@ -243,20 +243,20 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
       {"one_sweep", settings.one_sweep ? "on" : "off"},
       {"check_every", std::to_string(settings.check_every)},
       {"group_count", std::to_string(settings.groups)}};
-  const auto describe_groups = [&](const std::string& field, const std::vector<double>& numbers) {
-    for (std::size_t group = 0; group < numbers.size(); ++group) {
-      facts.emplace_back(field + "[" + std::to_string(group) + "]", text_of(numbers[group]));
-    }
-  };
-  for (const auto& [field, numbers] : {std::pair{"group_max_norms", &settings.group_max_norms},
-                                       std::pair{"group_rate_factors", &settings.group_rate_factors},
-                                       std::pair{"group_weight_decays",
-                                                 &settings.group_weight_decays}}) {
+  const std::pair<const char*, const std::vector<double>*> lists[] = {
+      {"group_max_norms", &settings.group_max_norms},
+      {"group_rate_factors", &settings.group_rate_factors},
+      {"group_weight_decays", &settings.group_weight_decays}};
+  // Which lists there are comes first: ranks with different ones are told that, and not of a number.
+  for (const auto& [field, numbers] : lists) {
     facts.emplace_back(field, numbers->empty() ? "not set" : "set");
   }
-  describe_groups("group_max_norms", settings.group_max_norms);
-  describe_groups("group_rate_factors", settings.group_rate_factors);
-  describe_groups("group_weight_decays", settings.group_weight_decays);
+  for (const auto& [field, numbers] : lists) {
+    for (std::size_t group = 0; group < numbers->size(); ++group) {
+      facts.emplace_back(std::string(field) + "[" + std::to_string(group) + "]",
+                         text_of((*numbers)[group]));
+    }
+  }
   return facts;
 }
 

@@ -492,7 +492,7 @@ Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t rou
   return Status::success();
 }
 
-// data_parallel: every rank gets every block.
+// data_parallel, where it does not reduce at once: every rank gets every block.
 Status Reducer::launch_gather(const Bucket& bucket, std::shared_ptr<Request>* out) {
   Operation operation;
   operation.channel = link_.reductions;
