@@ -1,0 +1,343 @@
+// Optimizer: one step, from the gradients that are handed in to parameters that all ranks have.
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <utility>
+
+#include "kernels/reduce.hpp"
+#include "optimizers/clipping.hpp"
+#include "platform/failpoint.hpp"
+#include "platform/names.hpp"
+#include "strategies/optimizer.hpp"
+#include "strategies/team_gather.hpp"
+
+namespace trireme::strategies {
+
+using optimizers::GradientNorm;
+using optimizers::Piece;
+using sharding::Bucket;
+using sharding::Group;
+using sharding::Parameter;
+using sharding::Segment;
+
+Status Optimizer::check_step() const {
+  const Model& model = *model_;
+  TRIREME_RETURN_IF_ERROR(model.check_sealed());
+  TRIREME_RETURN_IF_ERROR(model.reducer_->check_complete());
+  return model.check_released("the step");
+}
+
+Status Optimizer::step() {
+  TRIREME_RETURN_IF_ERROR(check_step());
+  TRIREME_RETURN_IF_ERROR(model_->keep(model_->attendance_.enter(model_->link_, model_->storage_)));
+  bool nobody = false;
+  return run_step(false, &nobody);
+}
+
+Status Optimizer::run_step(bool shadowed, bool* nobody) {
+  Model& model = *model_;
+  const auto run = [&]() -> Status {
+    // A gather ends on this rank when no peer reads its shard any more, and a later one begins to
+    // read it only when this rank has come to it. So with no gather under way here, the update
+    // below is alone with the shard.
+    if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.pool_->drop_unused());
+    TRIREME_FAILPOINT("step", "before_reductions");
+    TRIREME_RETURN_IF_ERROR(model.reducer_->wait_reductions());
+    TRIREME_FAILPOINT("step", "after_reductions");
+    std::uint32_t contributors = 0;
+    if (model.attendance_.is_open()) {
+      TRIREME_RETURN_IF_ERROR(agree_on_contributors(shadowed, &contributors, nobody));
+      if (*nobody) {
+        model.reducer_->clear();
+        return model.attendance_.leave(model.link_, false);
+      }
+    }
+    double norm = 0;
+    if (settings_.one_sweep) {
+      TRIREME_RETURN_IF_ERROR(begin_update(&norm));
+      TRIREME_RETURN_IF_ERROR(sweep());
+      return end_step(shadowed, norm);
+    }
+    TRIREME_RETURN_IF_ERROR(model.reducer_->finish(contributors));
+    if (model.options_.bucket_hook != nullptr) {
+      model.reducer_->run_hook_after();
+      const HookAnswer& hook = model.reducer_->hook_answer();
+      TRIREME_RETURN_IF_ERROR(compare_answers(hook.answer, hook.bucket, "bucket hook", "bucket"));
+    }
+    clip_values();
+    TRIREME_RETURN_IF_ERROR(begin_update(&norm));
+    TRIREME_RETURN_IF_ERROR(update(norm));
+    return end_step(shadowed, norm);
+  };
+  Status status = run();
+  // Whatever broke a step has left parameters that are neither the old nor the new ones.
+  if (!status.ok()) model.give_up(status);
+  return status;
+}
+
+// What is updated goes where it is needed, and the next step may begin.
+Status Optimizer::end_step(bool shadowed, double norm) {
+  Model& model = *model_;
+  TRIREME_FAILPOINT("step", "after_update");
+  TRIREME_RETURN_IF_ERROR(give_parameters());
+  TRIREME_FAILPOINT("step", "after_give");
+  // Nobody reads what others still write. begin_update() was the other end of this.
+  if (model.layout_->spread.shared) TRIREME_RETURN_IF_ERROR(model.link_.meet());
+  TRIREME_RETURN_IF_ERROR(model.reducer_->learn_order());
+  model.reducer_->clear();
+  TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, !shadowed));
+  model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
+  TRIREME_FAILPOINT("step", "before_return");
+  norm_ = settings_.max_norm > 0 ? norm : kNoNorm;
+  std::swap(group_norms_, last_group_norms_);
+  has_group_norms_ = true;
+  ++steps_;
+  ++model.steps_;
+  if (settings_.check_every == 0 || steps_ % settings_.check_every != 0) return Status::success();
+  return model.check_replicas();
+}
+
+// Uneven inputs: by how many the sum is divided, and with which learning rate it goes on. A rank
+// without data takes the others' rate.
+Status Optimizer::agree_on_contributors(bool shadowed, std::uint32_t* out, bool* nobody) {
+  Model& model = *model_;
+  auto* const facts = reinterpret_cast<std::int64_t*>(model.storage_->working.data());
+  std::int64_t* const own = facts + 2 * std::size_t{model.link_.rank()};
+  constexpr std::int64_t kNoRate = -1;  // the bits of no rate: those of a negative one
+  own[0] = model.reducer_->contributed();
+  own[1] = shadowed ? kNoRate : std::bit_cast<std::int64_t>(settings_.learning_rate);
+  Operation operation;
+  operation.channel = model.link_.reductions;
+  operation.kind = OperationKind::all_gather;
+  operation.dtype = TRIREME_DTYPE_I64;
+  operation.send = own;
+  operation.receive = facts;
+  operation.count = 2;
+  operation.owner = model.storage_->hold();
+  TRIREME_FAILPOINT("step", "before_contributors");
+  TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
+  std::int64_t contributors = 0;
+  *nobody = true;
+  for (std::uint32_t rank = 0; rank < model.link_.world_size(); ++rank) {
+    contributors += facts[2 * std::size_t{rank}];
+    const std::int64_t rate = facts[2 * std::size_t{rank} + 1];
+    if (rate == kNoRate) continue;
+    if (shadowed && *nobody) settings_.learning_rate = std::bit_cast<double>(rate);
+    *nobody = false;
+  }
+  // Nobody brought anything: gradients are zero, whatever they are divided by.
+  *out = contributors > 0 ? static_cast<std::uint32_t>(contributors) : 1;
+  return Status::success();
+}
+
+void Optimizer::clip_values() {
+  if (settings_.max_value == 0) return;
+  const Model& model = *model_;
+  const bool whole = model.layout_->spread.whole_state();
+  for (const Bucket& bucket : model.layout_->buckets) {
+    kernels::clamp(bucket.dtype,
+                   whole ? model.reducer_->reduced(bucket) : model.reducer_->reduced_block(bucket),
+                   settings_.max_value,
+                   whole ? bucket.elements : bucket.counts[model.link_.rank()]);
+  }
+}
+
+// All ranks compare the learning rate before anything changes, and add up the norm.
+Status Optimizer::begin_update(double* out_norm) {
+  Model& model = *model_;
+  const bool own_groups = group_words_.bytes() > 0;
+  auto* const words = reinterpret_cast<std::int64_t*>(
+      own_groups ? group_words_.data() : model.storage_->working.data() + model.plan_.words);
+  std::uint64_t count = 0;
+  const bool own_norm = settings_.max_norm > 0 && norm_ranks_ == nullptr;
+  if (own_norm) {
+    GradientNorm norm;
+    // Every rank counts its own block, so data_parallel counts nothing twice.
+    for (const Bucket& bucket : model.layout_->buckets) {
+      norm.add(bucket.dtype, model.reducer_->reduced_block(bucket),
+               bucket.counts[model.link_.rank()]);
+    }
+    norm.write(words);
+    count = GradientNorm::kWords;
+  }
+  if (own_groups) {
+    std::fill(group_sums_.begin(), group_sums_.end(), GradientNorm());
+    add_own_gradients([this](const Parameter& parameter, const Bucket& bucket, const void* data,
+                             std::uint64_t elements) {
+      group_sums_[parameter.norm_group].add(bucket.dtype, data, elements);
+    });
+    for (GradientNorm& sum : group_sums_) {
+      sum.write(words + count);
+      count += GradientNorm::kWords;
+    }
+  }
+  std::int64_t* const skip_words = words + count;
+  if (!skipped_.empty()) {
+    const std::uint64_t added = sharding::skip_words(model.registry_);
+    std::fill_n(skip_words, added, 0);
+    for (std::size_t i = 0; i < skipped_.size(); ++i) {
+      if (model.reducer_->used()[i]) skip_words[i / 4] += std::int64_t{1} << i % 4 * 16;
+    }
+    count += added;
+  }
+  Operation operation;
+  operation.channel = model.link_.reductions;
+  operation.kind = OperationKind::all_reduce;
+  operation.dtype = TRIREME_DTYPE_I64;
+  operation.reduction = TRIREME_SUM;
+  operation.send = words;
+  operation.receive = words;
+  operation.count = count;
+  TRIREME_FAILPOINT("step", "before_agree");
+  operation.agreement = std::bit_cast<std::uint64_t>(settings_.learning_rate);
+  operation.agreement_name = "learning rate";
+  operation.owner = own_groups ? group_words_.memory() : model.storage_->hold();
+  TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
+  if (own_norm) *out_norm = GradientNorm::norm(words);
+  for (std::size_t group = 0; own_groups && group < group_count(); ++group) {
+    group_norms_[group] = GradientNorm::norm(words + group * GradientNorm::kWords);
+  }
+  if (!skipped_.empty()) count_skipped(skip_words);
+  if (norm_ranks_ == nullptr) return Status::success();
+  return norm_over_models(group_count() > 0 ? group_norms_.data() : out_norm);
+}
+
+// Every rank counts its own block, parameter by parameter.
+template <class Add>
+void Optimizer::add_own_gradients(const Add& add) const {
+  const Model& model = *model_;
+  for (const Bucket& bucket : model.layout_->buckets) {
+    const std::uint32_t rank = model.link_.rank();
+    const std::uint64_t begin = bucket.block_first[rank];
+    const char* const block = model.reducer_->reduced_block(bucket);
+    for (const Segment& segment : bucket.segments) {
+      // By position: with data_parallel every rank takes itself for the owner.
+      const sharding::Range part =
+          sharding::intersect({begin, bucket.counts[rank]}, {segment.position, segment.count});
+      if (part.count == 0) continue;
+      add(model.registry_.parameters()[segment.parameter], bucket,
+          block + (part.first - begin) * dtype_size(bucket.dtype), part.count);
+    }
+  }
+}
+
+Status Optimizer::norm_over_models(double* out_norms) {
+  const bool grouped = group_count() > 0;
+  add_own_gradients([&](const Parameter& parameter, const Bucket& bucket, const void* data,
+                        std::uint64_t elements) {
+    norm_ranks_->add(grouped ? parameter.norm_group : 0, parameter.replicas, bucket.dtype, data,
+                     elements);
+  });
+  return norm_ranks_->finish(model_->link_, std::bit_cast<std::uint64_t>(settings_.learning_rate),
+                             "learning rate", out_norms);
+}
+
+// Each parameter has 16 bits in which the ranks that used it were added up; a world has fewer than
+// 2^16 ranks.
+void Optimizer::count_skipped(const std::int64_t* words) {
+  for (std::size_t i = 0; i < skipped_.size(); ++i) {
+    skipped_[i] = (static_cast<std::uint64_t>(words[i / 4]) >> i % 4 * 16 & 0xffff) == 0;
+    if (!skipped_[i]) ++steps_of_[i];
+  }
+}
+
+double Optimizer::scale_of(std::uint64_t parameter, double norm) const {
+  if (group_count() == 0) return optimizers::clip_factor(norm, settings_.max_norm);
+  const std::uint32_t group = model_->registry_.parameters()[parameter].norm_group;
+  return optimizers::clip_factor(group_norms_[group], settings_.group_max_norms[group]);
+}
+
+Status Optimizer::update(double norm) {
+  std::int32_t answer = 0;
+  std::uint64_t parameter = 0;
+  TRIREME_FAILPOINT("step", "before_update");
+  for (const Piece& piece : pieces_) {
+    TRIREME_FAILPOINT("step", "mid_update");
+    if (!skipped_.empty() && skipped_[piece.parameter]) continue;
+    const std::uint64_t step = steps_of_.empty() ? steps_ + 1 : steps_of_[piece.parameter];
+    const CallbackScope scope(model_->link_);
+    answer = optimizers::update_piece(settings_, piece, step, scale_of(piece.parameter, norm));
+    parameter = piece.parameter;
+    if (answer != 0) break;
+  }
+  if (settings_.update == nullptr) return Status::success();
+  return compare_answers(answer, parameter, "update rule", "parameter");
+}
+
+// Whether a callback of the caller did well on all ranks.
+Status Optimizer::compare_answers(std::int32_t answer, std::uint64_t number, const char* who,
+                                  const char* what) {
+  Model& model = *model_;
+  auto* const answers = reinterpret_cast<std::int64_t*>(model.storage_->working.data());
+  std::int64_t* const own = answers + 2 * std::size_t{model.link_.rank()};
+  own[0] = answer;
+  own[1] = static_cast<std::int64_t>(number);
+  Operation operation;
+  operation.channel = model.link_.reductions;
+  operation.kind = OperationKind::all_gather;
+  operation.dtype = TRIREME_DTYPE_I64;
+  operation.send = own;
+  operation.receive = answers;
+  operation.count = 2;
+  operation.owner = model.storage_->hold();
+  TRIREME_FAILPOINT("step", "before_answers");
+  TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
+  for (std::uint32_t rank = 0; rank < model.link_.world_size(); ++rank) {
+    const std::int64_t other = answers[2 * std::size_t{rank}];
+    if (other == 0) continue;
+    const auto at = static_cast<std::uint64_t>(answers[2 * std::size_t{rank} + 1]);
+    FailureDetails details;
+    details.communicator = model.link_.communicator->name();
+    details.blamed = {static_cast<std::int32_t>(rank)};
+    return Status::failure(TRIREME_ERROR_CALLBACK, std::string("the ") + who + " of rank " +
+                                                       std::to_string(rank) + " answered " +
+                                                       std::to_string(other) + " for " + what +
+                                                       " " + std::to_string(at))
+        .with_details(std::move(details));
+  }
+  return Status::success();
+}
+
+// Ranks that hold the same elements get those that the others of them updated.
+Status Optimizer::give_parameters() {
+  Model& model = *model_;
+  const sharding::Layout& layout = *model.layout_;
+  if (layout.spread.whole_state()) return Status::success();
+  for (std::size_t number = 0; number < layout.groups.size(); ++number) {
+    const Group& group = layout.groups[number];
+    if (group.bucket == sharding::kNone || group.owned_counts.size() == 1) continue;
+    const std::uint64_t size = dtype_size(group.dtype);
+    // Of a whole group all ranks hold the same elements, of a shard the replicas.
+    const bool among_all = group.shard_ranks == 1;
+    const bool in_teams = !among_all && model.link_.replicas == nullptr;
+    Communicator& holders =
+        among_all || in_teams ? *model.link_.communicator : *model.link_.replicas;
+    char* const data = model.storage_->parameters.data() + group.offset +
+                       (group.held.first - group.kept.first) * size;
+    Operation operation;
+    operation.channel = among_all || in_teams ? model.link_.gathers : 0;
+    operation.kind = OperationKind::all_gather_v;
+    operation.dtype = group.dtype;
+    operation.send = data + (group.owned.first - group.held.first) * size;
+    operation.receive = data;
+    operation.count = group.held.count;
+    operation.counts = group.owned_counts;
+    operation.agreement = number;
+    operation.agreement_name = "group of units";
+    operation.owner = model.storage_->hold();
+    if (in_teams) {
+      std::vector<TeamPlace> places;
+      for (std::uint32_t rank = 0; rank < layout.spread.world_size; ++rank) {
+        places.push_back({layout.part_of(group, rank), layout.owned_by(group, rank).count});
+      }
+      make_team_gather(&operation, std::move(places), layout.spread.rank);
+    }
+    TRIREME_FAILPOINT("step", "mid_give");
+    model.link_.given_bytes += sharding::gather_bytes(
+        group.owned_counts, layout.replica_of(group, layout.spread.rank), size);
+    TRIREME_RETURN_IF_ERROR(model.link_.run(holders, std::move(operation)));
+  }
+  return Status::success();
+}
+
+}  // namespace trireme::strategies
