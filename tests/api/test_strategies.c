@@ -390,8 +390,9 @@ static struct setup base(int world_size, trireme_strategy strategy) {
                           .rule = TRIREME_OPTIMIZER_SGD};
 }
 
+/* Sanitizers see no world of 8. */
 #define FOR_EACH_SPREAD(world, strategy)                                                    \
-    for (int w_ = 0; w_ < WORLD_SIZES; ++w_)                                                \
+    for (int w_ = 0; w_ < WORLD_SIZES - (is_quick() ? 1 : 0); ++w_)                         \
         for (int world = kWorldSizes[w_], strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; \
              ++strategy)
 
@@ -715,9 +716,9 @@ static void features_work_with_each_other_and_every_strategy(void **state) {
     (void)state;
     for (int world = 1; world <= 4; ++world) {
         for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
-            const bool few = is_quick() || ranks_use_transport();
+            const int every = is_quick() ? 7 : ranks_use_transport() ? 3 : 1;
             for (int features = 1; features < 64; ++features) {
-                if (few && (features + world + strategy) % 3 != 0) continue;
+                if ((features + world + strategy) % every != 0) continue;
                 struct setup setup = base(world, strategy);
                 if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
                     setup.shard_ranks = world % 2 == 0 ? 2 : 1;
