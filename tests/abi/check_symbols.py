@@ -10,8 +10,8 @@ import headers
 
 BINDINGS = {
     "python": "bindings/python/trireme/_native*.py",
-    "dotnet": "bindings/dotnet/src/NativeMethods.cs",
-    "rust": "bindings/rust/trireme-sys/src/functions.rs",
+    "dotnet": "bindings/dotnet/src/NativeMethods*.cs",
+    "rust": "bindings/rust/trireme-sys/src/functions*.rs",
 }
 
 

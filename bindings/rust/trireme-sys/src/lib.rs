@@ -11,8 +11,10 @@ use core::marker::{PhantomData, PhantomPinned};
 
 mod constants;
 mod functions;
+mod functions_training;
 pub use constants::*;
 pub use functions::*;
+pub use functions_training::*;
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident)*) => {$(

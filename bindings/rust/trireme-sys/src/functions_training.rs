@@ -1,0 +1,153 @@
+//! The functions of models and their optimizers.
+
+use core::ffi::{c_char, c_void};
+
+use crate::*;
+
+extern "C" {
+    // model_shard.h
+    pub fn trireme_strategy_name(strategy: trireme_strategy) -> *const c_char;
+    pub fn trireme_strategy_parse(
+        text: *const c_char,
+        out_strategy: *mut trireme_strategy,
+    ) -> trireme_status;
+    pub fn trireme_model_create(
+        communicator: *mut trireme_communicator,
+        options: *const trireme_model_options,
+        out_model: *mut *mut trireme_model,
+    ) -> trireme_status;
+    pub fn trireme_model_destroy(model: *mut trireme_model);
+    pub fn trireme_model_add_parameter(
+        model: *mut trireme_model,
+        options: *const trireme_parameter_options,
+        out_parameter: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_model_seal(model: *mut trireme_model) -> trireme_status;
+    pub fn trireme_model_get_info(
+        model: *const trireme_model,
+        out_info: *mut trireme_model_info,
+    ) -> trireme_status;
+    pub fn trireme_model_get_unit_info(
+        model: *const trireme_model,
+        unit: u64,
+        out_info: *mut trireme_unit_info,
+    ) -> trireme_status;
+    pub fn trireme_model_get_memory(
+        model: *const trireme_model,
+        out_memory: *mut trireme_model_memory,
+    ) -> trireme_status;
+    pub fn trireme_model_get_statistics(
+        model: *const trireme_model,
+        out_statistics: *mut trireme_model_statistics,
+    ) -> trireme_status;
+    pub fn trireme_model_check_replicas(model: *mut trireme_model) -> trireme_status;
+    pub fn trireme_model_set_parameters(
+        model: *mut trireme_model,
+        values: *const c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        root: i32,
+    ) -> trireme_status;
+    pub fn trireme_model_get_parameters(
+        model: *mut trireme_model,
+        values: *mut c_void,
+        count: u64,
+        dtype: trireme_dtype,
+    ) -> trireme_status;
+    pub fn trireme_model_gather_unit(model: *mut trireme_model, unit: u64) -> trireme_status;
+    pub fn trireme_model_release_unit(model: *mut trireme_model, unit: u64) -> trireme_status;
+    pub fn trireme_model_parameter_data(
+        model: *const trireme_model,
+        parameter: u64,
+        out_data: *mut *mut c_void,
+        out_count: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_model_leaf(
+        model: *const trireme_model,
+        micro_batch: u32,
+        out_leaf: *mut u32,
+    ) -> trireme_status;
+    pub fn trireme_model_begin_backward(model: *mut trireme_model, flags: u32) -> trireme_status;
+    pub fn trireme_model_gradient_data(
+        model: *mut trireme_model,
+        parameter: u64,
+        out_data: *mut *mut c_void,
+        out_count: *mut u64,
+        out_dtype: *mut trireme_dtype,
+        out_adds: *mut i32,
+    ) -> trireme_status;
+    pub fn trireme_model_gradient_ready(
+        model: *mut trireme_model,
+        parameter: u64,
+        gradient: *const c_void,
+        count: u64,
+        dtype: trireme_dtype,
+    ) -> trireme_status;
+    pub fn trireme_model_end_backward(model: *mut trireme_model) -> trireme_status;
+    pub fn trireme_model_accumulate_flat(
+        model: *mut trireme_model,
+        gradients: *const c_void,
+        count: u64,
+        dtype: trireme_dtype,
+        flags: u32,
+    ) -> trireme_status;
+    pub fn trireme_model_discard_gradients(model: *mut trireme_model) -> trireme_status;
+    // optimizer_shard.h
+    pub fn trireme_optimizer_kind_name(kind: trireme_optimizer_kind) -> *const c_char;
+    pub fn trireme_optimizer_create(
+        model: *mut trireme_model,
+        options: *const trireme_optimizer_options,
+        out_optimizer: *mut *mut trireme_optimizer,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_destroy(optimizer: *mut trireme_optimizer);
+    pub fn trireme_optimizer_step(optimizer: *mut trireme_optimizer) -> trireme_status;
+    pub fn trireme_optimizer_join(
+        optimizer: *mut trireme_optimizer,
+        out_steps: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_set_learning_rate(
+        optimizer: *mut trireme_optimizer,
+        learning_rate: f64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_learning_rate(
+        optimizer: *const trireme_optimizer,
+        out_learning_rate: *mut f64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_step_count(
+        optimizer: *const trireme_optimizer,
+        out_steps: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_gradient_norm(
+        optimizer: *const trireme_optimizer,
+        out_norm: *mut f64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_group_norm(
+        optimizer: *const trireme_optimizer,
+        group: u64,
+        out_norm: *mut f64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_range_count(
+        optimizer: *const trireme_optimizer,
+        out_count: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_get_range(
+        optimizer: *const trireme_optimizer,
+        index: u64,
+        out_range: *mut trireme_state_range,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_saved_bytes(
+        optimizer: *const trireme_optimizer,
+        out_bytes: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_save(
+        optimizer: *const trireme_optimizer,
+        state: *mut c_void,
+        capacity: u64,
+        out_bytes: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_load(
+        optimizer: *mut trireme_optimizer,
+        state: *const c_void,
+        bytes: u64,
+    ) -> trireme_status;
+}
