@@ -6,7 +6,7 @@
  * rate a: SGD: g += wd * p; v = momentum * v + g (v = g at t = 1); p -= a * v, or with NESTEROV p
  * -= a * (g + momentum * v); without momentum p -= a * g (Sutskever et al. 2013, as PyTorch writes
  * it). ADAM (Kingma and Ba 2015, arXiv 1412.6980): g += wd * p; m = b1 * m + (1 - b1) * g; v = b2
- * * v + (1 - b2) * g * g; p -= a / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps). ADAMW
+ * * v + (1 - b2) * g * g; p -= a / (1 - b1^t) * m / (sqrt(v) * (1 / sqrt(1 - b2^t)) + eps). ADAMW
  * (Loshchilov and Hutter 2019, arXiv 1711.05101): the same without wd in g, and p -= a * wd * p
  * first. ADAGRAD (Duchi et al. 2011): g += wd * p; v = v + g * g; p -= a * g / (sqrt(v) + eps).
  * RMSPROP (Tieleman and Hinton 2012, as PyTorch writes it): g += wd * p; v = b2 * v + (1 - b2) * g

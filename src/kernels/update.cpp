@@ -66,7 +66,7 @@ void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const
   factors.beta2 = rule.beta2;
   factors.rest2 = 1 - rule.beta2;
   factors.step_size = learning_rate / (1 - power(rule.beta1, step));
-  factors.root2 = std::sqrt(1 - power(rule.beta2, step));
+  factors.inverse_root2 = 1 / std::sqrt(1 - power(rule.beta2, step));
   factors.epsilon = rule.epsilon;
   factors.decoupled = learning_rate * rule.weight_decay;
   const int kept = state_count(rule);

@@ -27,7 +27,7 @@ struct UpdateFactors {
   double gradient_scale, learning_rate, momentum, weight_decay;
   double beta1, rest1, beta2, rest2;  // rest = 1 - beta
   double step_size;                   // learning rate / (1 - beta1^t)
-  double root2;                       // sqrt(1 - beta2^t)
+  double inverse_root2;               // 1 / sqrt(1 - beta2^t)
   double epsilon;
   double decoupled;  // learning rate * weight decay
 };

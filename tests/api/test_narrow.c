@@ -215,8 +215,8 @@ static void train_and_look(trireme_communicator *communicator, int rank, void *c
     const float sum = ldexpf((float)(n * (n + 1) / 2), -20);
     /* The rule by hand, in f32: the first step of Adam, then one rounding. */
     const float m = (float)(1 - 0.9) * sum, squares = (float)(1 - 0.999) * sum * sum;
-    const float p =
-        1 - (float)(0.01 / (1 - 0.9)) * m / (sqrtf(squares) / (float)sqrt(1 - 0.999) + (float)1e-8);
+    const float root = sqrtf(squares) * (float)(1 / sqrt(1 - 0.999));
+    const float p = 1 - (float)(0.01 / (1 - 0.9)) * m / (root + (float)1e-8);
     uint16_t wanted = 0;
     put_number(job->dtype, p, &wanted);
     for (int i = 0; i < 12; ++i) EXPECT(v, values[i] == wanted);

@@ -79,7 +79,7 @@ void adamw(const gpt::Training& training, int step, const std::vector<float>& gr
   const double rate = gpt::learning_rate(training, step);
   const auto decay = static_cast<float>(rate * training.weight_decay);
   const auto step_size = static_cast<float>(rate / (1 - power_of(0.9, step + 1)));
-  const auto root = static_cast<float>(std::sqrt(1 - power_of(0.999, step + 1)));
+  const auto inverse_root = static_cast<float>(1 / std::sqrt(1 - power_of(0.999, step + 1)));
   const auto beta1 = static_cast<float>(0.9), rest1 = static_cast<float>(1 - 0.9);
   const auto beta2 = static_cast<float>(0.999), rest2 = static_cast<float>(1 - 0.999);
   const auto epsilon = static_cast<float>(1e-8);
@@ -88,7 +88,7 @@ void adamw(const gpt::Training& training, int step, const std::vector<float>& gr
     value[i] -= decay * value[i];
     m[i] = beta1 * m[i] + rest1 * g;
     v[i] = beta2 * v[i] + rest2 * g * g;
-    value[i] -= step_size * m[i] / (std::sqrt(v[i]) / root + epsilon);
+    value[i] -= step_size * m[i] / (std::sqrt(v[i]) * inverse_root + epsilon);
   }
 }
 

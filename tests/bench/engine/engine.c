@@ -37,6 +37,7 @@ void make(struct way *way, int units, const uint64_t *sizes, int sizes_count) {
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = way->adamw ? TRIREME_OPTIMIZER_ADAMW : TRIREME_OPTIMIZER_USER;
     rule.flags = way->optimizer_flags;
+    rule.max_norm = way->max_norm;
     if (!way->adamw) rule.update = do_nothing;
     MUST(trireme_optimizer_create(way->model, &rule, &way->optimizer));
 }

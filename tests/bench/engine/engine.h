@@ -38,6 +38,7 @@ struct way {
     uint32_t optimizer_flags;
     uint64_t minimum_unit_bytes, bucket_bytes;
     bool views; /* gradients are where they are exchanged, if the model has such a place */
+    double max_norm;
     bool adamw; /* else a rule that does nothing, which leaves the exchange alone in the step */
     trireme_model *model;
     trireme_optimizer *optimizer;
@@ -77,5 +78,6 @@ void row_overlap(void);
 void row_layers(void);
 void row_gather(void);
 void row_hooks(void);
+void row_update(void);
 
 #endif

@@ -3,8 +3,8 @@
 
 Usage: table.py BUILD_FOLDER [--rounds N] [ROW...]
 
-Rows: step, sweep, overlap, layers, gather, hooks; without any, all of them. A round measures each
-way and each peer once, one after the other; a ratio is the median of the ratios within the rounds.
+Rows: step, sweep, overlap, layers, gather, hooks, update; without any, all of them. A round measures
+each way and each peer once, one after the other; a ratio is the median of the ratios within the rounds.
 Nothing is asserted: machines differ, and what else runs on them.
 """
 
@@ -109,15 +109,18 @@ class Bench:
 
     def need_peer(self, name: str) -> None:
         if name == "torch":
-            probe = ["/usr/bin/python3", "-c", "import torch.distributed as d; assert "
-                     "d.is_available() and d.is_gloo_available()"]
-            if not Path(probe[0]).exists() or subprocess.run(
-                    probe, capture_output=True, check=False).returncode != 0:
-                raise Missing("PyTorch with Gloo is not installed for /usr/bin/python3")
+            self.need_torch()
             return
         program = self.build / f"tests/bench/peers/bench_peer_buckets_{name}"
         if not program.exists() or shutil.which(f"mpirun.{name}") is None:
             raise Missing(f"{name} is not installed, or its peer is not built")
+
+    def need_torch(self) -> None:
+        probe = ["/usr/bin/python3", "-c",
+                 "import torch.distributed as d; assert d.is_available() and d.is_gloo_available()"]
+        if not Path(probe[0]).exists() or subprocess.run(
+                probe, capture_output=True, check=False).returncode != 0:
+            raise Missing("PyTorch with Gloo is not installed for /usr/bin/python3")
 
     def step(self) -> None:
         peers: dict[str, list[float]] = {}
@@ -202,6 +205,35 @@ class Bench:
             self.table.line(f"bytes a rank gives for it, n={ranks}", f"{sent:.0f}", "copied",
                             f"{copied:.0f}", "", "0", verdict(sent == 0))
 
+    # ---- the update alone ------------------------------------------------------------------
+
+    def update(self) -> None:
+        try:
+            self.need_torch()
+            theirs = True
+        except Missing as why:
+            self.table.note(f"left out: {why}")
+            theirs = False
+        for threads in (1, 2):
+            times = self.ours("update", threads, self.rounds)
+            for millions in (50, 100):
+                floor = times[f"update_stream_{millions}"]
+                case = f"AdamW, f32, {millions} M, {threads} thread{'s' * (threads > 1)}"
+                self.table.faster(case, times[f"update_adamw_{millions}"],
+                                  "plain loop, reads 4, writes 3", floor, 0.95)
+                self.table.faster(f"{case}, clipped by norm", times[f"update_clipped_{millions}"],
+                                  "plain loop, reads 4, writes 3", floor, None)
+                if theirs:
+                    self.beside_torch(case, times[f"update_adamw_{millions}"], millions, threads)
+
+    def beside_torch(self, case: str, ours: list[float], millions: int, threads: int) -> None:
+        output = run("/usr/bin/python3", self.build / "tests/bench/peers/torch_adamw.py",
+                     self.rounds, millions, threads)
+        ways = [(line.split()[0], [float(word) for word in line.split()[1:]])
+                for line in output.splitlines()]
+        best, times = min(ways, key=lambda way: median(way[1]))
+        self.table.faster(case, ours, f"torch, best of {len(ways)}: {best}", times, 2)
+
     # ---- the calls alone, in every language ------------------------------------------------
 
     def language(self, name: str, work: Path) -> list[object]:
@@ -251,7 +283,7 @@ class Bench:
                                    limit)
 
 
-ROWS = ("step", "sweep", "overlap", "layers", "gather", "hooks")
+ROWS = ("step", "sweep", "overlap", "layers", "gather", "hooks", "update")
 
 
 def main() -> None:
