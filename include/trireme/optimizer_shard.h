@@ -19,6 +19,16 @@
  * computed in f32, in which g and all states are kept, and p is rounded once at the end, to nearest
  * even.
  *
+ * Loss scale (Micikevicius et al. 2018, arXiv 1710.03740): small gradients of a backward pass in f16
+ * would be 0. So the caller multiplies its loss by trireme_optimizer_loss_scale(), and the step
+ * divides: max_value, max_norm, the rule and trireme_optimizer_gradient_norm() see gradients without
+ * the scale; bucket hooks and trireme_model_gradient_data() see them with it. All scales are powers
+ * of two, so the bits are those of a training without one, unless a gradient leaves the range of its
+ * type. A step in which a reduced gradient is inf or NaN is skipped by all ranks: parameters, state
+ * and the number of steps stay, and the scale backs off; after a window of good steps it grows. It
+ * costs one more look at each gradient that is handed in, by which the rank is known that had it
+ * first, and one at the reduced ones, by their owners.
+ *
  * Ownership: an optimizer keeps its model alive; destroy in any order.
  * Thread safety: one call at a time per model and its optimizer together.
  */
@@ -50,7 +60,7 @@ enum {
 /** Flags of an optimizer. */
 enum {
     TRIREME_OPTIMIZER_NESTEROV  = 1, /**< SGD with momentum > 0 only. */
-    TRIREME_OPTIMIZER_ONE_SWEEP = 2, /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP or a rule of the caller. */
+    TRIREME_OPTIMIZER_ONE_SWEEP = 2, /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, loss_scale, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP or a rule of the caller. */
     TRIREME_OPTIMIZER_CENTERED  = 4  /**< RMSPROP only: gradients are divided by their spread around their mean. */
 };
 
@@ -104,10 +114,32 @@ typedef struct trireme_optimizer_options {
     uint64_t                group_count;   /**< Numbers at each of `group_max_norms`, `group_rate_factors` and `group_weight_decays` that is not NULL, at most 1,024: every parameter's norm_group is below. 0: no groups. */
     const double           *group_rate_factors;  /**< The learning rate of a group's parameters is learning_rate, as it is at that step, times the number of the group: 0 or more, finite. Copied. NULL: all 1. */
     const double           *group_weight_decays; /**< weight_decay of each group: 0 or more, finite, such as 0 for biases. Copied. Instead of weight_decay; not with a rule of the caller. NULL: weight_decay for all. */
+    double                  loss_scale;          /**< The first loss scale, such as 65536: see the top of this file. A power of two in [2^-64, 2^64]. 0: losses are not scaled, and an inf or NaN goes through the rule. */
+    double                  loss_scale_growth;   /**< By which the scale grows, up to 2^64: a power of two in [1, 2^64]. Default: 2. This and the next four: only with loss_scale. */
+    double                  loss_scale_backoff;  /**< By which it is multiplied after an overflow: a power of two in [2^-64, 1). Default: 0.5. */
+    double                  loss_scale_floor;    /**< It is never smaller: a power of two in [2^-64, loss_scale]. The same as loss_scale, with a growth of 1: the scale is fixed. Default: 1, or loss_scale if that is less. */
+    uint64_t                loss_scale_window;   /**< It grows after so many steps without an overflow in between. Default: 2000. */
+    uint64_t                loss_scale_hysteresis; /**< It backs off at this overflow since it last grew, and at each further one; those before only skip their step. Default: 1. */
 } trireme_optimizer_options; /* since 1.0 */
 
 /** Options of which only the kind is missing. */
-#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** The loss scale, and how the last step went with it. Set struct_size before the call. */
+typedef struct trireme_loss_scale_info {
+    uint32_t struct_size;   /**< sizeof this struct as the caller knows it. */
+    int32_t  skipped;       /**< 1: the last step was skipped, as a gradient was inf or NaN; else 0. */
+    double   scale;         /**< What the next loss is multiplied by. */
+    uint64_t clean_steps;   /**< Steps since the scale grew or one was skipped. */
+    uint64_t overflows;     /**< Skipped steps since the scale grew, of which loss_scale_hysteresis counts. */
+    uint64_t skipped_steps; /**< In all, with those before a state that was loaded. */
+    uint64_t parameter;     /**< If the last step was skipped: the lowest number of a parameter whose reduced gradient is inf or NaN; of tied ones, the one that the others are names of. If it was not, or those are in another model of norm_ranks: UINT64_MAX. */
+    int32_t  rank;          /**< The lowest rank that handed in an inf or NaN for that parameter. -1: none did, as where only the sum is too large or a bucket hook made it. */
+    int32_t  at_floor;      /**< 1: the scale would have backed off, but is at its floor; that step has answered TRIREME_ERROR_INVALID_STATE. */
+} trireme_loss_scale_info; /* since 1.0 */
+
+/** An info ready for trireme_optimizer_get_loss_scale_info(). */
+#define TRIREME_LOSS_SCALE_INFO_INIT { sizeof(trireme_loss_scale_info), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What a range of state belongs to. */
 enum {
@@ -202,13 +234,16 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  * Collective: blocks until it is done or the deadline passes.
  *
  * A gradient that is inf or NaN is no failure: it goes through the rule;
- * trireme_optimizer_gradient_norm() shows it.
+ * trireme_optimizer_gradient_norm() shows it. With loss_scale all ranks skip the step and answer
+ * TRIREME_OK; trireme_optimizer_get_loss_scale_info() tells of it.
  *
  * @param optimizer  The optimizer.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_STATE  No backward pass was made since the last step (an absent one
  * counts), one is under way, the last one was NO_SYNC, leaves are missing, or a unit is gathered
- * (zero3), whose copy would be stale.
+ * (zero3), whose copy would be stale. Or, on all ranks: gradients are inf or NaN and the loss scale is
+ * at its floor; the message names the first parameter and the rank. Then the step was skipped as
+ * others are, and training may go on.
  * @retval TRIREME_ERROR_CALLBACK  The caller's rule or bucket hook returned another number than 0,
  * on this rank or another; the model has failed on all ranks.
  * @retval TRIREME_ERROR_MISMATCH  Also from the comparison of check_every; the step is done, the
@@ -231,7 +266,8 @@ trireme_optimizer_step(trireme_optimizer *optimizer);
  * Collective: blocks until all ranks have called it, each for itself when its data is over, or a
  * deadline passes; each step may take as long as one call. A step that others follow cannot be
  * discarded. A step in which all ranks only follow each other, as when all have gathered to
- * evaluate and then come here, is not made.
+ * evaluate and then come here, is not made. One that is skipped for an overflow counts, also with the
+ * loss scale at its floor.
  *
  * @param optimizer  The optimizer of a model with TRIREME_MODEL_UNEVEN.
  * @param[out] out_steps  How many steps of the others were followed; may be NULL. Not written on
@@ -345,6 +381,45 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_optimizer_group_norm(const trireme_optimizer *optimizer, uint64_t group, double *out_norm);
 
 /**
+ * Gives the number by which the caller multiplies the loss of the next backward pass, or its
+ * gradient. It changes in trireme_optimizer_step(), trireme_optimizer_join() and
+ * trireme_optimizer_load() only, and is the same on all ranks. 1 without loss_scale.
+ *
+ * Does not block.
+ *
+ * @param optimizer  The optimizer.
+ * @param[out] out_scale  Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_scale is NULL.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_loss_scale(const trireme_optimizer *optimizer, double *out_scale);
+
+/**
+ * Tells of the loss scale, and of the last step that was made or skipped since the optimizer was
+ * created or loaded. The same on all ranks of the model.
+ *
+ * Does not block.
+ *
+ * @param optimizer  The optimizer.
+ * @param[out] out_info  Filled up to its own struct_size. Required.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL, or its struct_size is too small.
+ * @retval TRIREME_ERROR_INVALID_STATE  The optimizer was created without loss_scale.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_get_loss_scale_info(const trireme_optimizer *optimizer,
+                                      trireme_loss_scale_info *out_info);
+
+/**
  * Tells in how many ranges the state of training lies on this rank: parameters, frozen ones
  * included, and the vectors of the update rule. Over all ranks the ranges hold every element once,
  * whatever the strategy, so what is read rank by rank can be put together for another number of
@@ -408,7 +483,7 @@ trireme_optimizer_saved_bytes(const trireme_optimizer *optimizer, uint64_t *out_
 
 /**
  * Writes what this rank holds of the training (parameters, state of the update rule, number of
- * steps, learning rate) into memory of the caller, with a description of the layout and a checksum
+ * steps, learning rate, loss scale) into memory of the caller, with a description of the layout and a checksum
  * (64-bit XXH3).
  *
  * Local: does not wait for the peers. Every rank saves its own part, all after the same step. Keeps
@@ -453,7 +528,7 @@ trireme_optimizer_save(const trireme_optimizer *optimizer, void *state, uint64_t
  * @retval TRIREME_ERROR_INVALID_STATE  A step is under way, or a unit is gathered (zero3,
  * hybrid_shard). Nothing was sent: the other ranks wait for this one.
  * @retval TRIREME_ERROR_MISMATCH  The parts are of different steps, or were saved with different
- * learning rates. Nothing has changed.
+ * learning rates or loss scales. Nothing has changed.
  * @return Any other status as listed at the top of model_shard.h.
  *
  * Thread safety: one call at a time per model.

@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint32_t kOptimizerOptionsSize = 128;  // in release 1.0
 constexpr uint32_t kStateRangeSize = 72;
+constexpr uint32_t kLossScaleInfoSize = 56;
 
 template <class Body>
 trireme_status with_optimizer(const char* function, const trireme_optimizer* handle,
@@ -122,6 +123,26 @@ trireme_status trireme_optimizer_group_norm(const trireme_optimizer* optimizer, 
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_norm, "out_norm"));
     return found.group_norm(group, out_norm);
+  });
+}
+
+trireme_status trireme_optimizer_loss_scale(const trireme_optimizer* optimizer,
+                                            double* out_scale) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_scale, "out_scale"));
+    *out_scale = found.loss_scale();
+    return Status::success();
+  });
+}
+
+trireme_status trireme_optimizer_get_loss_scale_info(const trireme_optimizer* optimizer,
+                                                     trireme_loss_scale_info* out_info) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", kLossScaleInfoSize));
+    trireme_loss_scale_info info = {};
+    TRIREME_RETURN_IF_ERROR(found.loss_scale_info(&info));
+    api::write_info(info, out_info);
+    return Status::success();
   });
 }
 

@@ -60,6 +60,9 @@ constexpr int kSquarePartials = 24;
 constexpr std::uint64_t kSquareBlock = 8192;
 using SquareLoop = bool (*)(const void* values, std::uint64_t count, double* partial);
 
+// Whether none is inf or NaN.
+using FiniteLoop = bool (*)(const void* values, std::uint64_t count);
+
 // Between a float narrower than f32 and f32.
 using WidenLoop = void (*)(float* destination, const void* source, std::uint64_t count);
 using NarrowLoop = void (*)(void* destination, const float* source, std::uint64_t count);
@@ -70,6 +73,7 @@ struct Loops {
   NarrowLoop narrow[TRIREME_DTYPE_BYTES + 1];
   UpdateLoop update[2][kUpdateKinds][2];  // [f64][kind][weight decay]
   SquareLoop squares[2];                  // [f64]
+  FiniteLoop finite[TRIREME_DTYPE_BYTES + 1];  // f16, bf16, f32, f64
   // memcpy past the caches; ends with the fence that makes the stores visible in order.
   void (*stream)(void* destination, const void* source, std::uint64_t bytes);
 };

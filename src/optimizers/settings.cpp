@@ -1,5 +1,6 @@
 #include "optimizers/settings.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -94,6 +95,54 @@ Status check_own_rule(const trireme_optimizer_options& options) {
     return invalid_argument(std::string("options.update is set, but the kind is ") +
                             kind_name(options.kind));
   }
+  return Status::success();
+}
+
+bool is_power_of_two(double value) {
+  int exponent = 0;
+  return std::isfinite(value) && std::frexp(value, &exponent) == 0.5;
+}
+
+Status read_loss_scale(const trireme_optimizer_options& options, LossScaleRule* out) {
+  LossScaleRule rule;
+  rule.first = options.loss_scale;
+  const std::string prefix = "options.loss_scale";
+  if (rule.first == 0) {
+    const std::pair<const char*, bool> others[] = {
+        {"_growth", options.loss_scale_growth != 0},
+        {"_backoff", options.loss_scale_backoff != 0},
+        {"_floor", options.loss_scale_floor != 0},
+        {"_window", options.loss_scale_window != 0},
+        {"_hysteresis", options.loss_scale_hysteresis != 0}};
+    for (const auto& [name, set] : others) {
+      if (set) return invalid_argument(prefix + name + " is set, but loss_scale is 0");
+    }
+    return Status::success();
+  }
+  if (options.loss_scale_growth != 0) rule.growth = options.loss_scale_growth;
+  if (options.loss_scale_backoff != 0) rule.backoff = options.loss_scale_backoff;
+  if (options.loss_scale_window != 0) rule.window = options.loss_scale_window;
+  if (options.loss_scale_hysteresis != 0) rule.hysteresis = options.loss_scale_hysteresis;
+  rule.floor = options.loss_scale_floor != 0 ? options.loss_scale_floor : std::min(1.0, rule.first);
+  const Number numbers[] = {
+      {"", rule.first,
+       is_power_of_two(rule.first) && rule.first >= kLeastLossScale && rule.first <= kMostLossScale,
+       "a power of two in [2^-64, 2^64]", true},
+      {"_growth", rule.growth,
+       is_power_of_two(rule.growth) && rule.growth >= 1 && rule.growth <= kMostLossScale,
+       "a power of two in [1, 2^64]", true},
+      {"_backoff", rule.backoff,
+       is_power_of_two(rule.backoff) && rule.backoff < 1 && rule.backoff >= kLeastLossScale,
+       "a power of two in [2^-64, 1)", true},
+      {"_floor", rule.floor,
+       is_power_of_two(rule.floor) && rule.floor >= kLeastLossScale && rule.floor <= rule.first,
+       "a power of two in [2^-64, loss_scale]", true}};
+  for (const Number& number : numbers) {
+    if (number.allowed) continue;
+    return invalid_argument(prefix + number.field + " " + text_of(number.value) + " is not " +
+                            number.rule);
+  }
+  *out = rule;
   return Status::success();
 }
 
@@ -212,8 +261,8 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   for (const auto& [field, numbers, kept] : numbers_of_groups(options)) {
     if (numbers != nullptr) (settings.*kept).assign(numbers, numbers + options.group_count);
   }
-  TRIREME_RETURN_IF_ERROR(
-      check_learning_rate(settings.learning_rate, settings.group_rate_factors));
+  TRIREME_RETURN_IF_ERROR(check_learning_rate(settings.learning_rate, settings.group_rate_factors));
+  TRIREME_RETURN_IF_ERROR(read_loss_scale(options, &settings.loss_scale));
   settings.one_sweep = (options.flags & TRIREME_OPTIMIZER_ONE_SWEEP) != 0;
   settings.check_every = options.check_every;
   settings.states = kind == TRIREME_OPTIMIZER_USER
@@ -240,6 +289,12 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
       {"weight_decay", text_of(rule.weight_decay)},
       {"max_norm", text_of(settings.max_norm)},
       {"max_value", text_of(settings.max_value)},
+      {"loss_scale", text_of(settings.loss_scale.first)},
+      {"loss_scale_growth", text_of(settings.loss_scale.growth)},
+      {"loss_scale_backoff", text_of(settings.loss_scale.backoff)},
+      {"loss_scale_floor", text_of(settings.loss_scale.floor)},
+      {"loss_scale_window", std::to_string(settings.loss_scale.window)},
+      {"loss_scale_hysteresis", std::to_string(settings.loss_scale.hysteresis)},
       {"one_sweep", settings.one_sweep ? "on" : "off"},
       {"check_every", std::to_string(settings.check_every)},
       {"group_count", std::to_string(settings.groups)}};

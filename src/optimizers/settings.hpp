@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/update.hpp"
+#include "optimizers/loss_scale.hpp"
 #include "platform/status.hpp"
 
 namespace trireme::optimizers {
@@ -23,6 +24,7 @@ struct Settings {
   std::vector<double> group_max_norms;
   std::vector<double> group_rate_factors;
   std::vector<double> group_weight_decays;
+  LossScaleRule loss_scale;
   bool one_sweep = false;
   std::uint64_t check_every = 0;  // steps
   std::uint32_t states = 0;       // vectors of the rule

@@ -34,7 +34,7 @@ Status NormRanks::open(Communicator& ranks, std::uint64_t timeout_ns,
   TRIREME_RETURN_IF_ERROR(agree(link_, facts, Status::success()));
   TRIREME_RETURN_IF_ERROR(gather_factors(registry, local));
   sums_.resize(factors_.size() * groups_);
-  const std::uint64_t bytes = sums_.size() * GradientNorm::kWords * sizeof(std::int64_t);
+  const std::uint64_t bytes = (sums_.size() * GradientNorm::kWords + 1) * sizeof(std::int64_t);
   return agree(link_, {},
                words_.allocate(*link_.communicator, counter, MemoryKind::working, bytes));
 }
@@ -95,23 +95,26 @@ void NormRanks::add(std::size_t group, std::uint32_t replicas, trireme_dtype dty
 }
 
 Status NormRanks::finish(const Link& model, std::uint64_t agreement, const char* name,
-                         double* out_norms) {
+                         double* out_norms, bool* overflowed) {
   auto* const words = reinterpret_cast<std::int64_t*>(words_.data());
   for (std::size_t i = 0; i < sums_.size(); ++i) {
     GradientNorm::write(&sums_[i], words + i * GradientNorm::kWords);
     sums_[i] = ExactSum();
   }
+  std::int64_t* const overflows = words + sums_.size() * GradientNorm::kWords;
+  *overflows = *overflowed ? 1 : 0;
   Operation operation;
   operation.kind = OperationKind::all_reduce;
   operation.dtype = TRIREME_DTYPE_I64;
   operation.reduction = TRIREME_SUM;
   operation.send = words;
   operation.receive = words;
-  operation.count = sums_.size() * GradientNorm::kWords;
+  operation.count = sums_.size() * GradientNorm::kWords + 1;
   operation.agreement = agreement;
   operation.agreement_name = name;
   operation.owner = words_.memory();
   TRIREME_RETURN_IF_ERROR(model.run(*link_.communicator, std::move(operation)));
+  *overflowed = *overflows > 0;
   for (std::size_t group = 0; group < groups_; ++group) {
     ExactSum total;
     for (std::size_t i = 0; i < factors_.size(); ++i) {

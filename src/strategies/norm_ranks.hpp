@@ -32,8 +32,9 @@ class NormRanks {
   void add(std::size_t group, std::uint32_t replicas, trireme_dtype dtype, const void* gradients,
            std::uint64_t count);
   // Adds up what all ranks have added, each replicated parameter once, and begins anew: a norm a
-  // group. `agreement` must be the same on all ranks.
-  Status finish(const Link& model, std::uint64_t agreement, const char* name, double* out_norms);
+  // group. `agreement` must be the same on all ranks. `overflowed`: whether any of them says so.
+  Status finish(const Link& model, std::uint64_t agreement, const char* name, double* out_norms,
+                bool* overflowed);
 
  private:
   Status gather_factors(const sharding::Registry& registry, const Status& local);

@@ -51,7 +51,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   Status ready = agree(model->link_, {{"norm_ranks", norm_ranks != nullptr ? "set" : "not set"}},
                        Status::success());
   if (ready.code() == TRIREME_ERROR_MISMATCH) return ready;
-  const std::uint64_t group_bytes = norm_ranks == nullptr ? optimizer->group_bytes() : 0;
+  const std::uint64_t word_bytes = optimizer->step_word_bytes(norm_ranks == nullptr);
   // What comes out the same on all ranks of one model, if not on all norm_ranks.
   const auto prepare = [&]() -> Status {
     if (model->options_.memory_limit_bytes > 0 || settings.groups > 0) {
@@ -60,15 +60,15 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
       TRIREME_RETURN_IF_ERROR(agree(model->link_, facts, Status::success()));
       TRIREME_RETURN_IF_ERROR(optimizer->check_groups());
       MemoryLimit limit = model->memory_limit();
-      limit.added_working = group_bytes;
+      limit.added_working = word_bytes;
       TRIREME_RETURN_IF_ERROR(
           check_memory_limit(limit, model->registry_, *model->layout_, settings.states));
     }
     Status allocated = optimizer->state_.allocate(
         *model->link_.communicator, model->storage_->allocated, MemoryKind::optimizer_state, bytes);
-    if (allocated.ok() && group_bytes > 0) {
-      allocated = optimizer->group_words_.allocate(
-          *model->link_.communicator, model->storage_->allocated, MemoryKind::working, group_bytes);
+    if (allocated.ok() && word_bytes > 0) {
+      allocated = optimizer->step_words_.allocate(
+          *model->link_.communicator, model->storage_->allocated, MemoryKind::working, word_bytes);
     }
     return agree(model->link_, facts, allocated);
   };
@@ -86,8 +86,9 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   optimizer->group_norms_.resize(groups);
   optimizer->last_group_norms_.resize(groups);
   model->planned_state_ = bytes;
-  model->planned_norm_ += group_bytes;
+  model->planned_norm_ += word_bytes;
   model->reducer_->keep_until_step(settings.one_sweep);
+  model->reducer_->watch_overflow(optimizer->loss_scale_.on());
   optimizer->place_pieces();
   optimizer->place_ranges();
   *out = std::move(optimizer);
@@ -113,6 +114,7 @@ Optimizer::~Optimizer() {
   model_->planned_norm_ = 0;
   model_->norm_group_.reset();
   model_->reducer_->keep_until_step(false);
+  model_->reducer_->watch_overflow(false);
   model_->has_optimizer_ = false;
   model_->planned_state_ = 0;
 }
@@ -171,11 +173,15 @@ Status Optimizer::check_groups() const {
   return Status::success();
 }
 
-// What ranks add up if there are groups: their sums and, behind them, what is skipped.
-std::uint64_t Optimizer::group_bytes() const {
-  if (group_count() == 0) return 0;
+// What ranks add up if there are groups or a loss scale: sums of the norms, unless those are of more
+// models, what is skipped, and two words of each rank about its overflows. 0: the model has room.
+std::uint64_t Optimizer::step_word_bytes(bool own_norm) const {
+  const std::uint64_t groups = own_norm ? group_count() : 0;
+  if (groups == 0 && !loss_scale_.on()) return 0;
+  const std::uint64_t norms = groups + (own_norm && settings_.max_norm > 0 ? 1 : 0);
   const std::uint64_t skips = model_->skips() ? sharding::skip_words(model_->registry_) : 0;
-  return (group_count() * GradientNorm::kWords + skips) * sizeof(std::int64_t);
+  const std::uint64_t overflows = loss_scale_.on() ? 2 * model_->link_.world_size() : 0;
+  return (norms * GradientNorm::kWords + skips + overflows) * sizeof(std::int64_t);
 }
 
 Status Optimizer::set_learning_rate(double learning_rate) {
@@ -204,6 +210,19 @@ Status Optimizer::group_norm(std::uint64_t group, double* out) const {
   }
   if (!has_group_norms_) return invalid_state("no step was made since it was created or loaded");
   *out = last_group_norms_[group];
+  return Status::success();
+}
+
+Status Optimizer::loss_scale_info(trireme_loss_scale_info* out) const {
+  if (!loss_scale_.on()) return invalid_state("the optimizer was created without loss_scale");
+  out->scale = loss_scale_.scale();
+  out->clean_steps = loss_scale_.state().clean_steps;
+  out->overflows = loss_scale_.state().overflows;
+  out->skipped_steps = loss_scale_.state().skipped_steps;
+  out->skipped = overflow_.found ? 1 : 0;
+  out->at_floor = overflow_.at_floor ? 1 : 0;
+  out->parameter = overflow_.parameter;
+  out->rank = overflow_.rank;
   return Status::success();
 }
 

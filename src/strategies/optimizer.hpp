@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "optimizers/clipping.hpp"
+#include "optimizers/loss_scale.hpp"
 #include "optimizers/settings.hpp"
 #include "optimizers/shard_update.hpp"
 #include "strategies/model.hpp"
@@ -33,6 +34,9 @@ class Optimizer {
   std::uint64_t step_count() const { return steps_; }
   Status gradient_norm(double* out) const;
   Status group_norm(std::uint64_t group, double* out) const;
+  // What a loss is multiplied with before its backward pass; 1 if losses are not scaled.
+  double loss_scale() const { return loss_scale_.scale(); }
+  Status loss_scale_info(trireme_loss_scale_info* out) const;
   Communicator& communicator() const { return model_->communicator(); }
   Status check_call() const { return model_->check_call(); }
   // As the model's.
@@ -47,7 +51,7 @@ class Optimizer {
 
  private:
   Optimizer(std::shared_ptr<Model> model, const optimizers::Settings& settings)
-      : model_(std::move(model)), settings_(settings) {}
+      : model_(std::move(model)), settings_(settings), loss_scale_(settings.loss_scale) {}
 
   struct OwnedRange {
     std::int32_t kind = 0;
@@ -56,18 +60,33 @@ class Optimizer {
     void* data = nullptr;
   };
   struct Saved;
+  // An inf or NaN among the gradients of the last step, which all ranks skipped.
+  struct Overflow {
+    bool found = false;
+    bool at_floor = false;                      // and the scale is as small as it may be
+    std::uint64_t parameter = sharding::kNone;  // the lowest; kNone: of another model
+    std::int32_t rank = -1;                     // the lowest that handed in such a gradient of it
+  };
 
   void place_pieces();
   void place_ranges();
   Saved describe_saved() const;
+  std::uint64_t scale_bytes() const {
+    return loss_scale_.on() ? sizeof(optimizers::LossScale::State) : 0;
+  }
   Status check_saved(const char* state, std::uint64_t bytes, Saved* out) const;
   Status check_step() const;
   // nobody: set if all ranks only follow each other, so that there is no step to make.
   Status run_step(bool shadowed, bool* nobody);
   Status end_step(bool shadowed, double norm);
+  Status leave_step(bool shadowed);
+  Status skip_step(bool shadowed);
+  Status floor_failure() const;
   Status agree_on_contributors(bool shadowed, std::uint32_t* out, bool* nobody);
   Status check_one_sweep() const;
   Status sweep();
+  void look_for_overflow();
+  void find_overflow(const std::int64_t* words);
   void clip_values();
   Status begin_update(double* out_norm);
   Status open_norm_ranks(Communicator& ranks, const std::vector<sharding::Fact>& facts,
@@ -75,7 +94,7 @@ class Optimizer {
   Status check_groups() const;
   // Groups of parameters that are clipped.
   std::size_t group_count() const { return settings_.group_max_norms.size(); }
-  std::uint64_t group_bytes() const;
+  std::uint64_t step_word_bytes(bool own_norm) const;
   template <class Add>
   void add_own_gradients(const Add& add) const;
   Status norm_over_models(double* out_norms);
@@ -99,8 +118,12 @@ class Optimizer {
   std::vector<bool> skipped_;            // by target, in this step
   static constexpr double kNoNorm = -1;
   double norm_ = kNoNorm;  // of the last step, which may be one that was loaded
+  optimizers::LossScale loss_scale_;
+  std::uint64_t own_overflow_ = sharding::kNone;  // parameter, of this rank's part in this step
+  Overflow overflow_;
+  // What ranks add up in a step, with groups or a loss scale; NormRanks has its own.
+  Arena step_words_;
   // Of groups of parameters, if there are any.
-  Arena group_words_;  // what ranks add up; NormRanks has its own
   std::vector<optimizers::GradientNorm> group_sums_;
   std::vector<double> group_norms_, last_group_norms_;  // of this step; of the last one
   bool has_group_norms_ = false;                        // there was one

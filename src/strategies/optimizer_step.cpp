@@ -1,9 +1,13 @@
 // Optimizer: one step, from the gradients that are handed in to parameters that all ranks have.
 #include <algorithm>
 #include <bit>
+#include <cstdio>
+#include <limits>
 #include <string>
 #include <utility>
 
+#include "kernels/finite.hpp"
+#include "kernels/hash.hpp"
 #include "kernels/reduce.hpp"
 #include "optimizers/clipping.hpp"
 #include "platform/failpoint.hpp"
@@ -31,11 +35,13 @@ Status Optimizer::step() {
   TRIREME_RETURN_IF_ERROR(check_step());
   TRIREME_RETURN_IF_ERROR(model_->keep(model_->attendance_.enter(model_->link_, model_->storage_)));
   bool nobody = false;
-  return run_step(false, &nobody);
+  TRIREME_RETURN_IF_ERROR(run_step(false, &nobody));
+  return overflow_.at_floor ? floor_failure() : Status::success();
 }
 
 Status Optimizer::run_step(bool shadowed, bool* nobody) {
   Model& model = *model_;
+  overflow_ = {};
   const auto run = [&]() -> Status {
     // A gather ends on this rank when no peer reads its shard any more, and a later one begins to
     // read it only when this rank has come to it. So with no gather under way here, the update
@@ -64,8 +70,10 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
       const HookAnswer& hook = model.reducer_->hook_answer();
       TRIREME_RETURN_IF_ERROR(compare_answers(hook.answer, hook.bucket, "bucket hook", "bucket"));
     }
+    look_for_overflow();
     clip_values();
     TRIREME_RETURN_IF_ERROR(begin_update(&norm));
+    if (overflow_.found) return skip_step(shadowed);
     TRIREME_RETURN_IF_ERROR(update(norm));
     return end_step(shadowed, norm);
   };
@@ -83,18 +91,51 @@ Status Optimizer::end_step(bool shadowed, double norm) {
   TRIREME_FAILPOINT("step", "after_give");
   // Nobody reads what others still write. begin_update() was the other end of this.
   if (model.layout_->spread.shared) TRIREME_RETURN_IF_ERROR(model.link_.meet());
-  TRIREME_RETURN_IF_ERROR(model.reducer_->learn_order());
-  model.reducer_->clear();
-  TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, !shadowed));
-  model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
+  TRIREME_RETURN_IF_ERROR(leave_step(shadowed));
   TRIREME_FAILPOINT("step", "before_return");
   norm_ = settings_.max_norm > 0 ? norm : kNoNorm;
   std::swap(group_norms_, last_group_norms_);
   has_group_norms_ = true;
+  loss_scale_.step_made();
   ++steps_;
   ++model.steps_;
   if (settings_.check_every == 0 || steps_ % settings_.check_every != 0) return Status::success();
   return model.check_replicas();
+}
+
+Status Optimizer::leave_step(bool shadowed) {
+  Model& model = *model_;
+  TRIREME_RETURN_IF_ERROR(model.reducer_->learn_order());
+  model.reducer_->clear();
+  TRIREME_RETURN_IF_ERROR(model.attendance_.leave(model.link_, !shadowed));
+  model.last_step_bytes_ = std::exchange(model.link_.given_bytes, 0);
+  return Status::success();
+}
+
+// The gradients go, all else stays as it was.
+Status Optimizer::skip_step(bool shadowed) {
+  TRIREME_RETURN_IF_ERROR(leave_step(shadowed));
+  overflow_.at_floor = !loss_scale_.step_overflowed();
+  return Status::success();
+}
+
+Status Optimizer::floor_failure() const {
+  char scale[40];
+  std::snprintf(scale, sizeof scale, "%.17g", loss_scale_.scale());
+  std::string text = std::string("the loss scale is at its floor, ") + scale +
+                     ", and gradients overflow: the step was skipped; ";
+  if (overflow_.parameter == sharding::kNone) {
+    return invalid_state(text + "the inf or NaN is in another model of norm_ranks");
+  }
+  const Parameter& parameter = model_->registry_.parameters()[overflow_.parameter];
+  text += "the first inf or NaN is in parameter " + std::to_string(overflow_.parameter) + " (" +
+          sharding::quoted(parameter.name) + "), ";
+  if (overflow_.rank < 0) return invalid_state(text + "but in no rank's own gradient of it");
+  FailureDetails details;
+  details.communicator = model_->link_.communicator->name();
+  details.blamed = {overflow_.rank};
+  return invalid_state(text + "as rank " + std::to_string(overflow_.rank) + " handed it in")
+      .with_details(std::move(details));
 }
 
 // Uneven inputs: by how many the sum is divided, and with which learning rate it goes on. A rank
@@ -130,14 +171,48 @@ Status Optimizer::agree_on_contributors(bool shadowed, std::uint32_t* out, bool*
   return Status::success();
 }
 
+// Before values are clipped, which would hide an inf.
+void Optimizer::look_for_overflow() {
+  own_overflow_ = sharding::kNone;
+  if (!loss_scale_.on()) return;
+  add_own_gradients(
+      [this](std::uint64_t number, const Bucket& bucket, const void* data, std::uint64_t elements) {
+        if (number >= own_overflow_) return;
+        if (!kernels::all_finite(bucket.dtype, data, elements)) own_overflow_ = number;
+      });
+}
+
+// Of each rank: the first parameter whose reduced gradient overflows in its part, then the first of
+// which its own gradient does; from 1, 0 is none. Where the sum is finite nevertheless, as a bucket
+// hook may make it, there is nothing to skip.
+void Optimizer::find_overflow(const std::int64_t* words) {
+  const std::uint32_t ranks = model_->link_.world_size();
+  const auto parameter_at = [&](std::uint32_t rank, int which) {
+    return static_cast<std::uint64_t>(words[2 * std::size_t{rank} + which]) - 1;
+  };
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    overflow_.parameter = std::min(overflow_.parameter, parameter_at(rank, 0));
+  }
+  if (overflow_.parameter == sharding::kNone) return;
+  overflow_.found = true;
+  for (std::uint32_t rank = ranks; rank-- > 0;) {
+    if (parameter_at(rank, 1) == overflow_.parameter) {
+      overflow_.rank = static_cast<std::int32_t>(rank);
+    }
+  }
+}
+
 void Optimizer::clip_values() {
   if (settings_.max_value == 0) return;
   const Model& model = *model_;
+  // f32 has no larger number to clip.
+  const double limit = settings_.max_value * loss_scale_.scale();
+  const double most = std::numeric_limits<float>::max();
   const bool whole = model.layout_->spread.whole_state();
   for (const Bucket& bucket : model.layout_->buckets) {
     kernels::clamp(bucket.dtype,
                    whole ? model.reducer_->reduced(bucket) : model.reducer_->reduced_block(bucket),
-                   settings_.max_value,
+                   bucket.dtype == TRIREME_DTYPE_F32 ? std::min(limit, most) : limit,
                    whole ? bucket.elements : bucket.counts[model.link_.rank()]);
   }
 }
@@ -145,9 +220,10 @@ void Optimizer::clip_values() {
 // All ranks compare the learning rate before anything changes, and add up the norm.
 Status Optimizer::begin_update(double* out_norm) {
   Model& model = *model_;
-  const bool own_groups = group_words_.bytes() > 0;
+  const bool own_groups = norm_ranks_ == nullptr && group_count() > 0;
+  const bool own_words = step_words_.bytes() > 0;
   auto* const words = reinterpret_cast<std::int64_t*>(
-      own_groups ? group_words_.data() : model.storage_->working.data() + model.plan_.words);
+      own_words ? step_words_.data() : model.storage_->working.data() + model.plan_.words);
   std::uint64_t count = 0;
   const bool own_norm = settings_.max_norm > 0 && norm_ranks_ == nullptr;
   if (own_norm) {
@@ -162,10 +238,11 @@ Status Optimizer::begin_update(double* out_norm) {
   }
   if (own_groups) {
     std::fill(group_sums_.begin(), group_sums_.end(), GradientNorm());
-    add_own_gradients([this](const Parameter& parameter, const Bucket& bucket, const void* data,
-                             std::uint64_t elements) {
-      group_sums_[parameter.norm_group].add(bucket.dtype, data, elements);
-    });
+    add_own_gradients(
+        [&](std::uint64_t number, const Bucket& bucket, const void* data, std::uint64_t elements) {
+          const std::uint32_t group = model.registry_.parameters()[number].norm_group;
+          group_sums_[group].add(bucket.dtype, data, elements);
+        });
     for (GradientNorm& sum : group_sums_) {
       sum.write(words + count);
       count += GradientNorm::kWords;
@@ -180,6 +257,15 @@ Status Optimizer::begin_update(double* out_norm) {
     }
     count += added;
   }
+  std::int64_t* const overflow_words = words + count;
+  if (loss_scale_.on()) {
+    const std::uint64_t added = 2 * model.link_.world_size();
+    std::fill_n(overflow_words, added, 0);
+    std::int64_t* const own = overflow_words + 2 * std::size_t{model.link_.rank()};
+    own[0] = static_cast<std::int64_t>(own_overflow_ + 1);
+    own[1] = static_cast<std::int64_t>(model.reducer_->first_overflow() + 1);
+    count += added;
+  }
   Operation operation;
   operation.channel = model.link_.reductions;
   operation.kind = OperationKind::all_reduce;
@@ -191,15 +277,20 @@ Status Optimizer::begin_update(double* out_norm) {
   TRIREME_FAILPOINT("step", "before_agree");
   operation.agreement = std::bit_cast<std::uint64_t>(settings_.learning_rate);
   operation.agreement_name = "learning rate";
-  operation.owner = own_groups ? group_words_.memory() : model.storage_->hold();
+  operation.owner = own_words ? step_words_.memory() : model.storage_->hold();
   TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
-  if (own_norm) *out_norm = GradientNorm::norm(words);
+  // A norm is that of gradients without their scale.
+  if (own_norm) *out_norm = GradientNorm::norm(words) / loss_scale_.scale();
   for (std::size_t group = 0; own_groups && group < group_count(); ++group) {
-    group_norms_[group] = GradientNorm::norm(words + group * GradientNorm::kWords);
+    group_norms_[group] =
+        GradientNorm::norm(words + group * GradientNorm::kWords) / loss_scale_.scale();
   }
-  if (!skipped_.empty()) count_skipped(skip_words);
-  if (norm_ranks_ == nullptr) return Status::success();
-  return norm_over_models(group_count() > 0 ? group_norms_.data() : out_norm);
+  if (loss_scale_.on()) find_overflow(overflow_words);
+  if (norm_ranks_ != nullptr) {
+    TRIREME_RETURN_IF_ERROR(norm_over_models(group_count() > 0 ? group_norms_.data() : out_norm));
+  }
+  if (!skipped_.empty() && !overflow_.found) count_skipped(skip_words);
+  return Status::success();
 }
 
 // Every rank counts its own block, parameter by parameter.
@@ -215,21 +306,32 @@ void Optimizer::add_own_gradients(const Add& add) const {
       const sharding::Range part =
           sharding::intersect({begin, bucket.counts[rank]}, {segment.position, segment.count});
       if (part.count == 0) continue;
-      add(model.registry_.parameters()[segment.parameter], bucket,
-          block + (part.first - begin) * dtype_size(bucket.dtype), part.count);
+      add(segment.parameter, bucket, block + (part.first - begin) * dtype_size(bucket.dtype),
+          part.count);
     }
   }
 }
 
 Status Optimizer::norm_over_models(double* out_norms) {
   const bool grouped = group_count() > 0;
-  add_own_gradients([&](const Parameter& parameter, const Bucket& bucket, const void* data,
-                        std::uint64_t elements) {
-    norm_ranks_->add(grouped ? parameter.norm_group : 0, parameter.replicas, bucket.dtype, data,
-                     elements);
-  });
-  return norm_ranks_->finish(model_->link_, std::bit_cast<std::uint64_t>(settings_.learning_rate),
-                             "learning rate", out_norms);
+  add_own_gradients(
+      [&](std::uint64_t number, const Bucket& bucket, const void* data, std::uint64_t elements) {
+        const Parameter& parameter = model_->registry_.parameters()[number];
+        norm_ranks_->add(grouped ? parameter.norm_group : 0, parameter.replicas, bucket.dtype, data,
+                         elements);
+      });
+  // What the other models add up is scaled by the same, and all skip a step or none does.
+  const double scale = loss_scale_.scale();
+  const double numbers[] = {settings_.learning_rate, scale};
+  const std::uint64_t both = loss_scale_.on()
+                                 ? kernels::hash(numbers, sizeof numbers, 0)
+                                 : std::bit_cast<std::uint64_t>(settings_.learning_rate);
+  TRIREME_RETURN_IF_ERROR(norm_ranks_->finish(
+      model_->link_, both, loss_scale_.on() ? "learning rate and loss scale" : "learning rate",
+      out_norms, &overflow_.found));
+  const std::size_t norms = grouped ? group_count() : 1;
+  for (std::size_t i = 0; i < norms; ++i) out_norms[i] /= scale;
+  return Status::success();
 }
 
 // Each parameter has 16 bits in which the ranks that used it were added up; a world has fewer than
@@ -242,9 +344,10 @@ void Optimizer::count_skipped(const std::int64_t* words) {
 }
 
 double Optimizer::scale_of(std::uint64_t parameter, double norm) const {
-  if (group_count() == 0) return optimizers::clip_factor(norm, settings_.max_norm);
+  const double scale = loss_scale_.scale();
+  if (group_count() == 0) return optimizers::clip_factor(norm, settings_.max_norm) / scale;
   const std::uint32_t group = model_->registry_.parameters()[parameter].norm_group;
-  return optimizers::clip_factor(group_norms_[group], settings_.group_max_norms[group]);
+  return optimizers::clip_factor(group_norms_[group], settings_.group_max_norms[group]) / scale;
 }
 
 Status Optimizer::update(double norm) {

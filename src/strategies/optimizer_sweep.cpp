@@ -86,6 +86,8 @@ Status Optimizer::check_one_sweep() const {
     why = "clipping";
   } else if (settings_.update != nullptr) {
     why = "a rule of the caller";
+  } else if (loss_scale_.on()) {
+    why = "a loss scale, by which a step may have to be skipped";
   }
   if (why == nullptr) return Status::success();
   return unsupported(std::string("TRIREME_OPTIMIZER_ONE_SWEEP with ") + why);

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/finite.hpp"
 #include "kernels/reduce.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
@@ -263,6 +264,11 @@ Status Reducer::ready(std::uint64_t parameter, Handed gradient, bool with_aliase
   const Parameter& named = registry_.parameters()[parameter];
   const Parameter& target = registry_.parameters()[named.target];
   const std::uint64_t bucket = layout_.group_of_parameter(target).bucket;
+  // Once it is reduced nobody can tell whose it was.
+  if (watched_ && gradient.data != nullptr && named.target < first_overflow_ &&
+      !kernels::all_finite(gradient.dtype, gradient.data, named.elements)) {
+    first_overflow_ = named.target;
+  }
   if (bucket != kNone) {
     char* data = nullptr;
     TRIREME_RETURN_IF_ERROR(contribution(bucket, &data));
@@ -740,6 +746,7 @@ void Reducer::clear() {
   launched_rounds_ = 0;
   no_sync_ = false;
   used_.assign(used_.size(), false);
+  first_overflow_ = kNone;
   completed_.clear();
   hook_answer_ = {};
 }

@@ -50,6 +50,11 @@ class Reducer {
 
   // From now on gradients stay on this rank until reduce_all(), as in a pass without exchange.
   void keep_until_step(bool keep) { kept_until_step_ = keep; }
+  // From now on what is handed in is looked at for inf and NaN.
+  void watch_overflow(bool watch) { watched_ = watch; }
+  // The lowest target of which this rank handed one in in this step; kNone. kNone also where nobody
+  // looks.
+  std::uint64_t first_overflow() const { return first_overflow_; }
   Status begin(bool no_sync, bool absent);
   // After begin(): what an absent pass does before anything else.
   Status shadow();
@@ -171,6 +176,8 @@ class Reducer {
   const std::uint32_t own_leaves_;  // of them, those in which this rank has a leaf
 
   bool kept_until_step_ = false;
+  bool watched_ = false;
+  std::uint64_t first_overflow_ = sharding::kNone;
   bool in_backward_ = false;
   bool no_sync_ = false;
   bool absent_ = false;

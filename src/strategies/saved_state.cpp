@@ -1,7 +1,7 @@
 // The state of training as ranges that this rank owns, and as one piece of bytes that it holds.
 //
-// Saved: a header, the steps of each parameter if parameters can be skipped, the parameters group by
-// group, the optimizer's state. Everything that decides where an element lies is in a hash, so a part
+// Saved: a header, the steps of each parameter if parameters can be skipped, the loss scale if there is one,
+// the parameters group by group, the optimizer's state. Everything that decides where an element lies is in a hash, so a part
 // fits one rank of one layout only.
 #include <algorithm>
 #include <bit>
@@ -119,6 +119,7 @@ Optimizer::Saved Optimizer::describe_saved() const {
   text += optimizers::kind_name(settings_.rule.kind);
   // The only option that gives the same number of vectors another meaning.
   if (settings_.rule.centered) text += " centered";
+  if (loss_scale_.on()) text += " loss_scale";
   for (const sharding::Fact& fact : model.registry_.facts()) {
     text += "\n" + fact.subject + "\t" + fact.value;
   }
@@ -134,8 +135,8 @@ Optimizer::Saved Optimizer::describe_saved() const {
   saved.norm = std::bit_cast<std::uint64_t>(norm_);
   saved.parameter_bytes = model.layout_->parameter_bytes;
   saved.state_bytes = state_.bytes();
-  saved.bytes = sizeof saved + steps_of_.size() * sizeof steps_of_[0] + saved.parameter_bytes +
-                saved.state_bytes;
+  saved.bytes = sizeof saved + steps_of_.size() * sizeof steps_of_[0] + scale_bytes() +
+                saved.parameter_bytes + saved.state_bytes;
   return saved;
 }
 
@@ -157,6 +158,7 @@ Status Optimizer::save(char* state, std::uint64_t capacity) const {
     to += bytes;
   };
   write(steps_of_.data(), steps_of_.size() * sizeof steps_of_[0]);
+  write(&loss_scale_.state(), scale_bytes());
   for (const Group& group : model.layout_->groups) {
     const std::uint64_t size = dtype_size(group.dtype);
     write(model.storage_->parameters.data() + group.offset +
@@ -232,11 +234,19 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
   TRIREME_FAILPOINT("load", "before_agree");
   Saved saved;
   Status status = check_saved(state, bytes, &saved);
+  optimizers::LossScale::State scale;
+  if (status.ok() && loss_scale_.on()) {
+    std::memcpy(&scale, state + sizeof saved + steps_of_.size() * sizeof steps_of_[0],
+                sizeof scale);
+  }
   // Nobody changes anything before everybody can. Afterwards nobody reads parameters any more.
-  status = agree(model.link_,
-                 {{"the number of steps", std::to_string(saved.steps)},
-                  {"the learning rate's bits", std::to_string(saved.learning_rate)}},
-                 std::move(status));
+  status =
+      agree(model.link_,
+            {{"the number of steps", std::to_string(saved.steps)},
+             {"the learning rate's bits", std::to_string(saved.learning_rate)},
+             {"the loss scale's bits", std::to_string(std::bit_cast<std::uint64_t>(scale.scale))},
+             {"the number of skipped steps", std::to_string(scale.skipped_steps)}},
+            std::move(status));
   if (!status.ok()) {
     return model.link_.communicator->failure().ok() ? status : model.keep(std::move(status));
   }
@@ -249,6 +259,9 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
     from += size;
   };
   read(steps_of_.data(), steps_of_.size() * sizeof steps_of_[0]);
+  read(&scale, scale_bytes());
+  if (loss_scale_.on()) loss_scale_.restore(scale);
+  overflow_ = {};
   for (const Group& group : model.layout_->groups) {
     const std::uint64_t size = dtype_size(group.dtype);
     read(model.storage_->parameters.data() + group.offset +

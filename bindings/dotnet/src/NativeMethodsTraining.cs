@@ -135,6 +135,14 @@ namespace Trireme
             OptimizerHandle optimizer, ulong group, out double outNorm);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_optimizer_loss_scale(
+            OptimizerHandle optimizer, out double outScale);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_optimizer_get_loss_scale_info(
+            OptimizerHandle optimizer, ref NativeLossScaleInfo outInfo);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_range_count(
             OptimizerHandle optimizer, out ulong outCount);
 

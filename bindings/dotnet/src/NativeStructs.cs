@@ -303,6 +303,26 @@ namespace Trireme
         public ulong GroupCount;
         public IntPtr GroupRateFactors;
         public IntPtr GroupWeightDecays;
+        public double LossScale;
+        public double LossScaleGrowth;
+        public double LossScaleBackoff;
+        public double LossScaleFloor;
+        public ulong LossScaleWindow;
+        public ulong LossScaleHysteresis;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeLossScaleInfo
+    {
+        public uint StructSize;
+        public int Skipped;
+        public double Scale;
+        public ulong CleanSteps;
+        public ulong Overflows;
+        public ulong SkippedSteps;
+        public ulong Parameter;
+        public int Rank;
+        public int AtFloor;
     }
 
     [StructLayout(LayoutKind.Sequential)]

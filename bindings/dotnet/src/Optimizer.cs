@@ -75,6 +75,29 @@ namespace Trireme
         /// </summary>
         public double[] GroupWeightDecays { get; set; }
 
+        /// <summary>
+        /// The first loss scale, such as 65536: a power of two, as all that follow. 0: losses are
+        /// not scaled. The caller multiplies its loss by Optimizer.LossScale.
+        /// </summary>
+        public double LossScale { get; set; }
+
+        /// <summary>By which it grows; 0 is 2.</summary>
+        public double LossScaleGrowth { get; set; }
+
+        /// <summary>By which it is multiplied after an overflow; 0 is 0.5.</summary>
+        public double LossScaleBackoff { get; set; }
+
+        /// <summary>It is never smaller; 0 is 1, or LossScale if that is less.</summary>
+        public double LossScaleFloor { get; set; }
+
+        /// <summary>It grows after so many steps without an overflow; 0 is 2000.</summary>
+        public ulong LossScaleWindow { get; set; }
+
+        /// <summary>
+        /// It backs off at this overflow since it last grew, and at each further one; 0 is 1.
+        /// </summary>
+        public ulong LossScaleHysteresis { get; set; }
+
         /// <summary>The caller's own rule; only and always with OptimizerKind.User.</summary>
         public UpdateRule Rule { get; set; }
     }
@@ -229,6 +252,12 @@ namespace Trireme
                 MaxNorm = options.MaxNorm,
                 MaxValue = options.MaxValue,
                 CheckEvery = options.CheckEvery,
+                LossScale = options.LossScale,
+                LossScaleGrowth = options.LossScaleGrowth,
+                LossScaleBackoff = options.LossScaleBackoff,
+                LossScaleFloor = options.LossScaleFloor,
+                LossScaleWindow = options.LossScaleWindow,
+                LossScaleHysteresis = options.LossScaleHysteresis,
             };
             // Weak: rules run inside Step(), where this object lives, and a rule that refers to
             // its own optimizer must not keep both for ever.

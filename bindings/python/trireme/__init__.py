@@ -46,7 +46,7 @@ from ._library import (
 from ._lists import group
 from ._mesh import Mesh
 from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, UnitInfo
-from ._optimizer import Optimizer, StateRange, Update
+from ._optimizer import LossScaleInfo, Optimizer, StateRange, Update
 from ._request import MessageInfo, Request, wait_all, wait_any
 from ._transport import Transport
 
@@ -65,6 +65,7 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidHandleError",
     "InvalidStateError",
+    "LossScaleInfo",
     "Mesh",
     "MessageInfo",
     "MismatchError",

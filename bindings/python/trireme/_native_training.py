@@ -237,6 +237,26 @@ class trireme_optimizer_options(Structure):
         ("group_count", c_uint64),
         ("group_rate_factors", POINTER(c_double)),
         ("group_weight_decays", POINTER(c_double)),
+        ("loss_scale", c_double),
+        ("loss_scale_growth", c_double),
+        ("loss_scale_backoff", c_double),
+        ("loss_scale_floor", c_double),
+        ("loss_scale_window", c_uint64),
+        ("loss_scale_hysteresis", c_uint64),
+    ]
+
+
+class trireme_loss_scale_info(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("skipped", c_int32),
+        ("scale", c_double),
+        ("clean_steps", c_uint64),
+        ("overflows", c_uint64),
+        ("skipped_steps", c_uint64),
+        ("parameter", c_uint64),
+        ("rank", c_int32),
+        ("at_floor", c_int32),
     ]
 
 
@@ -318,6 +338,11 @@ TRAINING: dict[str, tuple[Any, list[Any]]] = {
     "trireme_optimizer_step_count": (_status, [_handle, POINTER(c_uint64)]),
     "trireme_optimizer_gradient_norm": (_status, [_handle, POINTER(c_double)]),
     "trireme_optimizer_group_norm": (_status, [_handle, c_uint64, POINTER(c_double)]),
+    "trireme_optimizer_loss_scale": (_status, [_handle, POINTER(c_double)]),
+    "trireme_optimizer_get_loss_scale_info": (
+        _status,
+        [_handle, POINTER(trireme_loss_scale_info)],
+    ),
     "trireme_optimizer_range_count": (_status, [_handle, POINTER(c_uint64)]),
     "trireme_optimizer_get_range": (_status, [_handle, c_uint64, POINTER(trireme_state_range)]),
     "trireme_optimizer_saved_bytes": (_status, [_handle, POINTER(c_uint64)]),

@@ -53,6 +53,21 @@ class Update:
 
 
 @dataclasses.dataclass(frozen=True)
+class LossScaleInfo:
+    """The loss scale, and how the last step went with it."""
+
+    scale: float  #: What the next loss is multiplied by.
+    skipped: bool  #: The last step was skipped, as a gradient was inf or NaN.
+    at_floor: bool  #: And the scale is at its floor: that step has raised InvalidStateError.
+    clean_steps: int  #: Steps since the scale grew or one was skipped.
+    overflows: int  #: Skipped steps since the scale grew.
+    skipped_steps: int  #: In all.
+    #: If it was skipped: the first parameter that overflowed; None: one of another model.
+    parameter: int | None
+    rank: int | None  #: The first that handed in an inf or NaN for it; None: only the sum is.
+
+
+@dataclasses.dataclass(frozen=True)
 class StateRange:
     """A stretch of the state of training that this rank owns."""
 
@@ -170,6 +185,12 @@ class Optimizer:
         group_max_norms: Sequence[float] = (),
         group_rate_factors: Sequence[float] = (),
         group_weight_decays: Sequence[float] = (),
+        loss_scale: float = 0.0,
+        loss_scale_growth: float = 0.0,
+        loss_scale_backoff: float = 0.0,
+        loss_scale_floor: float = 0.0,
+        loss_scale_window: int = 0,
+        loss_scale_hysteresis: int = 0,
     ) -> None:
         """Collective: all ranks name the same options.
 
@@ -186,6 +207,12 @@ class Optimizer:
         parameters by their own norm: one number a group, 0 for one that is not clipped. The
         learning rate of a group is `learning_rate` times its number in `group_rate_factors`, and
         `group_weight_decays` has one for each group instead of `weight_decay`.
+
+        With `loss_scale` above 0, a power of two such as 65536, the caller multiplies its loss by
+        Optimizer.loss_scale. It grows by `loss_scale_growth` (0: 2) after `loss_scale_window` good
+        steps (0: 2000), and is multiplied by `loss_scale_backoff` (0: 0.5) after a step with an inf
+        or NaN, which all ranks skip: from the overflow number `loss_scale_hysteresis` (0: 1) since
+        it grew, and not below `loss_scale_floor` (0: 1, or `loss_scale` if that is less).
         """
         options = _native.trireme_optimizer_options(
             struct_size=ctypes.sizeof(_native.trireme_optimizer_options),
@@ -203,6 +230,12 @@ class Optimizer:
             max_value=max_value,
             check_every=in_range(check_every, 64, "check_every"),
             norm_ranks=None if norm_ranks is None else norm_ranks._handle,
+            loss_scale=loss_scale,
+            loss_scale_growth=loss_scale_growth,
+            loss_scale_backoff=loss_scale_backoff,
+            loss_scale_floor=loss_scale_floor,
+            loss_scale_window=in_range(loss_scale_window, 64, "loss_scale_window"),
+            loss_scale_hysteresis=in_range(loss_scale_hysteresis, 64, "loss_scale_hysteresis"),
         )
         for name, numbers in (
             ("group_max_norms", group_max_norms),
@@ -331,6 +364,30 @@ class Optimizer:
         number = in_range(group, 64, "group")
         check(library.trireme_optimizer_group_norm(self._handle, number, byref(norm)))
         return norm.value
+
+    @property
+    def loss_scale(self) -> float:
+        """What the loss of the next backward pass is multiplied by; 1 without a loss scale."""
+        scale = c_double()
+        check(library.trireme_optimizer_loss_scale(self._handle, byref(scale)))
+        return scale.value
+
+    def loss_scale_info(self) -> LossScaleInfo:
+        """How the last step went with the loss scale."""
+        found = _native.trireme_loss_scale_info(
+            struct_size=ctypes.sizeof(_native.trireme_loss_scale_info)
+        )
+        check(library.trireme_optimizer_get_loss_scale_info(self._handle, byref(found)))
+        return LossScaleInfo(
+            found.scale,
+            bool(found.skipped),
+            bool(found.at_floor),
+            found.clean_steps,
+            found.overflows,
+            found.skipped_steps,
+            None if found.parameter == 2**64 - 1 else found.parameter,
+            None if found.rank < 0 else found.rank,
+        )
 
     def ranges(self) -> list[StateRange]:
         """Where the state of training lies: parameters, frozen ones too, and state vectors.

@@ -126,6 +126,14 @@ extern "C" {
         group: u64,
         out_norm: *mut f64,
     ) -> trireme_status;
+    pub fn trireme_optimizer_loss_scale(
+        optimizer: *const trireme_optimizer,
+        out_scale: *mut f64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_get_loss_scale_info(
+        optimizer: *const trireme_optimizer,
+        out_info: *mut trireme_loss_scale_info,
+    ) -> trireme_status;
     pub fn trireme_optimizer_range_count(
         optimizer: *const trireme_optimizer,
         out_count: *mut u64,

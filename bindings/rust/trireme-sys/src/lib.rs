@@ -567,6 +567,39 @@ structs! {
         group_rate_factors: *const f64,
         /// weight_decay of each group, instead of weight_decay. Copied. NULL: weight_decay.
         group_weight_decays: *const f64,
+        /// The first loss scale: a power of two. 0: losses are not scaled.
+        loss_scale: f64,
+        /// By which it grows. Default: 2.
+        loss_scale_growth: f64,
+        /// By which it is multiplied after an overflow. Default: 0.5.
+        loss_scale_backoff: f64,
+        /// It is never smaller. Default: 1, or loss_scale if that is less.
+        loss_scale_floor: f64,
+        /// It grows after so many steps without an overflow. Default: 2000.
+        loss_scale_window: u64,
+        /// It backs off at this overflow since it last grew. Default: 1.
+        loss_scale_hysteresis: u64,
+    }
+    /// The loss scale, and how the last step went with it. Set struct_size before the call.
+    trireme_loss_scale_info {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// 1: the last step was skipped; else 0.
+        skipped: i32,
+        /// What the next loss is multiplied by.
+        scale: f64,
+        /// Steps since the scale grew or one was skipped.
+        clean_steps: u64,
+        /// Skipped steps since the scale grew.
+        overflows: u64,
+        /// Skipped steps in all.
+        skipped_steps: u64,
+        /// The lowest parameter that overflowed in the last step; u64::MAX: none of this model.
+        parameter: u64,
+        /// The lowest rank that handed in an inf or NaN for it; -1: none did.
+        rank: i32,
+        /// 1: the scale would have backed off, but is at its floor.
+        at_floor: i32,
     }
     /// A stretch of the state of training that this rank owns. Set struct_size before the call.
     trireme_state_range {
@@ -629,5 +662,6 @@ inits! {
     trireme_model_memory
     trireme_model_statistics
     trireme_optimizer_options
+    trireme_loss_scale_info
     trireme_state_range
 }

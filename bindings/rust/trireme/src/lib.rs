@@ -90,7 +90,7 @@ pub use model::{
     Parameter, Share, Strategy, UnitInfo, Unused,
 };
 pub use operation::{Algorithm, OperationOptions, Priority};
-pub use optimizer::{Groups, Kind, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};
+pub use optimizer::{Groups, Kind, LossScale, LossScaleInfo, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};
 pub use request::{wait_all, wait_any, Pending, Request, Storage};
 pub use state::{State, StateRange};
 pub use subgroup::GroupOptions;

@@ -77,6 +77,48 @@ pub struct OptimizerOptions {
     /// Zero1 only: gradients are reduced in the step, which updates each while its sum is in the
     /// cache. The fewest bytes, the same bits.
     pub one_sweep: bool,
+    /// Dynamic loss scale; none by default.
+    pub loss_scale: LossScale,
+}
+
+/// A dynamic loss scale: what the caller multiplies its loss by, and the step divides gradients by. In
+/// every field 0 means the default. All scales are powers of two.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LossScale {
+    /// The first one, such as 65536; 0 is none, and then the other fields are 0.
+    pub first: f64,
+    /// By which it grows. Default: 2.
+    pub growth: f64,
+    /// By which it is multiplied after an overflow. Default: 0.5.
+    pub backoff: f64,
+    /// It is never smaller. Default: 1, or `first` if that is less.
+    pub floor: f64,
+    /// It grows after so many steps without an overflow in between. Default: 2000.
+    pub window: u64,
+    /// It backs off at this overflow since it last grew, and at each further one. Default: 1.
+    pub hysteresis: u64,
+}
+
+/// The loss scale, and how the last step went with it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossScaleInfo {
+    /// What the next loss is multiplied by.
+    pub scale: f64,
+    /// The last step was skipped, as a gradient was inf or NaN.
+    pub skipped: bool,
+    /// And the scale is at its floor: that step has failed with `InvalidState`.
+    pub at_floor: bool,
+    /// Steps since the scale grew or one was skipped.
+    pub clean_steps: u64,
+    /// Skipped steps since the scale grew.
+    pub overflows: u64,
+    /// Skipped steps in all.
+    pub skipped_steps: u64,
+    /// If the last step was skipped: the first parameter that overflowed; `None` if it is one of
+    /// another model of `norm_ranks`.
+    pub parameter: Option<usize>,
+    /// The first rank that handed in an inf or NaN for it; `None` if only the sum overflowed.
+    pub rank: Option<usize>,
 }
 
 /// Numbers for each group of parameters, by [`norm_group`](crate::Parameter::norm_group); an empty
@@ -381,6 +423,33 @@ impl Optimizer {
         Ok(norm)
     }
 
+    /// What the loss of the next backward pass is multiplied by; 1 without a loss scale.
+    pub fn loss_scale(&self) -> Result<f64> {
+        let mut scale = 0.0;
+        // SAFETY: as learning_rate().
+        self.call(|optimizer| unsafe { sys::trireme_optimizer_loss_scale(optimizer, &mut scale) })?;
+        Ok(scale)
+    }
+
+    /// How the last step went with the loss scale.
+    pub fn loss_scale_info(&self) -> Result<LossScaleInfo> {
+        let mut raw = sys::trireme_loss_scale_info::init();
+        // SAFETY: optimizer_shard.h: filled up to its own struct_size.
+        self.call(|optimizer| unsafe {
+            sys::trireme_optimizer_get_loss_scale_info(optimizer, &mut raw)
+        })?;
+        Ok(LossScaleInfo {
+            scale: raw.scale,
+            skipped: raw.skipped != 0,
+            at_floor: raw.at_floor != 0,
+            clean_steps: raw.clean_steps,
+            overflows: raw.overflows,
+            skipped_steps: raw.skipped_steps,
+            parameter: (raw.parameter != u64::MAX).then_some(raw.parameter as usize),
+            rank: usize::try_from(raw.rank).ok(),
+        })
+    }
+
     fn create(
         model: &mut Model,
         raw: &sys::trireme_optimizer_options,
@@ -445,6 +514,12 @@ fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_options {
     raw.max_norm = options.max_norm;
     raw.max_value = options.max_value;
     raw.check_every = options.check_every;
+    raw.loss_scale = options.loss_scale.first;
+    raw.loss_scale_growth = options.loss_scale.growth;
+    raw.loss_scale_backoff = options.loss_scale.backoff;
+    raw.loss_scale_floor = options.loss_scale.floor;
+    raw.loss_scale_window = options.loss_scale.window;
+    raw.loss_scale_hysteresis = options.loss_scale.hysteresis;
     raw
 }
 
