@@ -56,7 +56,7 @@ using UpdateLoop = void (*)(void* parameters, const void* gradients, void* const
 // Writes partial sums of the squares, whose total is exact, to `partial`, which holds zeros; false,
 // with nothing written, if the values do not lie in the range where that works. count is at most
 // kSquareBlock.
-constexpr int kSquarePartials = 24;
+constexpr int kSquarePartials = 40;
 constexpr std::uint64_t kSquareBlock = 8192;
 using SquareLoop = bool (*)(const void* values, std::uint64_t count, double* partial);
 
