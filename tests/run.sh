@@ -108,6 +108,7 @@ step_oracle() {
     requires python3-torch || { skip "oracle: PyTorch (python3-torch) is missing"; return; }
     cmake --build "$build/release" --target oracle_trajectory >/dev/null || { fail "oracle: does not build"; return; }
     run_counted oracle "$python" "$root/tests/oracle/test_pytorch.py" "$build/release/tests/oracle/oracle_trajectory"
+    run_counted oracle_schedules "$python" "$root/tests/oracle/test_schedules.py" "$build/release/libtrireme.so.1"
 }
 step_defects() { run_counted defects "$python" "$root/tests/faults/seeded_defects.py"; }
 step_readme() { run_counted readme "$python" "$root/tests/readme/test_readme.py"; }

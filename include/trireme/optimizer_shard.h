@@ -38,6 +38,7 @@
 #include <stdint.h>
 #include <trireme/export.h>
 #include <trireme/model_shard.h>
+#include <trireme/schedule.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
 
@@ -75,7 +76,7 @@ typedef struct trireme_update {
     uint64_t      first;         /**< Which of its elements comes first here. */
     uint64_t      count;         /**< Elements; 1 or more. */
     uint64_t      step;          /**< Number of this step, from 1. With TRIREME_UNUSED_SKIP: of those in which the parameter had a gradient. */
-    double        learning_rate; /**< As set, times the number of the parameter's group if there are group_rate_factors. */
+    double        learning_rate; /**< Of this step: as set, times the factor of the schedule if there is one, times that of the parameter's group. */
     void         *parameters;    /**< `count` elements, to be updated. */
     const void   *gradients;     /**< `count` elements, reduced and clipped. */
     void         *states[TRIREME_MAX_STATES]; /**< `count` elements each, 0 before the first step; NULL past state_count. */
@@ -112,7 +113,7 @@ typedef struct trireme_optimizer_options {
     trireme_communicator   *norm_ranks;    /**< max_norm, or each of group_max_norms, is for all gradients of these ranks: of several models, each with its part of one network (data x tensor x pipeline), that all step together. Each gradient counts once: see replicas of trireme_parameter_options. All ranks of the model name the same communicator; the optimizer makes a group of its own of it and keeps no handle. Not with TRIREME_MODEL_UNEVEN. NULL: the model's own ranks. */
     const double           *group_max_norms; /**< Group by group of parameters (see norm_group of trireme_parameter_options), the L2 norm of the group's gradients is clipped to this, whatever those of other groups are; 0: the group is not clipped. A norm that is no number, for an inf or NaN among the group's gradients, leaves that group's as they are, as with max_norm. Copied. Instead of max_norm; max_value comes before. NULL: no clipping by groups. */
     uint64_t                group_count;   /**< Numbers at each of `group_max_norms`, `group_rate_factors` and `group_weight_decays` that is not NULL, at most 1,024: every parameter's norm_group is below. 0: no groups. */
-    const double           *group_rate_factors;  /**< The learning rate of a group's parameters is learning_rate, as it is at that step, times the number of the group: 0 or more, finite. Copied. NULL: all 1. */
+    const double           *group_rate_factors;  /**< The learning rate of a group's parameters is that of the step times the number of the group: 0 or more, finite. Copied; see also trireme_optimizer_set_group_rate_factor(). NULL: all 1. */
     const double           *group_weight_decays; /**< weight_decay of each group: 0 or more, finite, such as 0 for biases. Copied. Instead of weight_decay; not with a rule of the caller. NULL: weight_decay for all. */
     double                  loss_scale;          /**< The first loss scale, such as 65536: see the top of this file. A power of two in [2^-64, 2^64]. 0: losses are not scaled, and an inf or NaN goes through the rule. */
     double                  loss_scale_growth;   /**< By which the scale grows, up to 2^64: a power of two in [1, 2^64]. Default: 2. This and the next four: only with loss_scale. */
@@ -245,9 +246,12 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  * at its floor; the message names the first parameter and the rank. Then the step was skipped as
  * others are, and training may go on.
  * @retval TRIREME_ERROR_CALLBACK  The caller's rule or bucket hook returned another number than 0,
- * on this rank or another; the model has failed on all ranks.
- * @retval TRIREME_ERROR_MISMATCH  Also from the comparison of check_every; the step is done, the
- * model has failed.
+ * on this rank or another; the model has failed on all ranks. Or the caller's schedule answered no
+ * factor on this rank: then nothing was sent and nothing has changed, the other ranks wait for this
+ * one, and the step may be called again.
+ * @retval TRIREME_ERROR_MISMATCH  Also if ranks have other learning rates, by what was set, by
+ * their schedules or by the factors of groups: no parameter has changed, the model has failed. And
+ * from the comparison of check_every; the step is done, the model has failed.
  * @return Any other status as listed at the top of model_shard.h.
  *
  * Thread safety: one call at a time per model.
@@ -286,7 +290,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_optimizer_join(trireme_optimizer *optimizer, uint64_t *out_steps);
 
 /**
- * Sets the learning rate of the steps that follow. All ranks must set the same.
+ * Sets the learning rate of the steps that follow; with a schedule, what it multiplies. All ranks
+ * must set the same.
  *
  * Local: does not wait for the peers; the next step compares.
  *
@@ -303,7 +308,79 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_optimizer_set_learning_rate(trireme_optimizer *optimizer, double learning_rate);
 
 /**
- * Gives the learning rate.
+ * Sets the factor that the learning rate of one group of parameters is multiplied by, in the steps
+ * that follow. All ranks must set the same, and none while another is in trireme_optimizer_join().
+ * It is not part of what trireme_optimizer_save() writes.
+ *
+ * Local: does not wait for the peers; the next step compares.
+ *
+ * @param optimizer  The optimizer.
+ * @param group  Number of the group, below group_count of trireme_optimizer_options.
+ * @param factor  As in group_rate_factors: 0 or more, finite.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_STATE  The optimizer was created without groups.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  `group` is not below group_count, or factor is negative or
+ * not finite, or so large that the learning rate times it is not finite.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_set_group_rate_factor(trireme_optimizer *optimizer, uint64_t group,
+                                        double factor);
+
+/**
+ * Gives the learning rate a schedule: that of a step is from now on the learning rate as set, times
+ * the schedule's factor for the number of steps that were made before. So a schedule that is set in
+ * the middle begins in the middle, and a training that is loaded goes on where it was saved, once
+ * the schedule is set again: the learning rate as set and the number of steps are saved, the
+ * schedule is not. With TRIREME_UNUSED_SKIP it goes by the optimizer's steps, also for parameters
+ * that were left out of some. All ranks must set the same, and none while another is in
+ * trireme_optimizer_join(), where a rank takes the rates of the others.
+ *
+ * Local: does not wait for the peers; each step compares the rate that comes out. `options` is
+ * copied; `factor` and `user_data` are kept until another schedule is set or the optimizer is
+ * destroyed.
+ *
+ * @param optimizer  The optimizer.
+ * @param options  The schedule; NULL takes it away.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A field is out of range or means nothing to the kind; the
+ * message names it. The schedule stays as it was; so it does with the next one.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_set_schedule(trireme_optimizer *optimizer,
+                               const trireme_schedule_options *options);
+
+/**
+ * Gives the learning rate of the next step: the one as set, times the schedule's factor; without a
+ * schedule the one as set. Factors of groups are not in it. Asked before a step, it is what that
+ * step will take.
+ *
+ * Does not block. Calls the caller's schedule, if it is one.
+ *
+ * @param optimizer  The optimizer.
+ * @param[out] out_rate  Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_rate is NULL.
+ * @retval TRIREME_ERROR_CALLBACK  The caller's schedule answered a number that is negative or not
+ * finite, or so large that a learning rate is not finite.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_step_rate(trireme_optimizer *optimizer, double *out_rate);
+
+/**
+ * Gives the learning rate as set: with a schedule, what it multiplies.
  *
  * Does not block.
  *

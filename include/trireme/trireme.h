@@ -20,6 +20,7 @@
 #include <trireme/optimizer_shard.h>
 #include <trireme/request.h>
 #include <trireme/rooted_collectives.h>
+#include <trireme/schedule.h>
 #include <trireme/status.h>
 #include <trireme/transport.h>
 #include <trireme/types.h>

@@ -5,6 +5,7 @@
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
+#include "api/schedule.hpp"
 #include "optimizers/settings.hpp"
 
 using trireme::Status;
@@ -90,6 +91,30 @@ trireme_status trireme_optimizer_set_learning_rate(trireme_optimizer* optimizer,
                                                    double learning_rate) {
   return with_optimizer(__func__, optimizer,
                         [&](Optimizer& found) { return found.set_learning_rate(learning_rate); });
+}
+
+trireme_status trireme_optimizer_set_group_rate_factor(trireme_optimizer* optimizer,
+                                                       uint64_t group, double factor) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) {
+    return found.set_group_rate_factor(group, factor);
+  });
+}
+
+trireme_status trireme_optimizer_set_schedule(trireme_optimizer* optimizer,
+                                              const trireme_schedule_options* caller_options) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    if (caller_options == nullptr) return found.set_schedule(nullptr);
+    trireme_schedule_options options = TRIREME_SCHEDULE_OPTIONS_INIT;
+    TRIREME_RETURN_IF_ERROR(api::read_schedule_options(caller_options, &options));
+    return found.set_schedule(&options);
+  });
+}
+
+trireme_status trireme_optimizer_step_rate(trireme_optimizer* optimizer, double* out_rate) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_rate, "out_rate"));
+    return found.next_rate(out_rate);
+  });
 }
 
 trireme_status trireme_optimizer_learning_rate(const trireme_optimizer* optimizer,

@@ -221,6 +221,13 @@ Status check_learning_rate(double learning_rate, const std::vector<double>& fact
   return Status::success();
 }
 
+Status check_rate_factor(double factor, double learning_rate) {
+  if (!finite_from_zero(factor)) {
+    return invalid_argument("factor " + text_of(factor) + " is not finite and 0 or more");
+  }
+  return check_learning_rate(learning_rate, {factor});
+}
+
 Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   const trireme_optimizer_kind kind = options.kind;
   if (kind < 1 || kind > kLastKind) {

@@ -17,6 +17,7 @@ namespace trireme::optimizers {
 struct Settings {
   kernels::UpdateRule rule;
   double learning_rate = 0;
+  double step_rate = 0;  // of the step under way: learning_rate as the schedule has it there
   double max_norm = 0;
   double max_value = 0;
   std::uint64_t groups = 0;
@@ -39,6 +40,8 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out);
 
 // Also its product with each factor.
 Status check_learning_rate(double learning_rate, const std::vector<double>& factors);
+// Of a group of parameters; also its product with the rate.
+Status check_rate_factor(double factor, double learning_rate);
 
 // Names and values of everything that must be the same on all ranks.
 std::vector<std::pair<std::string, std::string>> describe(const Settings& settings);

@@ -10,7 +10,7 @@ namespace trireme::optimizers {
 
 std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uint64_t step,
                           double gradient_scale) {
-  double learning_rate = settings.learning_rate;
+  double learning_rate = settings.step_rate;
   if (!settings.group_rate_factors.empty()) {
     learning_rate *= settings.group_rate_factors[piece.group];
   }

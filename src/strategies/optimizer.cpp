@@ -184,13 +184,6 @@ std::uint64_t Optimizer::step_word_bytes(bool own_norm) const {
   return (norms * GradientNorm::kWords + skips + overflows) * sizeof(std::int64_t);
 }
 
-Status Optimizer::set_learning_rate(double learning_rate) {
-  TRIREME_RETURN_IF_ERROR(
-      optimizers::check_learning_rate(learning_rate, settings_.group_rate_factors));
-  settings_.learning_rate = learning_rate;
-  return Status::success();
-}
-
 Status Optimizer::gradient_norm(double* out) const {
   if (settings_.max_norm == 0) {
     return invalid_state("max_norm is 0, so no norm is computed");

@@ -9,6 +9,7 @@
 
 #include "optimizers/clipping.hpp"
 #include "optimizers/loss_scale.hpp"
+#include "optimizers/schedule.hpp"
 #include "optimizers/settings.hpp"
 #include "optimizers/shard_update.hpp"
 #include "strategies/model.hpp"
@@ -30,7 +31,12 @@ class Optimizer {
   Status step();
   Status join(std::uint64_t* out_steps);
   Status set_learning_rate(double learning_rate);
+  Status set_group_rate_factor(std::uint64_t group, double factor);
+  // `options` as read by the boundary, or null for none.
+  Status set_schedule(const trireme_schedule_options* options);
   double learning_rate() const { return settings_.learning_rate; }
+  // Of the next step, by the schedule.
+  Status next_rate(double* out);
   std::uint64_t step_count() const { return steps_; }
   Status gradient_norm(double* out) const;
   Status group_norm(std::uint64_t group, double* out) const;
@@ -89,6 +95,7 @@ class Optimizer {
   void find_overflow(const std::int64_t* words);
   void clip_values();
   Status begin_update(double* out_norm);
+  std::uint64_t rates_to_compare() const;
   Status open_norm_ranks(Communicator& ranks, const std::vector<sharding::Fact>& facts,
                          const Status& ready);
   Status check_groups() const;
@@ -109,6 +116,7 @@ class Optimizer {
 
   const std::shared_ptr<Model> model_;
   optimizers::Settings settings_;
+  optimizers::Schedule schedule_;
   Arena state_;
   std::unique_ptr<NormRanks> norm_ranks_;  // or null: the norm is that of the model's own ranks
   std::vector<optimizers::Piece> pieces_;

@@ -33,6 +33,8 @@ Status Optimizer::check_step() const {
 
 Status Optimizer::step() {
   TRIREME_RETURN_IF_ERROR(check_step());
+  // Before anything of the step: a schedule of the caller may fail.
+  TRIREME_RETURN_IF_ERROR(next_rate(&settings_.step_rate));
   TRIREME_RETURN_IF_ERROR(model_->keep(model_->attendance_.enter(model_->link_, model_->storage_)));
   bool nobody = false;
   TRIREME_RETURN_IF_ERROR(run_step(false, &nobody));
@@ -139,31 +141,36 @@ Status Optimizer::floor_failure() const {
 }
 
 // Uneven inputs: by how many the sum is divided, and with which learning rate it goes on. A rank
-// without data takes the others' rate.
+// without data takes the others' rate, and that of this step, whatever its own schedule says.
 Status Optimizer::agree_on_contributors(bool shadowed, std::uint32_t* out, bool* nobody) {
   Model& model = *model_;
   auto* const facts = reinterpret_cast<std::int64_t*>(model.storage_->working.data());
-  std::int64_t* const own = facts + 2 * std::size_t{model.link_.rank()};
+  constexpr std::size_t kFacts = 3;
+  std::int64_t* const own = facts + kFacts * model.link_.rank();
   constexpr std::int64_t kNoRate = -1;  // the bits of no rate: those of a negative one
   own[0] = model.reducer_->contributed();
   own[1] = shadowed ? kNoRate : std::bit_cast<std::int64_t>(settings_.learning_rate);
+  own[2] = shadowed ? kNoRate : std::bit_cast<std::int64_t>(settings_.step_rate);
   Operation operation;
   operation.channel = model.link_.reductions;
   operation.kind = OperationKind::all_gather;
   operation.dtype = TRIREME_DTYPE_I64;
   operation.send = own;
   operation.receive = facts;
-  operation.count = 2;
+  operation.count = kFacts;
   operation.owner = model.storage_->hold();
   TRIREME_FAILPOINT("step", "before_contributors");
   TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
   std::int64_t contributors = 0;
   *nobody = true;
   for (std::uint32_t rank = 0; rank < model.link_.world_size(); ++rank) {
-    contributors += facts[2 * std::size_t{rank}];
-    const std::int64_t rate = facts[2 * std::size_t{rank} + 1];
-    if (rate == kNoRate) continue;
-    if (shadowed && *nobody) settings_.learning_rate = std::bit_cast<double>(rate);
+    const std::int64_t* const theirs = facts + kFacts * rank;
+    contributors += theirs[0];
+    if (theirs[1] == kNoRate) continue;
+    if (shadowed && *nobody) {
+      settings_.learning_rate = std::bit_cast<double>(theirs[1]);
+      settings_.step_rate = std::bit_cast<double>(theirs[2]);
+    }
     *nobody = false;
   }
   // Nobody brought anything: gradients are zero, whatever they are divided by.
@@ -275,7 +282,7 @@ Status Optimizer::begin_update(double* out_norm) {
   operation.receive = words;
   operation.count = count;
   TRIREME_FAILPOINT("step", "before_agree");
-  operation.agreement = std::bit_cast<std::uint64_t>(settings_.learning_rate);
+  operation.agreement = rates_to_compare();
   operation.agreement_name = "learning rate";
   operation.owner = own_words ? step_words_.memory() : model.storage_->hold();
   TRIREME_RETURN_IF_ERROR(model.link_.run(std::move(operation)));
@@ -322,10 +329,8 @@ Status Optimizer::norm_over_models(double* out_norms) {
       });
   // What the other models add up is scaled by the same, and all skip a step or none does.
   const double scale = loss_scale_.scale();
-  const double numbers[] = {settings_.learning_rate, scale};
-  const std::uint64_t both = loss_scale_.on()
-                                 ? kernels::hash(numbers, sizeof numbers, 0)
-                                 : std::bit_cast<std::uint64_t>(settings_.learning_rate);
+  const std::uint64_t rates = rates_to_compare();
+  const std::uint64_t both = loss_scale_.on() ? kernels::hash(&scale, sizeof scale, rates) : rates;
   TRIREME_RETURN_IF_ERROR(norm_ranks_->finish(
       model_->link_, both, loss_scale_.on() ? "learning rate and loss scale" : "learning rate",
       out_norms, &overflow_.found));

@@ -299,6 +299,37 @@ namespace Trireme
         Optimizer = 2,
     }
 
+    /// <summary>How the factor of the learning rate goes; schedule.h has the formulas.</summary>
+    public enum ScheduleKind
+    {
+        Constant = 1,
+
+        /// <summary>Falls along a straight line.</summary>
+        Linear = 2,
+
+        /// <summary>Falls along half a cosine.</summary>
+        Cosine = 3,
+
+        /// <summary>Rises and falls.</summary>
+        OneCycle = 4,
+
+        /// <summary>The caller's own function.</summary>
+        User = 5,
+    }
+
+    /// <summary>How a schedule begins and bends.</summary>
+    [Flags]
+    public enum ScheduleFlags
+    {
+        None = 0,
+
+        /// <summary>With WarmUpSteps: the first factor is 0.</summary>
+        FromZero = 1,
+
+        /// <summary>OneCycle only: straight lines.</summary>
+        LinearAnnealing = 2,
+    }
+
     [Flags]
     public enum OptimizerFlags
     {

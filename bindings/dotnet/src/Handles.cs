@@ -138,6 +138,7 @@ namespace Trireme
     {
         // What the native side was given as user_data; freed after the native optimizer.
         private GCHandle userData;
+        private GCHandle scheduleData;
 
         public OptimizerHandle()
         {
@@ -153,6 +154,17 @@ namespace Trireme
             userData = given;
         }
 
+        /// <summary>Instead of the one before, which the native side does not use any more.</summary>
+        internal void OwnSchedule(GCHandle given)
+        {
+            if (scheduleData.IsAllocated)
+            {
+                scheduleData.Free();
+            }
+
+            scheduleData = given;
+        }
+
         protected override bool ReleaseHandle()
         {
             NativeMethods.trireme_optimizer_destroy(handle);
@@ -160,6 +172,8 @@ namespace Trireme
             {
                 userData.Free();
             }
+
+            OwnSchedule(default(GCHandle));
 
             return true;
         }

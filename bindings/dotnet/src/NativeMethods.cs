@@ -65,6 +65,9 @@ namespace Trireme
         internal delegate int UpdateCallback(IntPtr update, IntPtr userData);
 
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        internal delegate double ScheduleCallback(ulong step, IntPtr userData);
+
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate int TransportSendCallback(
             IntPtr userData, int to, IntPtr data, ulong bytes, ulong timeoutNs);
 

@@ -95,6 +95,11 @@ namespace Trireme
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_discard_gradients(ModelHandle model);
 
+        // schedule.h
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_schedule_value(
+            ref NativeScheduleOptions options, ulong step, out double outFactor);
+
         // optimizer_shard.h
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern IntPtr trireme_optimizer_kind_name(OptimizerKind kind);
@@ -117,6 +122,18 @@ namespace Trireme
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_set_learning_rate(
             OptimizerHandle optimizer, double learningRate);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_optimizer_set_group_rate_factor(
+            OptimizerHandle optimizer, ulong group, double factor);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_optimizer_set_schedule(
+            OptimizerHandle optimizer, NativeScheduleOptions* options);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_optimizer_step_rate(
+            OptimizerHandle optimizer, out double outRate);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_learning_rate(

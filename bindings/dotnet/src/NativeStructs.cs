@@ -326,6 +326,24 @@ namespace Trireme
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeScheduleOptions
+    {
+        public uint StructSize;
+        public int Kind;
+        public uint Flags;
+        public uint Reserved;
+        public ulong TotalSteps;
+        public ulong WarmUpSteps;
+        public double WarmUpFactor;
+        public double EndFactor;
+        public double PctStart;
+        public double DivFactor;
+        public double FinalDivFactor;
+        public IntPtr Factor;
+        public IntPtr UserData;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     internal struct NativeStateRange
     {
         public uint StructSize;

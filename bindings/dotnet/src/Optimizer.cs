@@ -206,6 +206,7 @@ namespace Trireme
         private readonly OptimizerHandle handle;
         private readonly RuleRunner runner;
         private readonly HookRunner hook;
+        private ScheduleRunner schedule;
 
         /// <summary>Gives a sealed model its rule. Collective.</summary>
         public unsafe Optimizer(Model model, OptimizerOptions options)
@@ -317,7 +318,10 @@ namespace Trireme
             handle.Own(userData);
         }
 
-        /// <summary>The learning rate of the steps that follow; the same on all ranks.</summary>
+        /// <summary>
+        /// The learning rate of the steps that follow, which a schedule multiplies; the same on all
+        /// ranks.
+        /// </summary>
         public double LearningRate
         {
             get
@@ -333,6 +337,66 @@ namespace Trireme
                 TriremeException.Check(
                     NativeMethods.trireme_optimizer_set_learning_rate(handle, value));
             }
+        }
+
+        /// <summary>
+        /// The learning rate of the next step, by the schedule; without factors of groups. What the
+        /// caller's own schedule throws is thrown again.
+        /// </summary>
+        public double StepRate
+        {
+            get
+            {
+                double rate;
+                ScheduleRunner.Check(
+                    schedule, NativeMethods.trireme_optimizer_step_rate(handle, out rate));
+                return rate;
+            }
+        }
+
+        /// <summary>
+        /// Multiplies the learning rate of each step by the factor of a schedule; null ends that. The
+        /// same on all ranks, and again after Load(). When the caller's own function throws,
+        /// <see cref="Step"/> throws that, has changed nothing and may be called again.
+        /// </summary>
+        public unsafe void SetSchedule(Schedule given)
+        {
+            if (given == null)
+            {
+                TriremeException.Check(
+                    NativeMethods.trireme_optimizer_set_schedule(handle, null));
+                schedule = null;
+                handle.OwnSchedule(default(GCHandle));
+                return;
+            }
+
+            NativeScheduleOptions options = given.Native();
+            ScheduleRunner asked = given.Factor == null ? null : new ScheduleRunner(given.Factor);
+            GCHandle userData = asked == null ? default(GCHandle) : asked.GiveTo(ref options);
+            Status status = NativeMethods.trireme_optimizer_set_schedule(handle, &options);
+            if (status != Status.Ok)
+            {
+                TriremeException failure = TriremeException.FromLastError(status);
+                if (userData.IsAllocated)
+                {
+                    userData.Free();
+                }
+
+                throw failure;
+            }
+
+            schedule = asked;
+            handle.OwnSchedule(userData);
+        }
+
+        /// <summary>
+        /// Sets one number of OptimizerOptions.GroupRateFactors, for the steps that follow. The same
+        /// on all ranks.
+        /// </summary>
+        public void SetGroupRateFactor(ulong group, double factor)
+        {
+            TriremeException.Check(
+                NativeMethods.trireme_optimizer_set_group_rate_factor(handle, group, factor));
         }
 
         /// <summary>Steps that were made.</summary>
@@ -420,6 +484,11 @@ namespace Trireme
             TriremeException failure = TriremeException.FromLastError(status);
             if (status == Status.Callback)
             {
+                if (schedule != null)
+                {
+                    schedule.ThrowAgain();
+                }
+
                 if (runner != null && runner.Thrown != null)
                 {
                     runner.Thrown.Throw();

@@ -18,6 +18,9 @@ namespace Trireme.Tests
             Pair("TRIREME_OPTIMIZER_ONE_SWEEP", typeof(OptimizerFlags)),
             Pair("TRIREME_OPTIMIZER_CENTERED", typeof(OptimizerFlags)),
             Pair("TRIREME_PARAMETER_", typeof(ParameterFlags)),
+            Pair("TRIREME_SCHEDULE_FROM_ZERO", typeof(ScheduleFlags)),
+            Pair("TRIREME_SCHEDULE_LINEAR_ANNEALING", typeof(ScheduleFlags)),
+            Pair("TRIREME_SCHEDULE_", typeof(ScheduleKind)),
             Pair("TRIREME_UNUSED_", typeof(Unused)),
             Pair("TRIREME_SHARE_", typeof(ShareParameters)),
             Pair("TRIREME_STATE_", typeof(StateKind)),
@@ -190,7 +193,7 @@ namespace Trireme.Tests
                 name.Substring(name.IndexOf('_', name.StartsWith(found.Key) &&
                                                      found.Key.EndsWith("_")
                                                          ? found.Key.Length - 1
-                                                         : "TRIREME_OPTIMIZER".Length) + 1)
+                                                         : "TRIREME_".Length) + 1)
                     .ToLowerInvariant());
             string match = Enum.GetNames(found.Value).FirstOrDefault(
                 candidate => string.Equals(candidate, member, StringComparison.OrdinalIgnoreCase));

@@ -48,6 +48,7 @@ from ._mesh import Mesh
 from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, UnitInfo
 from ._optimizer import LossScaleInfo, Optimizer, StateRange, Update
 from ._request import MessageInfo, Request, wait_all, wait_any
+from ._schedule import Schedule
 from ._transport import Transport
 
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "OutOfMemoryError",
     "PeerLostError",
     "Request",
+    "Schedule",
     "StateRange",
     "SystemCallError",
     "TimeoutError",

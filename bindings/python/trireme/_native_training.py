@@ -175,6 +175,38 @@ class trireme_model_statistics(Structure):
     ]
 
 
+# ---- schedule.h ----------------------------------------------------------------------------
+
+TRIREME_SCHEDULE_CONSTANT = 1
+TRIREME_SCHEDULE_LINEAR = 2
+TRIREME_SCHEDULE_COSINE = 3
+TRIREME_SCHEDULE_ONE_CYCLE = 4
+TRIREME_SCHEDULE_USER = 5
+
+TRIREME_SCHEDULE_FROM_ZERO = 1
+TRIREME_SCHEDULE_LINEAR_ANNEALING = 2
+
+trireme_schedule_callback = CFUNCTYPE(c_double, c_uint64, c_void_p)
+
+
+class trireme_schedule_options(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("kind", c_int32),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+        ("total_steps", c_uint64),
+        ("warm_up_steps", c_uint64),
+        ("warm_up_factor", c_double),
+        ("end_factor", c_double),
+        ("pct_start", c_double),
+        ("div_factor", c_double),
+        ("final_div_factor", c_double),
+        ("factor", trireme_schedule_callback),
+        ("user_data", c_void_p),
+    ]
+
+
 # ---- optimizer_shard.h ---------------------------------------------------------------------
 
 TRIREME_OPTIMIZER_SGD = 1
@@ -325,6 +357,10 @@ TRAINING: dict[str, tuple[Any, list[Any]]] = {
     "trireme_model_end_backward": (_status, [_handle]),
     "trireme_model_accumulate_flat": (_status, [_handle, _memory, c_uint64, c_int32, c_uint32]),
     "trireme_model_discard_gradients": (_status, [_handle]),
+    "trireme_schedule_value": (
+        _status,
+        [POINTER(trireme_schedule_options), c_uint64, POINTER(c_double)],
+    ),
     "trireme_optimizer_kind_name": (c_char_p, [c_int32]),
     "trireme_optimizer_create": (
         _status,
@@ -334,6 +370,9 @@ TRAINING: dict[str, tuple[Any, list[Any]]] = {
     "trireme_optimizer_step": (_status, [_handle]),
     "trireme_optimizer_join": (_status, [_handle, POINTER(c_uint64)]),
     "trireme_optimizer_set_learning_rate": (_status, [_handle, c_double]),
+    "trireme_optimizer_set_group_rate_factor": (_status, [_handle, c_uint64, c_double]),
+    "trireme_optimizer_set_schedule": (_status, [_handle, POINTER(trireme_schedule_options)]),
+    "trireme_optimizer_step_rate": (_status, [_handle, POINTER(c_double)]),
     "trireme_optimizer_learning_rate": (_status, [_handle, POINTER(c_double)]),
     "trireme_optimizer_step_count": (_status, [_handle, POINTER(c_uint64)]),
     "trireme_optimizer_gradient_norm": (_status, [_handle, POINTER(c_double)]),

@@ -14,6 +14,7 @@ from ._buffer import Owner, view_of
 from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
 from ._model import Model
 from ._native import library
+from ._schedule import Asked, Schedule
 from ._values import (
     LETTERS,
     OPTIMIZERS,
@@ -22,6 +23,7 @@ from ._values import (
     dtype_name,
     in_range,
     number_of,
+    or_default,
     readable,
     size_of,
 )
@@ -44,7 +46,7 @@ class Update:
     first: int  #: Which of its elements comes first here.
     count: int  #: Elements; 1 or more.
     step: int  #: Number of this step, from 1.
-    learning_rate: float  #: As set.
+    learning_rate: float  #: Of this step, by the schedule and for the parameter's group.
     dtype: str  #: Type of `parameters`, for example "f32".
     gradient_dtype: str  #: Of the rest: "f32" where `dtype` is "f16" or "bf16", else `dtype`.
     parameters: memoryview[float]  #: To be updated. f16 and bf16 show as 16-bit integers.
@@ -141,18 +143,6 @@ def _destroy(handle: int, number: int) -> None:
     _rules.pop(number, None)
 
 
-def _or_default(value: float | None, what: str) -> float:
-    """0, the library's default, for None. 0 itself cannot be asked for."""
-    if value is None:
-        return 0.0
-    if value == 0:
-        raise InvalidArgumentError(
-            f"{what} 0 is out of range; leave it out for the default",
-            _native.TRIREME_ERROR_INVALID_ARGUMENT,
-        )
-    return value
-
-
 class Optimizer:
     """The update rule of a sealed model, or a function of one's own.
 
@@ -222,9 +212,9 @@ class Optimizer:
             state_count=in_range(states, 32, "states"),
             learning_rate=learning_rate or 0.0,
             momentum=momentum,
-            beta1=_or_default(beta1, "beta1"),
-            beta2=_or_default(beta2, "beta2"),
-            epsilon=_or_default(epsilon, "epsilon"),
+            beta1=or_default(beta1, "beta1"),
+            beta2=or_default(beta2, "beta2"),
+            epsilon=or_default(epsilon, "epsilon"),
             weight_decay=weight_decay,
             max_norm=max_norm,
             max_value=max_value,
@@ -253,6 +243,7 @@ class Optimizer:
             options.group_count = count
             setattr(options, name, (c_double * count)(*numbers))
         number = 0
+        self._asked: Asked | None = None  # of the schedule
         self._rule: _UserRule | None = None
         if callable(rule):
             number = next(_rule_numbers)
@@ -325,6 +316,8 @@ class Optimizer:
         if self._rule is not None and self._rule.error is not None:
             error, self._rule.error = self._rule.error, None
             return error
+        if self._asked is not None and self._asked.error is not None:
+            return self._asked.take_error() or failure
         hook = self._model._hook
         if hook is not None and code == _native.TRIREME_ERROR_CALLBACK:
             return hook.take_error() or failure
@@ -332,7 +325,7 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> float:
-        """Of the steps that follow. All ranks must set the same."""
+        """Of the steps that follow; what a schedule multiplies. All ranks must set the same."""
         rate = c_double()
         check(library.trireme_optimizer_learning_rate(self._handle, byref(rate)))
         return rate.value
@@ -340,6 +333,36 @@ class Optimizer:
     @learning_rate.setter
     def learning_rate(self, learning_rate: float) -> None:
         check(library.trireme_optimizer_set_learning_rate(self._handle, learning_rate))
+
+    def set_schedule(self, schedule: Schedule | None) -> None:
+        """Multiplies the learning rate of each step by the factor of a schedule; None ends that.
+
+        All ranks must set the same, and again after load(): the schedule then goes on where the
+        training was saved. What a function of one's own raises comes out of step(), which has then
+        changed nothing and may be called again.
+        """
+        if schedule is None:
+            check(library.trireme_optimizer_set_schedule(self._handle, None))
+            self._asked = None
+            return
+        options, asked = schedule._options()
+        check(library.trireme_optimizer_set_schedule(self._handle, byref(options)))
+        self._asked = asked
+
+    @property
+    def step_rate(self) -> float:
+        """The learning rate of the next step, by the schedule; without factors of groups."""
+        rate = c_double()
+        code = library.trireme_optimizer_step_rate(self._handle, byref(rate))
+        if code:
+            failure = last_failure(code)
+            raise (self._asked.take_error() if self._asked is not None else None) or failure
+        return rate.value
+
+    def set_group_rate_factor(self, group: int, factor: float) -> None:
+        """Sets one number of `group_rate_factors`, for the steps that follow. The same on all."""
+        number = in_range(group, 64, "group")
+        check(library.trireme_optimizer_set_group_rate_factor(self._handle, number, factor))
 
     @property
     def step_count(self) -> int:
@@ -446,3 +469,5 @@ class Optimizer:
 # A rule runs inside the library, inside these.
 _request.called_back.add(Optimizer.step.__code__)
 _request.called_back.add(Optimizer.join.__code__)
+assert Optimizer.step_rate.fget is not None
+_request.called_back.add(Optimizer.step_rate.fget.__code__)

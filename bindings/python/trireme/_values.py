@@ -106,6 +106,13 @@ OPTIMIZERS = {
     "rmsprop": _native.TRIREME_OPTIMIZER_RMSPROP,
     "lion": _native.TRIREME_OPTIMIZER_LION,
 }
+SCHEDULES = {
+    "constant": _native.TRIREME_SCHEDULE_CONSTANT,
+    "linear": _native.TRIREME_SCHEDULE_LINEAR,
+    "cosine": _native.TRIREME_SCHEDULE_COSINE,
+    "one_cycle": _native.TRIREME_SCHEDULE_ONE_CYCLE,
+    "user": _native.TRIREME_SCHEDULE_USER,
+}
 LOG_LEVELS = {
     "error": _native.TRIREME_LOG_ERROR,
     "warning": _native.TRIREME_LOG_WARNING,
@@ -168,6 +175,18 @@ def in_range(number: int, bits: int, what: str) -> int:
             f"{what} {number} is out of range", _native.TRIREME_ERROR_INVALID_ARGUMENT
         )
     return number
+
+
+def or_default(value: float | None, what: str) -> float:
+    """0, the library's default, for None. 0 itself cannot be asked for."""
+    if value is None:
+        return 0.0
+    if value == 0:
+        raise InvalidArgumentError(
+            f"{what} 0 is out of range; leave it out for the default",
+            _native.TRIREME_ERROR_INVALID_ARGUMENT,
+        )
+    return value
 
 
 def number_of(name: Name, table: Mapping[str, int], what: str) -> int:

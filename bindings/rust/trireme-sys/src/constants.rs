@@ -128,6 +128,14 @@ constants! {
     TRIREME_PARAMETER_FROZEN: u32 = 1;
     TRIREME_BACKWARD_ABSENT: u32 = 2;
     TRIREME_BACKWARD_NO_SYNC: u32 = 1;
+    // schedule.h
+    TRIREME_SCHEDULE_CONSTANT: trireme_schedule_kind = 1;
+    TRIREME_SCHEDULE_LINEAR: trireme_schedule_kind = 2;
+    TRIREME_SCHEDULE_COSINE: trireme_schedule_kind = 3;
+    TRIREME_SCHEDULE_ONE_CYCLE: trireme_schedule_kind = 4;
+    TRIREME_SCHEDULE_USER: trireme_schedule_kind = 5;
+    TRIREME_SCHEDULE_FROM_ZERO: u32 = 1;
+    TRIREME_SCHEDULE_LINEAR_ANNEALING: u32 = 2;
     // optimizer_shard.h
     TRIREME_OPTIMIZER_SGD: trireme_optimizer_kind = 1;
     TRIREME_OPTIMIZER_ADAM: trireme_optimizer_kind = 2;

@@ -92,6 +92,12 @@ extern "C" {
         flags: u32,
     ) -> trireme_status;
     pub fn trireme_model_discard_gradients(model: *mut trireme_model) -> trireme_status;
+    // schedule.h
+    pub fn trireme_schedule_value(
+        options: *const trireme_schedule_options,
+        step: u64,
+        out_factor: *mut f64,
+    ) -> trireme_status;
     // optimizer_shard.h
     pub fn trireme_optimizer_kind_name(kind: trireme_optimizer_kind) -> *const c_char;
     pub fn trireme_optimizer_create(
@@ -108,6 +114,19 @@ extern "C" {
     pub fn trireme_optimizer_set_learning_rate(
         optimizer: *mut trireme_optimizer,
         learning_rate: f64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_set_group_rate_factor(
+        optimizer: *mut trireme_optimizer,
+        group: u64,
+        factor: f64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_set_schedule(
+        optimizer: *mut trireme_optimizer,
+        options: *const trireme_schedule_options,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_step_rate(
+        optimizer: *mut trireme_optimizer,
+        out_rate: *mut f64,
     ) -> trireme_status;
     pub fn trireme_optimizer_learning_rate(
         optimizer: *const trireme_optimizer,

@@ -56,6 +56,11 @@ pub type trireme_log_level = i32;
 pub type trireme_mesh_order = i32;
 pub type trireme_strategy = i32;
 pub type trireme_optimizer_kind = i32;
+pub type trireme_schedule_kind = i32;
+
+/// A caller's own schedule of learning rates; see `schedule.h`.
+pub type trireme_schedule_callback =
+    Option<unsafe extern "C" fn(step: u64, user_data: *mut c_void) -> f64>;
 
 /// Hears log messages; see `log.h`.
 pub type trireme_log_callback = Option<
@@ -509,7 +514,7 @@ structs! {
         count: u64,
         /// Number of this step, from 1.
         step: u64,
-        /// As set.
+        /// Of this step, by the schedule and for the parameter's group.
         learning_rate: f64,
         /// `count` elements, to be updated.
         parameters: *mut c_void,
@@ -601,6 +606,36 @@ structs! {
         /// 1: the scale would have backed off, but is at its floor.
         at_floor: i32,
     }
+    /// Start from TRIREME_SCHEDULE_OPTIONS_INIT. In every field 0 or NULL means the default; a field
+    /// that the kind does not know stays 0.
+    trireme_schedule_options {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// Required.
+        kind: trireme_schedule_kind,
+        /// A sum of TRIREME_SCHEDULE_FROM_ZERO and LINEAR_ANNEALING, or 0.
+        flags: u32,
+        /// Must be 0.
+        reserved: u32,
+        /// LINEAR, COSINE, ONE_CYCLE: steps until the end; 1 or more.
+        total_steps: u64,
+        /// CONSTANT, LINEAR, COSINE: the first steps, in which the factor rises to 1.
+        warm_up_steps: u64,
+        /// With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps.
+        warm_up_factor: f64,
+        /// LINEAR, COSINE: the factor at the end, in [0, 1].
+        end_factor: f64,
+        /// ONE_CYCLE: the part of total_steps in which the factor rises. Default: 0.3.
+        pct_start: f64,
+        /// ONE_CYCLE: the peak divided by the first factor. Default: 25.
+        div_factor: f64,
+        /// ONE_CYCLE: the first factor divided by the last. Default: 1e4.
+        final_div_factor: f64,
+        /// USER: the schedule. NULL for the other kinds.
+        factor: trireme_schedule_callback,
+        /// Handed to `factor`.
+        user_data: *mut c_void,
+    }
     /// A stretch of the state of training that this rank owns. Set struct_size before the call.
     trireme_state_range {
         /// sizeof this struct as the caller knows it.
@@ -661,6 +696,7 @@ inits! {
     trireme_unit_info
     trireme_model_memory
     trireme_model_statistics
+    trireme_schedule_options
     trireme_optimizer_options
     trireme_loss_scale_info
     trireme_state_range

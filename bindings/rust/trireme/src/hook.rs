@@ -103,17 +103,28 @@ unsafe impl Send for Hook {}
 unsafe impl Sync for Hook {}
 
 thread_local! {
-    /// The model whose hook runs on this thread, by its one_call.
+    /// The model whose hook or schedule runs on this thread, by its one_call.
     static RUNNING: Cell<*const Mutex<()>> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Refuses a call inside a hook of the model of this one_call, where it would wait for itself.
+/// Refuses a call inside a hook or a schedule of the model of this one_call, where it would wait for
+/// itself.
 pub(crate) fn refuse_inside(one_call: &Mutex<()>) -> Result<()> {
     if RUNNING.with(|running| std::ptr::eq(running.get(), one_call)) {
-        let text = "a bucket hook must not call the library on its own model".to_owned();
+        let text =
+            "a bucket hook or schedule must not call the library on its own model".to_owned();
         return Err(Error::local(Status::InvalidState, text));
     }
     Ok(())
+}
+
+/// Runs a closure of the caller inside a call of the model of this one_call, which is locked.
+pub(crate) fn inside<T>(one_call: NonNull<Mutex<()>>, run: impl FnOnce() -> T) -> T {
+    // Another model's closure may be what calls this model.
+    let outer = RUNNING.with(|running| running.replace(one_call.as_ptr()));
+    let answer = run();
+    RUNNING.with(|running| running.set(outer));
+    answer
 }
 
 impl Hook {
@@ -157,10 +168,10 @@ pub(crate) unsafe extern "C" fn call(bucket: *const sys::trireme_bucket, data: *
     // SAFETY: called inside a call of the model or its optimizer, which has both to itself; all of
     // it lives for the call.
     let (state, bucket) = unsafe { (&mut *data.cast::<State>(), &*bucket) };
-    // Another model's hook may be what calls this model.
-    let outer = RUNNING.with(|running| running.replace(state.one_call.as_ptr()));
-    let answer = catch_unwind(AssertUnwindSafe(|| (state.closure)(&mut Bucket(bucket))));
-    RUNNING.with(|running| running.set(outer));
+    let closure = &mut state.closure;
+    let answer = inside(state.one_call, || {
+        catch_unwind(AssertUnwindSafe(|| closure(&mut Bucket(bucket))))
+    });
     let text = match answer {
         Ok(Ok(())) => return 0,
         Ok(Err(text)) => text,

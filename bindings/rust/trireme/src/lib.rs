@@ -71,6 +71,7 @@ mod operation;
 mod optimizer;
 mod request;
 mod rooted;
+mod schedule;
 mod state;
 mod subgroup;
 mod to_buffer;
@@ -92,6 +93,7 @@ pub use model::{
 pub use operation::{Algorithm, OperationOptions, Priority};
 pub use optimizer::{Groups, Kind, LossScale, LossScaleInfo, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};
 pub use request::{wait_all, wait_any, Pending, Request, Storage};
+pub use schedule::{schedule_factor, ScheduleKind, ScheduleOptions};
 pub use state::{State, StateRange};
 pub use subgroup::GroupOptions;
 pub use transport::Transport;

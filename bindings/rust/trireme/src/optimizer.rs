@@ -14,6 +14,7 @@ use crate::error::{check, panic_text, static_text, Error, Result, Status};
 use crate::handle::Handle;
 use crate::hook::{self, Hook};
 use crate::model::Model;
+use crate::schedule::{OwnSchedule, ScheduleKind, ScheduleOptions};
 
 /// Most state vectors that a caller's own rule can ask for.
 pub const MAX_STATES: usize = sys::TRIREME_MAX_STATES;
@@ -165,7 +166,7 @@ impl Update<'_> {
         self.0.step
     }
 
-    /// As set.
+    /// Of this step, by the schedule and for the parameter's group.
     pub fn learning_rate(&self) -> f64 {
         self.0.learning_rate
     }
@@ -226,6 +227,7 @@ pub struct Optimizer {
     /// The model's: "one call at a time per model and its optimizer together".
     one_call: Arc<Mutex<()>>,
     rule: Option<OwnedRule>,
+    schedule: Option<OwnSchedule>,
     /// The model's, which this keeps alive within the library.
     hook: Option<Arc<Hook>>,
 }
@@ -283,24 +285,7 @@ impl Optimizer {
         let mut raw = raw_options(options);
         raw.kind = kind.code();
         raw.norm_ranks = ranks.map_or(std::ptr::null_mut(), |ranks| ranks.handle.get());
-        for (numbers, place) in [
-            (groups.max_norms, &mut raw.group_max_norms),
-            (groups.rate_factors, &mut raw.group_rate_factors),
-            (groups.weight_decays, &mut raw.group_weight_decays),
-        ] {
-            let count = numbers.len() as u64;
-            if count == 0 {
-                continue;
-            }
-            if raw.group_count != 0 && raw.group_count != count {
-                return Err(Error::invalid(format!(
-                    "groups has {} and {count} numbers",
-                    raw.group_count
-                )));
-            }
-            raw.group_count = count;
-            *place = numbers.as_ptr();
-        }
+        set_groups(&mut raw, groups)?;
         Self::create(model, &raw, None)
     }
 
@@ -316,12 +301,28 @@ impl Optimizer {
         states: u32,
         rule: impl FnMut(&mut Update<'_>) -> std::result::Result<(), String> + Send + 'static,
     ) -> Result<Self> {
+        Self::with_rule_and_groups(model, options, states, &Groups::default(), None, rule)
+    }
+
+    /// As [`with_rule`](Self::with_rule), but what `groups` has is different for each group of
+    /// parameters, as in [`with_groups`](Self::with_groups). A rule of the caller has no
+    /// `weight_decays`. Collective.
+    pub fn with_rule_and_groups(
+        model: &mut Model,
+        options: &OptimizerOptions,
+        states: u32,
+        groups: &Groups<'_>,
+        ranks: Option<&Communicator>,
+        rule: impl FnMut(&mut Update<'_>) -> std::result::Result<(), String> + Send + 'static,
+    ) -> Result<Self> {
         let rule = Box::new(Rule { closure: Box::new(rule), failure: None });
         // SAFETY: Box::into_raw gives no null.
         let rule = OwnedRule(unsafe { NonNull::new_unchecked(Box::into_raw(rule)) });
         let mut raw = raw_options(options);
         raw.kind = sys::TRIREME_OPTIMIZER_USER;
         raw.state_count = states;
+        raw.norm_ranks = ranks.map_or(std::ptr::null_mut(), |ranks| ranks.handle.get());
+        set_groups(&mut raw, groups)?;
         raw.update = Some(update);
         raw.user_data = rule.0.as_ptr().cast();
         Self::create(model, &raw, Some(rule))
@@ -369,14 +370,81 @@ impl Optimizer {
             }
             // SAFETY: locked.
             let hook = self.hook.as_ref().and_then(|hook| unsafe { hook.take_failure() });
-            match rule.or(hook) {
+            let schedule = self.schedule.as_mut().and_then(OwnSchedule::take_failure);
+            match schedule.or(rule).or(hook) {
                 Some(text) => error.because(&text),
                 None => error,
             }
         })
     }
 
-    /// Sets the learning rate of the steps that follow, on all ranks the same.
+    /// Multiplies the learning rate of each step by the factor of a schedule. The same on all ranks,
+    /// and again after [`load`](Self::load).
+    pub fn set_schedule(&mut self, kind: ScheduleKind, options: &ScheduleOptions) -> Result<()> {
+        // SAFETY: a live optimizer, one call at a time; the options are copied.
+        self.call(|optimizer| unsafe {
+            sys::trireme_optimizer_set_schedule(optimizer, &options.raw(kind))
+        })?;
+        self.schedule = None;
+        Ok(())
+    }
+
+    /// As [`set_schedule`](Self::set_schedule), with a factor that the closure answers for the number
+    /// of steps that were made: finite and 0 or more.
+    ///
+    /// It must not use the model. When it answers a text or panics, [`step`](Self::step) fails with
+    /// `Callback` and that text, has changed nothing and may be called again.
+    pub fn set_own_schedule(
+        &mut self,
+        factor: impl FnMut(u64) -> std::result::Result<f64, String> + Send + 'static,
+    ) -> Result<()> {
+        let schedule = OwnSchedule::new(&self.one_call, factor);
+        // SAFETY: a live optimizer, one call at a time; optimizer_shard.h: `factor` and `user_data`
+        // are kept until another is set or the optimizer is destroyed, and `schedule` lives as long.
+        self.call(|optimizer| unsafe {
+            sys::trireme_optimizer_set_schedule(optimizer, &schedule.raw())
+        })?;
+        self.schedule = Some(schedule);
+        Ok(())
+    }
+
+    /// Takes the schedule away.
+    pub fn clear_schedule(&mut self) -> Result<()> {
+        // SAFETY: a live optimizer, one call at a time.
+        self.call(|optimizer| unsafe {
+            sys::trireme_optimizer_set_schedule(optimizer, std::ptr::null())
+        })?;
+        self.schedule = None;
+        Ok(())
+    }
+
+    /// The learning rate of the next step, by the schedule; without factors of groups.
+    pub fn step_rate(&mut self) -> Result<f64> {
+        let mut rate = 0.0;
+        // SAFETY: a live optimizer, one call at a time, a place for the number.
+        let outcome = self.call(|optimizer| unsafe {
+            sys::trireme_optimizer_step_rate(optimizer, &mut rate)
+        });
+        outcome.map_err(|error| {
+            match self.schedule.as_mut().and_then(OwnSchedule::take_failure) {
+                Some(text) => error.because(&text),
+                None => error,
+            }
+        })?;
+        Ok(rate)
+    }
+
+    /// Sets one of the factors of [`Groups::rate_factors`] for the steps that follow, on all ranks
+    /// the same.
+    pub fn set_group_rate_factor(&mut self, group: u64, factor: f64) -> Result<()> {
+        // SAFETY: a live optimizer, one call at a time.
+        self.call(|optimizer| unsafe {
+            sys::trireme_optimizer_set_group_rate_factor(optimizer, group, factor)
+        })
+    }
+
+    /// Sets the learning rate of the steps that follow, which a schedule multiplies; on all ranks the
+    /// same.
     pub fn set_learning_rate(&mut self, learning_rate: f64) -> Result<()> {
         // SAFETY: a live optimizer, one call at a time.
         self.call(|optimizer| unsafe {
@@ -464,7 +532,7 @@ impl Optimizer {
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_optimizer_create(model.raw(), raw, out) })
         })?;
-        Ok(Self { handle, one_call, rule, hook })
+        Ok(Self { handle, one_call, rule, schedule: None, hook })
     }
 
     /// Refuses a model that this optimizer was not made for.
@@ -489,8 +557,9 @@ impl Drop for Optimizer {
             // SAFETY: destroyed once, while no other call runs; nothing calls the rule any more.
             unsafe { sys::trireme_optimizer_destroy(self.handle.get()) }
         }
-        // Without the lock: the closure's own drop is the caller's code.
+        // Without the lock: the closures' own drop is the caller's code.
         self.rule = None;
+        self.schedule = None;
     }
 }
 
@@ -521,6 +590,27 @@ fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_options {
     raw.loss_scale_window = options.loss_scale.window;
     raw.loss_scale_hysteresis = options.loss_scale.hysteresis;
     raw
+}
+
+/// The numbers of `groups`, which the raw options then point to.
+fn set_groups(raw: &mut sys::trireme_optimizer_options, groups: &Groups<'_>) -> Result<()> {
+    for (numbers, place) in [
+        (groups.max_norms, &mut raw.group_max_norms),
+        (groups.rate_factors, &mut raw.group_rate_factors),
+        (groups.weight_decays, &mut raw.group_weight_decays),
+    ] {
+        let count = numbers.len() as u64;
+        if count == 0 {
+            continue;
+        }
+        if raw.group_count != 0 && raw.group_count != count {
+            let text = format!("groups has {} and {count} numbers", raw.group_count);
+            return Err(Error::invalid(text));
+        }
+        raw.group_count = count;
+        *place = numbers.as_ptr();
+    }
+    Ok(())
 }
 
 unsafe extern "C" fn update(piece: *const sys::trireme_update, user_data: *mut c_void) -> i32 {

@@ -1,0 +1,174 @@
+using System;
+using System.Runtime.ExceptionServices;
+using System.Runtime.InteropServices;
+
+namespace Trireme
+{
+    /// <summary>
+    /// A factor for each step, by which the learning rate is multiplied; steps are counted from 0.
+    /// In every number 0 is the default.
+    /// </summary>
+    public sealed class Schedule
+    {
+        public ScheduleKind Kind { get; set; }
+
+        public ScheduleFlags Flags { get; set; }
+
+        /// <summary>Linear, Cosine, OneCycle: steps until the end.</summary>
+        public ulong TotalSteps { get; set; }
+
+        /// <summary>
+        /// Constant, Linear, Cosine: the first steps, in which the factor rises to 1.
+        /// </summary>
+        public ulong WarmUpSteps { get; set; }
+
+        /// <summary>With WarmUpSteps: the first factor; 0 is 1 / WarmUpSteps.</summary>
+        public double WarmUpFactor { get; set; }
+
+        /// <summary>Linear, Cosine: the factor at the end.</summary>
+        public double EndFactor { get; set; }
+
+        /// <summary>OneCycle: the part of TotalSteps in which the factor rises; 0 is 0.3.</summary>
+        public double PctStart { get; set; }
+
+        /// <summary>OneCycle: the peak divided by the first factor; 0 is 25.</summary>
+        public double DivFactor { get; set; }
+
+        /// <summary>OneCycle: the first factor divided by the last; 0 is 1e4.</summary>
+        public double FinalDivFactor { get; set; }
+
+        /// <summary>
+        /// User: the factor of a step, finite and 0 or more, the same on all ranks. It must not use
+        /// the model or optimizer.
+        /// </summary>
+        public Func<ulong, double> Factor { get; set; }
+
+        /// <summary>
+        /// The factor of the step that comes after so many others. What the caller's own function
+        /// throws is thrown again.
+        /// </summary>
+        public double Value(ulong step)
+        {
+            NativeScheduleOptions options = Native();
+            ScheduleRunner runner = Factor == null ? null : new ScheduleRunner(Factor);
+            GCHandle userData = runner == null ? default(GCHandle) : runner.GiveTo(ref options);
+            try
+            {
+                double factor;
+                Status status =
+                    NativeMethods.trireme_schedule_value(ref options, step, out factor);
+                ScheduleRunner.Check(runner, status);
+                return factor;
+            }
+            finally
+            {
+                if (userData.IsAllocated)
+                {
+                    userData.Free();
+                }
+            }
+        }
+
+        /// <summary>All but what calls the caller's own function.</summary>
+        internal unsafe NativeScheduleOptions Native()
+        {
+            return new NativeScheduleOptions
+            {
+                StructSize = (uint)sizeof(NativeScheduleOptions),
+                Kind = (int)Kind,
+                Flags = (uint)Flags,
+                TotalSteps = TotalSteps,
+                WarmUpSteps = WarmUpSteps,
+                WarmUpFactor = WarmUpFactor,
+                EndFactor = EndFactor,
+                PctStart = PctStart,
+                DivFactor = DivFactor,
+                FinalDivFactor = FinalDivFactor,
+            };
+        }
+    }
+
+    /// <summary>Asks the caller's own function for one who set the schedule.</summary>
+    internal sealed class ScheduleRunner
+    {
+        // In a field for as long as the process lives: native code calls it in every step.
+        private static readonly NativeMethods.ScheduleCallback Callback = Run;
+        private static readonly IntPtr Pointer =
+            Marshal.GetFunctionPointerForDelegate(Callback);
+
+        private readonly Func<ulong, double> factor;
+        private ExceptionDispatchInfo thrown;
+
+        internal ScheduleRunner(Func<ulong, double> factor)
+        {
+            this.factor = factor;
+        }
+
+        /// <summary>
+        /// Throws for a call that failed; what the function of `runner`, which may be null, threw
+        /// comes first.
+        /// </summary>
+        internal static void Check(ScheduleRunner runner, Status status)
+        {
+            if (status == Status.Ok)
+            {
+                GC.KeepAlive(runner);
+                return;
+            }
+
+            TriremeException failure = TriremeException.FromLastError(status);
+            runner?.ThrowAgain();
+            throw failure;
+        }
+
+        /// <summary>
+        /// Weak, as a function may refer to its own optimizer; who set the schedule holds this.
+        /// Free it when the native side can call no more.
+        /// </summary>
+        internal GCHandle GiveTo(ref NativeScheduleOptions options)
+        {
+            GCHandle handle = GCHandle.Alloc(this, GCHandleType.Weak);
+            options.Factor = Pointer;
+            options.UserData = GCHandle.ToIntPtr(handle);
+            return handle;
+        }
+
+        /// <summary>Throws what the function threw, once, if it threw.</summary>
+        internal void ThrowAgain()
+        {
+            ExceptionDispatchInfo again = thrown;
+            thrown = null;
+            if (again != null)
+            {
+                again.Throw();
+            }
+        }
+
+        private static double Run(ulong step, IntPtr userData)
+        {
+            // Called from native code: no exception may leave.
+            try
+            {
+                var runner = (ScheduleRunner)GCHandle.FromIntPtr(userData).Target;
+                return runner.Ask(step);
+            }
+            catch (Exception)
+            {
+                return double.NaN;
+            }
+        }
+
+        private double Ask(ulong step)
+        {
+            try
+            {
+                return factor(step);
+            }
+            catch (Exception exception)
+            {
+                thrown = ExceptionDispatchInfo.Capture(exception);
+                return double.NaN;
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Learning rates that follow a schedule.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use support::{fails, ranks};
+use trireme::{
+    schedule_factor, Communicator, Dtype, Groups, Kind, Model, ModelOptions, Optimizer,
+    OptimizerOptions, Parameter, ScheduleKind, ScheduleOptions, Status, Strategy,
+};
+
+const GRADIENTS: [f32; 3] = [1.0, 2.0, 4.0];
+
+fn model(communicator: &Communicator) -> Model {
+    let mut model = Model::new(communicator, &ModelOptions::new(Strategy::Zero2)).unwrap();
+    model.add_parameter(&Parameter::new("pair", Dtype::F32, &[2])).unwrap();
+    let last = Parameter { norm_group: 1, ..Parameter::new("last", Dtype::F32, &[1]) };
+    model.add_parameter(&last).unwrap();
+    model.seal().unwrap();
+    model
+}
+
+fn optimizer(model: &mut Model) -> Optimizer {
+    let options = OptimizerOptions { learning_rate: 0.5, ..OptimizerOptions::default() };
+    let groups = Groups { rate_factors: &[1.0, 2.0], ..Groups::default() };
+    Optimizer::with_groups(model, Kind::Sgd, &options, &groups, None).unwrap()
+}
+
+fn falling(total_steps: u64) -> ScheduleOptions {
+    ScheduleOptions { total_steps, ..ScheduleOptions::default() }
+}
+
+#[test]
+fn factors_are_those_of_the_formulas() {
+    let options = ScheduleOptions { warm_up_steps: 2, end_factor: 0.2, ..falling(10) };
+    for step in 2..13_u64 {
+        let part = ((step - 2) as f64 / 8.0).min(1.0);
+        let expected = 0.2 + 0.8 * (1.0 + (std::f64::consts::PI * part).cos()) / 2.0;
+        let factor = schedule_factor(ScheduleKind::Cosine, &options, step).unwrap();
+        assert!((factor - expected).abs() < 1e-14, "step {step}: {factor}, not {expected}");
+    }
+    let linear = ScheduleOptions { warm_up_steps: 4, from_zero: true, ..falling(8) };
+    let cycle = ScheduleOptions {
+        pct_start: 5.0 / 9.0,
+        div_factor: 2.0,
+        final_div_factor: 4.0,
+        linear_annealing: true,
+        ..falling(9)
+    };
+    let constant =
+        ScheduleOptions { warm_up_steps: 4, warm_up_factor: 0.5, ..ScheduleOptions::default() };
+    for (kind, options, step, expected) in [
+        (ScheduleKind::Linear, linear, 1, 0.25),
+        (ScheduleKind::Linear, linear, 6, 0.5),
+        (ScheduleKind::OneCycle, cycle, 0, 0.5),
+        (ScheduleKind::OneCycle, cycle, 4, 1.0),
+        (ScheduleKind::OneCycle, cycle, 99, 0.125),
+        (ScheduleKind::Constant, constant, 2, 0.75),
+        (ScheduleKind::Constant, constant, 4, 1.0),
+    ] {
+        assert_eq!(schedule_factor(kind, &options, step).unwrap(), expected, "{kind:?} {step}");
+    }
+}
+
+#[test]
+fn options_that_mean_nothing_are_refused() {
+    let nothing = ScheduleOptions::default();
+    for (kind, options) in [
+        (ScheduleKind::Linear, nothing),
+        (ScheduleKind::Constant, falling(3)),
+        (ScheduleKind::Cosine, ScheduleOptions { end_factor: 1.5, ..falling(3) }),
+        (ScheduleKind::Cosine, ScheduleOptions { linear_annealing: true, ..falling(3) }),
+    ] {
+        fails(schedule_factor(kind, &options, 0), Status::InvalidArgument);
+    }
+}
+
+#[test]
+fn training_follows_a_schedule() {
+    for own in [false, true] {
+        ranks(2, |communicator| {
+            let mut model = model(communicator);
+            let mut optimizer = optimizer(&mut model);
+            if own {
+                optimizer.set_own_schedule(|step| Ok(1.0 - step as f64 / 4.0)).unwrap();
+            } else {
+                optimizer.set_schedule(ScheduleKind::Linear, &falling(4)).unwrap();
+            }
+            for rate in [0.5, 0.375, 0.25] {
+                assert_eq!(optimizer.step_rate().unwrap(), rate);
+                assert_eq!(optimizer.learning_rate().unwrap(), 0.5);
+                model.accumulate_flat(&GRADIENTS).unwrap();
+                optimizer.step(&mut model).unwrap();
+            }
+            optimizer.set_group_rate_factor(1, 0.0).unwrap();
+            optimizer.clear_schedule().unwrap();
+            assert_eq!(optimizer.step_rate().unwrap(), 0.5);
+            model.accumulate_flat(&GRADIENTS).unwrap();
+            optimizer.step(&mut model).unwrap();
+            assert_eq!(model.get_parameters::<f32>().unwrap(), [-1.625, -3.25, -9.0]);
+        });
+    }
+}
+
+#[test]
+fn a_closure_that_fails_may_be_asked_again() {
+    ranks(2, |communicator| {
+        let mut model = model(communicator);
+        let mut optimizer = optimizer(&mut model);
+        let broken = Arc::new(AtomicBool::new(communicator.rank() == 0));
+        let seen = broken.clone();
+        let mut calls = 0;
+        let own = move |_| {
+            calls += 1;
+            if !seen.load(Ordering::Relaxed) {
+                return Ok(1.0);
+            }
+            assert!(calls % 2 == 1, "an even call");
+            Err("an odd call".to_owned())
+        };
+        optimizer.set_own_schedule(own).unwrap();
+        model.accumulate_flat(&GRADIENTS).unwrap();
+        if broken.load(Ordering::Relaxed) {
+            let error = optimizer.step(&mut model).unwrap_err();
+            assert_eq!(error.status(), Status::Callback);
+            assert!(error.to_string().contains("an odd call"), "{error}");
+            let error = optimizer.step_rate().unwrap_err();
+            assert!(error.to_string().contains("panicked: an even call"), "{error}");
+            broken.store(false, Ordering::Relaxed);
+        }
+        optimizer.step(&mut model).unwrap();
+        assert_eq!(model.get_parameters::<f32>().unwrap(), [-0.5, -1.0, -4.0]);
+    });
+}
+
+#[test]
+fn ranks_with_other_factors_are_a_mismatch() {
+    ranks(2, |communicator| {
+        let mut model = model(communicator);
+        let mut optimizer = optimizer(&mut model);
+        let own = f64::from(communicator.rank() + 1);
+        optimizer.set_own_schedule(move |_| Ok(own)).unwrap();
+        model.accumulate_flat(&GRADIENTS).unwrap();
+        fails(optimizer.step(&mut model), Status::Mismatch);
+    });
+}
+
+#[test]
+fn a_rule_of_ones_own_has_rates_by_group() {
+    ranks(2, |communicator| {
+        let mut model = model(communicator);
+        let options = OptimizerOptions { learning_rate: 0.5, ..OptimizerOptions::default() };
+        let groups = Groups { rate_factors: &[1.0, 2.0], ..Groups::default() };
+        let rule = |update: &mut trireme::Update<'_>| {
+            let rate = update.learning_rate() as f32;
+            let pieces = update.pieces::<f32>()?;
+            for (parameter, gradient) in pieces.parameters.iter_mut().zip(pieces.gradients) {
+                *parameter -= rate * gradient;
+            }
+            Ok(())
+        };
+        let mut optimizer =
+            Optimizer::with_rule_and_groups(&mut model, &options, 0, &groups, None, rule).unwrap();
+        optimizer.set_schedule(ScheduleKind::Linear, &falling(2)).unwrap();
+        for _ in 0..2 {
+            model.accumulate_flat(&GRADIENTS).unwrap();
+            optimizer.step(&mut model).unwrap();
+        }
+        assert_eq!(model.get_parameters::<f32>().unwrap(), [-0.75, -1.5, -6.0]);
+    });
+}
+
+#[test]
+fn wrong_calls_are_refused() {
+    ranks(1, |communicator| {
+        let mut model = model(communicator);
+        let mut optimizer = optimizer(&mut model);
+        for (group, factor) in [(2, 1.0), (0, -1.0), (0, f64::NAN)] {
+            fails(optimizer.set_group_rate_factor(group, factor), Status::InvalidArgument);
+        }
+        optimizer.set_schedule(ScheduleKind::Linear, &falling(4)).unwrap();
+        fails(optimizer.set_schedule(ScheduleKind::Linear, &falling(0)), Status::InvalidArgument);
+        model.accumulate_flat(&GRADIENTS).unwrap();
+        optimizer.step(&mut model).unwrap();
+        assert_eq!(optimizer.step_rate().unwrap(), 0.375);
+        let own = |_| Ok(-1.0);
+        optimizer.set_own_schedule(own).unwrap();
+        fails(optimizer.step_rate(), Status::Callback);
+        let groups = Groups { weight_decays: &[0.0, 0.5], ..Groups::default() };
+        drop(optimizer);
+        let options = OptimizerOptions::default();
+        let refused =
+            Optimizer::with_rule_and_groups(&mut model, &options, 0, &groups, None, |_| Ok(()));
+        fails(refused.map(|_| ()), Status::InvalidArgument);
+    });
+}
