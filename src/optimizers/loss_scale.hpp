@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 namespace trireme::optimizers {
@@ -11,6 +12,11 @@ namespace trireme::optimizers {
 // Powers of two throughout, so that scaling and its end leave the bits of a gradient alone.
 constexpr double kMostLossScale = 0x1p64;
 constexpr double kLeastLossScale = 0x1p-64;
+
+inline bool is_loss_scale(double value) {
+  int exponent = 0;
+  return value >= kLeastLossScale && value <= kMostLossScale && std::frexp(value, &exponent) == 0.5;
+}
 
 struct LossScaleRule {
   double first = 0;  // 0: losses are not scaled
@@ -39,7 +45,11 @@ class LossScale {
   bool on() const { return rule_.first > 0; }
   double scale() const { return state_.scale; }
   const State& state() const { return state_; }
-  void restore(const State& state) { state_ = state; }
+  // Another training's scale may be below this one's floor.
+  void restore(const State& state) {
+    state_ = state;
+    state_.scale = std::max(state_.scale, rule_.floor);
+  }
   bool at_floor() const { return on() && state_.scale <= rule_.floor; }
 
   void step_made() {

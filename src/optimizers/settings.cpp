@@ -98,11 +98,6 @@ Status check_own_rule(const trireme_optimizer_options& options) {
   return Status::success();
 }
 
-bool is_power_of_two(double value) {
-  int exponent = 0;
-  return std::isfinite(value) && std::frexp(value, &exponent) == 0.5;
-}
-
 Status read_loss_scale(const trireme_optimizer_options& options, LossScaleRule* out) {
   LossScaleRule rule;
   rule.first = options.loss_scale;
@@ -125,17 +120,12 @@ Status read_loss_scale(const trireme_optimizer_options& options, LossScaleRule* 
   if (options.loss_scale_hysteresis != 0) rule.hysteresis = options.loss_scale_hysteresis;
   rule.floor = options.loss_scale_floor != 0 ? options.loss_scale_floor : std::min(1.0, rule.first);
   const Number numbers[] = {
-      {"", rule.first,
-       is_power_of_two(rule.first) && rule.first >= kLeastLossScale && rule.first <= kMostLossScale,
-       "a power of two in [2^-64, 2^64]", true},
-      {"_growth", rule.growth,
-       is_power_of_two(rule.growth) && rule.growth >= 1 && rule.growth <= kMostLossScale,
+      {"", rule.first, is_loss_scale(rule.first), "a power of two in [2^-64, 2^64]", true},
+      {"_growth", rule.growth, is_loss_scale(rule.growth) && rule.growth >= 1,
        "a power of two in [1, 2^64]", true},
-      {"_backoff", rule.backoff,
-       is_power_of_two(rule.backoff) && rule.backoff < 1 && rule.backoff >= kLeastLossScale,
+      {"_backoff", rule.backoff, is_loss_scale(rule.backoff) && rule.backoff < 1,
        "a power of two in [2^-64, 1)", true},
-      {"_floor", rule.floor,
-       is_power_of_two(rule.floor) && rule.floor >= kLeastLossScale && rule.floor <= rule.first,
+      {"_floor", rule.floor, is_loss_scale(rule.floor) && rule.floor <= rule.first,
        "a power of two in [2^-64, loss_scale]", true}};
   for (const Number& number : numbers) {
     if (number.allowed) continue;

@@ -80,7 +80,8 @@ class Optimizer {
   std::uint64_t scale_bytes() const {
     return loss_scale_.on() ? sizeof(optimizers::LossScale::State) : 0;
   }
-  Status check_saved(const char* state, std::uint64_t bytes, Saved* out) const;
+  Status check_saved(const char* state, std::uint64_t bytes, Saved* out,
+                     optimizers::LossScale::State* scale) const;
   Status check_step() const;
   // nobody: set if all ranks only follow each other, so that there is no step to make.
   Status run_step(bool shadowed, bool* nobody);

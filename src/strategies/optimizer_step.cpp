@@ -43,7 +43,6 @@ Status Optimizer::step() {
 
 Status Optimizer::run_step(bool shadowed, bool* nobody) {
   Model& model = *model_;
-  overflow_ = {};
   const auto run = [&]() -> Status {
     // A gather ends on this rank when no peer reads its shard any more, and a later one begins to
     // read it only when this rank has come to it. So with no gather under way here, the update
@@ -60,6 +59,7 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
         return model.attendance_.leave(model.link_, false);
       }
     }
+    overflow_ = {};
     double norm = 0;
     if (settings_.one_sweep) {
       TRIREME_RETURN_IF_ERROR(begin_update(&norm));

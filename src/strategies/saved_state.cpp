@@ -174,7 +174,8 @@ Status Optimizer::save(char* state, std::uint64_t capacity) const {
   return Status::success();
 }
 
-Status Optimizer::check_saved(const char* state, std::uint64_t bytes, Saved* out) const {
+Status Optimizer::check_saved(const char* state, std::uint64_t bytes, Saved* out,
+                              optimizers::LossScale::State* scale) const {
   if (state == nullptr) return invalid_argument("state is NULL");
   const auto corrupt = [](const std::string& what) {
     return Status::failure(TRIREME_ERROR_CORRUPT, what);
@@ -222,6 +223,16 @@ Status Optimizer::check_saved(const char* state, std::uint64_t bytes, Saved* out
     return invalid_argument(
         "the state is of a model with other parameters, units, buckets, sharing or update rule");
   }
+  // The checksum has no key: whoever wrote these may be no trireme.
+  if (!optimizers::check_learning_rate(std::bit_cast<double>(out->learning_rate), {}).ok()) {
+    return corrupt("the state's learning rate is no finite number from 0 on");
+  }
+  if (loss_scale_.on()) {
+    std::memcpy(scale, state + sizeof *out + steps_of_.size() * sizeof steps_of_[0], sizeof *scale);
+    if (!optimizers::is_loss_scale(scale->scale)) {
+      return corrupt("the state's loss scale is no power of two in [2^-64, 2^64]");
+    }
+  }
   return Status::success();
 }
 
@@ -233,19 +244,17 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
   if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.keep(model.pool_->drop_unused()));
   TRIREME_FAILPOINT("load", "before_agree");
   Saved saved;
-  Status status = check_saved(state, bytes, &saved);
   optimizers::LossScale::State scale;
-  if (status.ok() && loss_scale_.on()) {
-    std::memcpy(&scale, state + sizeof saved + steps_of_.size() * sizeof steps_of_[0],
-                sizeof scale);
-  }
+  Status status = check_saved(state, bytes, &saved, &scale);
   // Nobody changes anything before everybody can. Afterwards nobody reads parameters any more.
   status =
       agree(model.link_,
             {{"the number of steps", std::to_string(saved.steps)},
              {"the learning rate's bits", std::to_string(saved.learning_rate)},
              {"the loss scale's bits", std::to_string(std::bit_cast<std::uint64_t>(scale.scale))},
-             {"the number of skipped steps", std::to_string(scale.skipped_steps)}},
+             {"the number of skipped steps", std::to_string(scale.skipped_steps)},
+             {"the number of steps since the scale changed", std::to_string(scale.clean_steps)},
+             {"the number of overflows since the scale grew", std::to_string(scale.overflows)}},
             std::move(status));
   if (!status.ok()) {
     return model.link_.communicator->failure().ok() ? status : model.keep(std::move(status));

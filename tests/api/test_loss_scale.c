@@ -631,6 +631,47 @@ static void models_with_one_norm_skip_together(void **state) {
     }
 }
 
+/* Of two trainings with as many steps, of which as many were skipped, but not the same ones. */
+static void mix_saved_parts(trireme_communicator *all, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    void *saved[2] = {NULL};
+    uint64_t bytes = 0;
+    trireme_model *model = NULL;
+    trireme_optimizer *optimizer = NULL;
+    for (int training = 0; training < 2; ++training) {
+        trireme_optimizer_destroy(optimizer);
+        trireme_model_destroy(model);
+        model = make(v, all, job, 0);
+        const trireme_optimizer_options rule = rule_of(1024);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+        for (int step = 0; step < 3; ++step) {
+            float gradients[TOTAL] = {0};
+            if (step == 2 * training) gradients[0] = (float)INFINITY;
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_model_accumulate_flat(model, gradients, TOTAL, F32, 0));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+        }
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+        saved[training] = malloc(bytes);
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_optimizer_save(optimizer, saved[training], bytes, NULL));
+    }
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_load(optimizer, saved[rank], bytes));
+    EXPECT(v, says("steps since the scale changed"));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_load(optimizer, saved[0], bytes));
+    for (int i = 0; i < 2; ++i) free(saved[i]);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void saved_parts_of_other_trainings_do_not_mix(void **state) {
+    (void)state;
+    static struct job job;
+    job = (struct job){.strategy = TRIREME_STRATEGY_ZERO1, .world_size = 2, .dtype = F32};
+    run_job(&job, mix_saved_parts);
+}
+
 static void be_refused(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -761,6 +802,7 @@ int main(void) {
         cmocka_unit_test(a_sum_that_overflows_names_no_rank),
         cmocka_unit_test(a_rank_without_data_follows_skipped_steps),
         cmocka_unit_test(models_with_one_norm_skip_together),
+        cmocka_unit_test(saved_parts_of_other_trainings_do_not_mix),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
