@@ -14,10 +14,17 @@
  * CENTERED (Graves 2013, arXiv 1308.0850) m = m + (1 - b2) * (g - m) and d = sqrt(v - m * m) + eps,
  * in which a difference that rounding made negative is 0. LION (Chen et al. 2023, arXiv
  * 2302.06675): p -= a * wd * p; p -= a * sign(b1 * m + (1 - b1) * g); m = b2 * m + (1 - b2) * g; the
- * sign of 0 is 0. USER: the caller's own callback. An element gets the same bits wherever it lies
- * and whatever vector instructions the machine has. Parameters of f16 and bf16: all of this is
- * computed in f32, in which g and all states are kept, and p is rounded once at the end, to nearest
- * even.
+ * sign of 0 is 0. LAMB (You et al. 2020, arXiv 1904.00962): m and v as with ADAM; r = m / (1 -
+ * b1^t) / (sqrt(v) * (1 / sqrt(1 - b2^t)) + eps) + wd * p; p -= a * trust * r, trust = |p| / |r|.
+ * LARS (You et al. 2017, arXiv 1708.03888): trust = trust_coefficient * |p| / (|g| + wd * |p| +
+ * eps); g += wd * p; v = momentum * v + a * trust * g; p -= v, or without momentum p -= a * trust *
+ * g. |p|, |r| and |g| are L2 norms of the whole parameter, g as it is after clipping: square roots
+ * of exact sums, so trust is the same number on all ranks, for every world size and strategy. It is
+ * 1 where that is 0 or no finite number, as for a parameter of zeros, and at most max_trust. A part
+ * of a parameter that a model of norm_ranks holds is a parameter of its own. USER: the caller's own
+ * callback. An element gets the same bits wherever it lies and whatever vector instructions the
+ * machine has. Parameters of f16 and bf16: all of this is computed in f32, in which g and all
+ * states are kept, and p is rounded once at the end, to nearest even.
  *
  * Loss scale (Micikevicius et al. 2018, arXiv 1710.03740): small gradients of a backward pass in f16
  * would be 0. So the caller multiplies its loss by trireme_optimizer_loss_scale(), and the step
@@ -55,13 +62,15 @@ enum {
     TRIREME_OPTIMIZER_USER    = 4, /**< The callback `update`. */
     TRIREME_OPTIMIZER_ADAGRAD = 5,
     TRIREME_OPTIMIZER_RMSPROP = 6,
-    TRIREME_OPTIMIZER_LION    = 7
+    TRIREME_OPTIMIZER_LION    = 7,
+    TRIREME_OPTIMIZER_LAMB    = 8, /**< Like LARS takes 1,104 bytes of working memory for each parameter. */
+    TRIREME_OPTIMIZER_LARS    = 9
 };
 
 /** Flags of an optimizer. */
 enum {
     TRIREME_OPTIMIZER_NESTEROV  = 1, /**< SGD with momentum > 0 only. */
-    TRIREME_OPTIMIZER_ONE_SWEEP = 2, /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, loss_scale, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP or a rule of the caller. */
+    TRIREME_OPTIMIZER_ONE_SWEEP = 2, /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, loss_scale, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP, LAMB, LARS or a rule of the caller. */
     TRIREME_OPTIMIZER_CENTERED  = 4  /**< RMSPROP only: gradients are divided by their spread around their mean. */
 };
 
@@ -100,10 +109,10 @@ typedef struct trireme_optimizer_options {
     uint32_t                flags;         /**< A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP and CENTERED, or 0. */
     uint32_t                state_count;   /**< USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds. */
     double                  learning_rate; /**< Default: 0.001. */
-    double                  momentum;      /**< SGD, RMSPROP; 0 is none. In [0, 1). */
-    double                  beta1;         /**< ADAM, ADAMW, LION. Default: 0.9. In (0, 1). */
-    double                  beta2;         /**< ADAM, ADAMW: 0.999 by default; RMSPROP (where it is also called alpha), LION: 0.99. In (0, 1). */
-    double                  epsilon;       /**< ADAM, ADAMW, RMSPROP: 1e-8 by default; ADAGRAD: 1e-10. */
+    double                  momentum;      /**< SGD, RMSPROP, LARS; 0 is none. In [0, 1). */
+    double                  beta1;         /**< ADAM, ADAMW, LION, LAMB. Default: 0.9. In (0, 1). */
+    double                  beta2;         /**< ADAM, ADAMW, LAMB: 0.999 by default; RMSPROP (where it is also called alpha), LION: 0.99. In (0, 1). */
+    double                  epsilon;       /**< ADAM, ADAMW, RMSPROP: 1e-8 by default; ADAGRAD: 1e-10; LAMB: 1e-6; LARS: 0. */
     double                  weight_decay;  /**< 0 is none. */
     double                  max_norm;      /**< The global L2 norm of all gradients is clipped to this; 0 is no clipping. */
     trireme_update_callback update;        /**< USER: the rule. NULL for the other kinds. */
@@ -121,10 +130,12 @@ typedef struct trireme_optimizer_options {
     double                  loss_scale_floor;    /**< It is never smaller: a power of two in [2^-64, loss_scale]. The same as loss_scale, with a growth of 1: the scale is fixed. Default: 1, or loss_scale if that is less. */
     uint64_t                loss_scale_window;   /**< It grows after so many steps without an overflow in between. Default: 2000. */
     uint64_t                loss_scale_hysteresis; /**< It backs off at this overflow since it last grew, and at each further one; those before only skip their step. Default: 1. */
+    double                  trust_coefficient; /**< LARS. Default: 0.001. */
+    double                  max_trust;     /**< LAMB, LARS: the trust ratio is at most this; 0 is no limit. */
 } trireme_optimizer_options; /* since 1.0 */
 
 /** Options of which only the kind is missing. */
-#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** The loss scale, and how the last step went with it. Set struct_size before the call. */
 typedef struct trireme_loss_scale_info {
@@ -153,7 +164,7 @@ typedef struct trireme_state_range {
     uint32_t        struct_size; /**< sizeof this struct as the caller knows it. */
     int32_t         kind;        /**< TRIREME_STATE_*. */
     trireme_dtype   dtype;       /**< Type of the elements. OPTIMIZER: f32 where the parameter is f16 or bf16. */
-    uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW: m, v; ADAGRAD: v; RMSPROP: v, then b if there is momentum, then m if CENTERED; LION: m; USER: the caller's. */
+    uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW, LAMB: m, v; LARS: v if there is momentum; ADAGRAD: v; RMSPROP: v, then b if there is momentum, then m if CENTERED; LION: m; USER: the caller's. */
     uint64_t        parameter;   /**< Number of the parameter. */
     const char     *name;        /**< Its name; lives as long as the model. */
     const uint64_t *shape;       /**< Its whole shape; lives as long as the model. NULL for a scalar. */

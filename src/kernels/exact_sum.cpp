@@ -2,11 +2,14 @@
 
 #include <trireme/types.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
+#include "kernels/reduce.hpp"
 #include "kernels/vector.hpp"
 
 namespace trireme::kernels {
@@ -73,6 +76,15 @@ void ExactSum::add(double value) {
 }
 
 void ExactSum::add_squares(std::int32_t dtype, const void* values, std::uint64_t count) {
+  if (is_narrow(dtype)) {
+    alignas(64) float block[1024];
+    for (std::uint64_t first = 0; first < count; first += std::size(block)) {
+      const std::uint64_t here = std::min<std::uint64_t>(count - first, std::size(block));
+      widen(dtype, block, static_cast<const std::uint16_t*>(values) + first, here);
+      add_squares(TRIREME_DTYPE_F32, block, here);
+    }
+    return;
+  }
   const bool wide = dtype == TRIREME_DTYPE_F64;
   const SquareLoop loop = loops().squares[wide];
   const auto* bytes = static_cast<const unsigned char*>(values);

@@ -16,7 +16,7 @@ struct ExactSum {
   std::int64_t not_finite = 0;  // how many values were inf or NaN
 
   void add(double value);
-  // Adds the squares of `count` elements (dtype f32 or f64), each square rounded to f64 once.
+  // Adds the squares of `count` elements (dtype f16, bf16, f32 or f64), each square rounded to f64 once.
   void add_squares(std::int32_t dtype, const void* values, std::uint64_t count);
   // Adds the other sum, exactly. Both keep room for carries: it is normalised first.
   void add(ExactSum other);

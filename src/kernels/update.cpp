@@ -33,29 +33,14 @@ UpdateKind loop_kind(const UpdateRule& rule, std::uint64_t step) {
     default: break;
   }
   if (rule.momentum == 0) return UpdateKind::sgd;
+  if (rule.kind == TRIREME_OPTIMIZER_LARS) return UpdateKind::lars;
   if (rule.nesterov) return step == 1 ? UpdateKind::nesterov_first : UpdateKind::nesterov;
   return step == 1 ? UpdateKind::momentum_first : UpdateKind::momentum;
 }
 
-}  // namespace
-
-int state_count(const UpdateRule& rule) {
-  const int velocity = rule.momentum != 0 ? 1 : 0;
-  switch (rule.kind) {
-    case TRIREME_OPTIMIZER_SGD: return velocity;
-    case TRIREME_OPTIMIZER_ADAM:
-    case TRIREME_OPTIMIZER_ADAMW: return 2;
-    case TRIREME_OPTIMIZER_ADAGRAD:
-    case TRIREME_OPTIMIZER_LION: return 1;
-    case TRIREME_OPTIMIZER_RMSPROP: return 1 + velocity + (rule.centered ? 1 : 0);
-    default: return 0;
-  }
-}
-
-void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const void* gradients,
-            void* const* states, std::uint64_t count, std::uint64_t step, double learning_rate,
-            double gradient_scale) {
-  if (count == 0) return;
+// The numbers of one step, combined in f64.
+UpdateFactors factors_of(const UpdateRule& rule, std::uint64_t step, double learning_rate,
+                         double gradient_scale) {
   UpdateFactors factors{};
   factors.gradient_scale = gradient_scale;
   factors.learning_rate = learning_rate;
@@ -69,6 +54,31 @@ void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const
   factors.inverse_root2 = 1 / std::sqrt(1 - power(rule.beta2, step));
   factors.epsilon = rule.epsilon;
   factors.decoupled = learning_rate * rule.weight_decay;
+  return factors;
+}
+
+}  // namespace
+
+int state_count(const UpdateRule& rule) {
+  const int velocity = rule.momentum != 0 ? 1 : 0;
+  switch (rule.kind) {
+    case TRIREME_OPTIMIZER_SGD:
+    case TRIREME_OPTIMIZER_LARS: return velocity;
+    case TRIREME_OPTIMIZER_ADAM:
+    case TRIREME_OPTIMIZER_ADAMW:
+    case TRIREME_OPTIMIZER_LAMB: return 2;
+    case TRIREME_OPTIMIZER_ADAGRAD:
+    case TRIREME_OPTIMIZER_LION: return 1;
+    case TRIREME_OPTIMIZER_RMSPROP: return 1 + velocity + (rule.centered ? 1 : 0);
+    default: return 0;
+  }
+}
+
+void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const void* gradients,
+            void* const* states, std::uint64_t count, std::uint64_t step, double learning_rate,
+            double gradient_scale) {
+  if (count == 0) return;
+  const UpdateFactors factors = factors_of(rule, step, learning_rate, gradient_scale);
   const int kept = state_count(rule);
   const UpdateLoop loop =
       loops().update[dtype == TRIREME_DTYPE_F64][static_cast<int>(loop_kind(rule, step))]
@@ -88,6 +98,24 @@ void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const
     loop(block, static_cast<const char*>(gradients) + first * sizeof(float), shifted, here,
          factors);
     narrow(dtype, narrow_parameters, block, here);
+  }
+}
+
+void lamb_direction(const UpdateRule& rule, trireme_dtype dtype, const void* parameters,
+                    void* gradients, void* const* states, std::uint64_t count, std::uint64_t step,
+                    double gradient_scale) {
+  if (count == 0) return;
+  const UpdateFactors factors = factors_of(rule, step, 1, gradient_scale);
+  const DirectionLoop loop = loops().lamb[dtype == TRIREME_DTYPE_F64][rule.weight_decay != 0];
+  if (!is_narrow(dtype)) return loop(parameters, gradients, states, count, factors);
+  constexpr std::uint64_t kBlock = 1024;
+  alignas(64) float block[kBlock];
+  for (std::uint64_t first = 0; first < count; first += kBlock) {
+    const std::uint64_t here = count - first < kBlock ? count - first : kBlock;
+    widen(dtype, block, static_cast<const char*>(parameters) + first * sizeof(std::uint16_t), here);
+    void* const shifted[] = {static_cast<char*>(states[0]) + first * sizeof(float),
+                             static_cast<char*>(states[1]) + first * sizeof(float)};
+    loop(block, static_cast<char*>(gradients) + first * sizeof(float), shifted, here, factors);
   }
 }
 

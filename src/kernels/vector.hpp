@@ -45,13 +45,18 @@ enum class UpdateKind {
   rmsprop_momentum,
   rmsprop_centered,
   rmsprop_centered_momentum,
-  lion
+  lion,
+  lars
 };
-constexpr int kUpdateKinds = 13;
+constexpr int kUpdateKinds = 14;
 constexpr int kMostKeptStates = 3;  // of a rule of the library
 
 using UpdateLoop = void (*)(void* parameters, const void* gradients, void* const* states,
                             std::uint64_t count, const UpdateFactors& factors);
+
+// Writes the direction of a step over the gradients, and updates the states.
+using DirectionLoop = void (*)(const void* parameters, void* gradients, void* const* states,
+                               std::uint64_t count, const UpdateFactors& factors);
 
 // Writes partial sums of the squares, whose total is exact, to `partial`, which holds zeros; false,
 // with nothing written, if the values do not lie in the range where that works. count is at most
@@ -72,6 +77,7 @@ struct Loops {
   WidenLoop widen[TRIREME_DTYPE_BYTES + 1];                            // null: not narrower
   NarrowLoop narrow[TRIREME_DTYPE_BYTES + 1];
   UpdateLoop update[2][kUpdateKinds][2];  // [f64][kind][weight decay]
+  DirectionLoop lamb[2][2];               // [f64][weight decay]
   SquareLoop squares[2];                  // [f64]
   FiniteLoop finite[TRIREME_DTYPE_BYTES + 1];  // f16, bf16, f32, f64
   // memcpy past the caches; ends with the fence that makes the stores visible in order.

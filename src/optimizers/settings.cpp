@@ -9,9 +9,9 @@
 namespace trireme::optimizers {
 namespace {
 
-constexpr const char* kKinds[] = {"unknown", "sgd",     "adam",    "adamw",
-                                  "user",    "adagrad", "rmsprop", "lion"};
-constexpr trireme_optimizer_kind kLastKind = TRIREME_OPTIMIZER_LION;
+constexpr const char* kKinds[] = {"unknown", "sgd",     "adam", "adamw", "user",
+                                  "adagrad", "rmsprop", "lion", "lamb",  "lars"};
+constexpr trireme_optimizer_kind kLastKind = TRIREME_OPTIMIZER_LARS;
 static_assert(std::size(kKinds) == kLastKind + 1);
 
 std::string text_of(double value) {
@@ -36,6 +36,7 @@ struct Number {
 struct Knows {
   bool momentum = false, beta1 = false, beta2 = false, epsilon = false;
   double default_beta1 = 0, default_beta2 = 0, default_epsilon = 0;
+  bool trust = false, trust_coefficient = false;  // max_trust; and its factor
 };
 
 Knows what_knows(trireme_optimizer_kind kind) {
@@ -46,6 +47,8 @@ Knows what_knows(trireme_optimizer_kind kind) {
     case TRIREME_OPTIMIZER_ADAGRAD: return {false, false, false, true, 0, 0, 1e-10};
     case TRIREME_OPTIMIZER_RMSPROP: return {true, false, true, true, 0, 0.99, 1e-8};
     case TRIREME_OPTIMIZER_LION: return {false, true, true, false, 0.9, 0.99, 0};
+    case TRIREME_OPTIMIZER_LAMB: return {false, true, true, true, 0.9, 0.999, 1e-6, true, false};
+    case TRIREME_OPTIMIZER_LARS: return {true, false, false, true, 0, 0, 0, true, true};
     default: return {};
   }
 }
@@ -66,7 +69,11 @@ Status check_numbers(const trireme_optimizer_options& options) {
       {"max_norm", options.max_norm, finite_from_zero(options.max_norm), "finite and 0 or more",
        true},
       {"max_value", options.max_value, finite_from_zero(options.max_value), "finite and 0 or more",
-       true}};
+       true},
+      {"trust_coefficient", options.trust_coefficient, finite_from_zero(options.trust_coefficient),
+       "finite and 0 or more", knows.trust_coefficient},
+      {"max_trust", options.max_trust, finite_from_zero(options.max_trust), "finite and 0 or more",
+       knows.trust}};
   for (const Number& number : numbers) {
     const std::string shown = std::string("options.") + number.field + " " + text_of(number.value);
     if (!number.allowed) return invalid_argument(shown + " is not " + number.rule);
@@ -254,6 +261,10 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   settings.learning_rate = options.learning_rate != 0 ? options.learning_rate : 0.001;
   settings.max_norm = options.max_norm;
   settings.max_value = options.max_value;
+  if (knows.trust_coefficient) {
+    settings.trust_coefficient = options.trust_coefficient != 0 ? options.trust_coefficient : 0.001;
+  }
+  settings.max_trust = options.max_trust;
   settings.groups = options.group_count;
   for (const auto& [field, numbers, kept] : numbers_of_groups(options)) {
     if (numbers != nullptr) (settings.*kept).assign(numbers, numbers + options.group_count);
@@ -292,6 +303,8 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
       {"loss_scale_floor", text_of(settings.loss_scale.floor)},
       {"loss_scale_window", std::to_string(settings.loss_scale.window)},
       {"loss_scale_hysteresis", std::to_string(settings.loss_scale.hysteresis)},
+      {"trust_coefficient", text_of(settings.trust_coefficient)},
+      {"max_trust", text_of(settings.max_trust)},
       {"one_sweep", settings.one_sweep ? "on" : "off"},
       {"check_every", std::to_string(settings.check_every)},
       {"group_count", std::to_string(settings.groups)}};

@@ -20,6 +20,8 @@ struct Settings {
   double step_rate = 0;  // of the step under way: learning_rate as the schedule has it there
   double max_norm = 0;
   double max_value = 0;
+  double trust_coefficient = 0;
+  double max_trust = 0;
   std::uint64_t groups = 0;
   // By group; empty where not asked for.
   std::vector<double> group_max_norms;

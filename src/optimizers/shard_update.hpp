@@ -21,7 +21,15 @@ struct Piece {
 };
 
 // Returns 0, or what the caller's rule answered; that rule finds the gradients scaled in place.
+// `trust` multiplies the learning rate. With LAMB the gradients are what find_direction() wrote.
 std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uint64_t step,
-                          double gradient_scale);
+                          double gradient_scale, double trust = 1);
+
+// LAMB: the first half of a step.
+void find_direction(const Settings& settings, const Piece& piece, std::uint64_t step,
+                    double gradient_scale);
+
+// Of the piece's parameter.
+double weight_decay_of(const Settings& settings, const Piece& piece);
 
 }  // namespace trireme::optimizers

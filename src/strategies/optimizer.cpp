@@ -52,6 +52,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
                        Status::success());
   if (ready.code() == TRIREME_ERROR_MISMATCH) return ready;
   const std::uint64_t word_bytes = optimizer->step_word_bytes(norm_ranks == nullptr);
+  const std::uint64_t trust_bytes = optimizer->trust_bytes();
   // What comes out the same on all ranks of one model, if not on all norm_ranks.
   const auto prepare = [&]() -> Status {
     if (model->options_.memory_limit_bytes > 0 || settings.groups > 0) {
@@ -60,7 +61,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
       TRIREME_RETURN_IF_ERROR(agree(model->link_, facts, Status::success()));
       TRIREME_RETURN_IF_ERROR(optimizer->check_groups());
       MemoryLimit limit = model->memory_limit();
-      limit.added_working = word_bytes;
+      limit.added_working = word_bytes + trust_bytes;
       TRIREME_RETURN_IF_ERROR(
           check_memory_limit(limit, model->registry_, *model->layout_, settings.states));
     }
@@ -69,6 +70,10 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
     if (allocated.ok() && word_bytes > 0) {
       allocated = optimizer->step_words_.allocate(
           *model->link_.communicator, model->storage_->allocated, MemoryKind::working, word_bytes);
+    }
+    if (allocated.ok() && trust_bytes > 0) {
+      allocated = optimizer->trust_words_.allocate(
+          *model->link_.communicator, model->storage_->allocated, MemoryKind::working, trust_bytes);
     }
     return agree(model->link_, facts, allocated);
   };
@@ -86,10 +91,11 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   optimizer->group_norms_.resize(groups);
   optimizer->last_group_norms_.resize(groups);
   model->planned_state_ = bytes;
-  model->planned_norm_ += word_bytes;
+  model->planned_norm_ += word_bytes + trust_bytes;
   model->reducer_->keep_until_step(settings.one_sweep);
   model->reducer_->watch_overflow(optimizer->loss_scale_.on());
   optimizer->place_pieces();
+  optimizer->place_norms();
   optimizer->place_ranges();
   *out = std::move(optimizer);
   return Status::success();
@@ -152,6 +158,10 @@ void Optimizer::place_pieces() {
       for (std::uint32_t i = 0; i < settings_.states; ++i) {
         piece.states[i] = states + (i * elements + position) * size;
       }
+      const sharding::Range own = sharding::intersect(
+          {bucket.block_first[layout.spread.rank], bucket.counts[layout.spread.rank]},
+          {segment.position, segment.count});
+      own_parts_.push_back({own.count > 0 ? own.first - segment.position : 0, own.count});
       pieces_.push_back(piece);
     }
   }
@@ -188,7 +198,8 @@ Status Optimizer::gradient_norm(double* out) const {
   if (settings_.max_norm == 0) {
     return invalid_state("max_norm is 0, so no norm is computed");
   }
-  if (norm_ == kNoNorm) return invalid_state("no step was made, or one that was loaded without max_norm");
+  if (norm_ == kNoNorm)
+    return invalid_state("no step was made, or one that was loaded without max_norm");
   *out = norm_;
   return Status::success();
 }

@@ -109,6 +109,16 @@ class Optimizer {
   double scale_of(std::uint64_t parameter, double norm) const;
   void count_skipped(const std::int64_t* words);
   Status update(double norm);
+  std::uint64_t trust_bytes() const;
+  void place_norms();
+  Status update_by_norms(double norm);
+  Status add_up_norms();
+  bool is_skipped(const optimizers::Piece& piece) const {
+    return !skipped_.empty() && skipped_[piece.parameter];
+  }
+  std::uint64_t step_of(const optimizers::Piece& piece) const {
+    return steps_of_.empty() ? steps_ + 1 : steps_of_[piece.parameter];
+  }
   Status compare_answers(std::int32_t answer, std::uint64_t number, const char* who,
                          const char* what);
   Status give_parameters();
@@ -121,6 +131,7 @@ class Optimizer {
   Arena state_;
   std::unique_ptr<NormRanks> norm_ranks_;  // or null: the norm is that of the model's own ranks
   std::vector<optimizers::Piece> pieces_;
+  std::vector<sharding::Range> own_parts_;  // by piece: what of it no other rank owns
   std::vector<OwnedRange> ranges_;
   std::uint64_t steps_ = 0;
   std::vector<std::uint64_t> steps_of_;  // by target, if parameters can be skipped; or empty
@@ -132,6 +143,9 @@ class Optimizer {
   Overflow overflow_;
   // What ranks add up in a step, with groups or a loss scale; NormRanks has its own.
   Arena step_words_;
+  // LAMB and LARS: sums of squares that ranks add up, two for each place of a parameter.
+  Arena trust_words_;
+  std::vector<std::uint64_t> trust_places_;  // by parameter
   // Of groups of parameters, if there are any.
   std::vector<optimizers::GradientNorm> group_sums_;
   std::vector<double> group_norms_, last_group_norms_;  // of this step; of the last one

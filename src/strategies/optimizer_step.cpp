@@ -10,6 +10,7 @@
 #include "kernels/hash.hpp"
 #include "kernels/reduce.hpp"
 #include "optimizers/clipping.hpp"
+#include "optimizers/trust.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 #include "strategies/optimizer.hpp"
@@ -356,15 +357,16 @@ double Optimizer::scale_of(std::uint64_t parameter, double norm) const {
 }
 
 Status Optimizer::update(double norm) {
+  if (optimizers::needs_norms(settings_)) return update_by_norms(norm);
   std::int32_t answer = 0;
   std::uint64_t parameter = 0;
   TRIREME_FAILPOINT("step", "before_update");
   for (const Piece& piece : pieces_) {
     TRIREME_FAILPOINT("step", "mid_update");
-    if (!skipped_.empty() && skipped_[piece.parameter]) continue;
-    const std::uint64_t step = steps_of_.empty() ? steps_ + 1 : steps_of_[piece.parameter];
+    if (is_skipped(piece)) continue;
     const CallbackScope scope(model_->link_);
-    answer = optimizers::update_piece(settings_, piece, step, scale_of(piece.parameter, norm));
+    answer =
+        optimizers::update_piece(settings_, piece, step_of(piece), scale_of(piece.parameter, norm));
     parameter = piece.parameter;
     if (answer != 0) break;
   }

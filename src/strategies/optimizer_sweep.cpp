@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/reduce.hpp"
+#include "optimizers/trust.hpp"
 #include "platform/names.hpp"
 #include "strategies/optimizer.hpp"
 
@@ -88,6 +89,8 @@ Status Optimizer::check_one_sweep() const {
     why = "a rule of the caller";
   } else if (loss_scale_.on()) {
     why = "a loss scale, by which a step may have to be skipped";
+  } else if (optimizers::needs_norms(settings_)) {
+    why = "a rule that needs norms of whole parameters";
   }
   if (why == nullptr) return Status::success();
   return unsupported(std::string("TRIREME_OPTIMIZER_ONE_SWEEP with ") + why);

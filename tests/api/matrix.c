@@ -38,6 +38,7 @@ enum feature {
     NORM_GROUPS_CLIPPED,
     NARROW,
     LIMITED,
+    BY_NORMS,
     FEATURES
 };
 
@@ -69,6 +70,7 @@ static const char *const kNames[FEATURES] = {
     "clipping by norms of groups of parameters",
     "parameters of f16 and bf16",
     "memory limit: just enough, and a byte less",
+    "rules with norms of whole parameters (LAMB, LARS)",
 };
 
 static void switch_on(struct setup *s, enum feature feature) {
@@ -98,6 +100,7 @@ static void switch_on(struct setup *s, enum feature feature) {
         case STRIDE: s->shard_stride = 2; break;
         case NORM_RANKS: s->two_models = true; break;
         case NORM_GROUPS_CLIPPED: s->norm_groups = true; break;
+        case BY_NORMS:
         case NARROW:
         case LIMITED: break; /* see check_cell() */
         case FEATURES: break;
@@ -108,7 +111,7 @@ static void switch_on(struct setup *s, enum feature feature) {
 static bool exclude_each_other(enum feature a, enum feature b) {
     return (a == FLAT_VECTOR && b == ANY_ORDER) || (a == UNUSED_AS_ZERO && b == UNUSED_SKIPPED) ||
            ((a == FLAT_VECTOR || a == ANY_ORDER) && b == LEARNT_ORDER) ||
-           (a == FLAT_VECTOR && b == VIEWS) ||
+           (a == FLAT_VECTOR && b == VIEWS) || (a == OWN_RULE && b == BY_NORMS) ||
            /* A whole vector misses nothing; it may be absent, which UNEVEN is. */
            (a == FLAT_VECTOR && (b == UNUSED_AS_ZERO || b == UNUSED_SKIPPED));
 }
@@ -127,7 +130,7 @@ static trireme_status expected_of(const struct setup *s, bool no_sync) {
     if (s->one_sweep &&
         (s->strategy != TRIREME_STRATEGY_ZERO1 || s->leaves > 0 || s->max_norm > 0 ||
          s->norm_groups || s->max_value > 0 || s->hook || s->uneven ||
-         s->unused == TRIREME_UNUSED_SKIP || s->rule == TRIREME_OPTIMIZER_USER)) {
+         s->unused == TRIREME_UNUSED_SKIP || s->rule == TRIREME_OPTIMIZER_USER || needs_norms(s))) {
         return TRIREME_ERROR_UNSUPPORTED;
     }
     return no_sync && s->leaves > 0 ? TRIREME_ERROR_UNSUPPORTED : TRIREME_OK;
@@ -243,6 +246,9 @@ static struct setup setup_of(int world, int strategy, enum feature a, enum featu
     setup.minimum_unit_bytes = 1;
     setup.rule = (a + b) % 3 == 0 ? TRIREME_OPTIMIZER_SGD : TRIREME_OPTIMIZER_ADAMW;
     setup.gradients = (a + b) % 4 == 0 ? TRIREME_GRADIENTS_SUM : TRIREME_GRADIENTS_AVERAGE;
+    if (a == BY_NORMS || b == BY_NORMS) {
+        setup.rule = (a + b + world) % 2 == 0 ? TRIREME_OPTIMIZER_LAMB : TRIREME_OPTIMIZER_LARS;
+    }
     switch_on(&setup, a);
     switch_on(&setup, b);
     if (setup.two_models && !setup.norm_groups) setup.max_norm = 1.5;
@@ -310,8 +316,36 @@ static void features_train_alone_and_in_pairs_or_are_refused(void **state) {
     }
 }
 
+/* With LAMB and LARS on more ranks and to the byte; each type in turn. */
+static void norms_of_whole_parameters_are_those_of_one_process(void **state) {
+    (void)state;
+    int turn = 0;
+    for (int w = 0; w < WORLD_SIZES; ++w) {
+        for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
+            if (only != NULL && strcmp(only, trireme_strategy_name(strategy)) != 0) continue;
+            struct setup setup = base(kWorldSizes[w], strategy);
+            if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
+                setup.shard_ranks = setup.world_size % 2 == 0 ? 2 : 1;
+            }
+            setup.leaves = 7;
+            setup.way = HOOKS;
+            setup.bucket_bytes = 1;
+            setup.rule = TRIREME_OPTIMIZER_LAMB + (++turn % 2);
+            if (turn % 4 < 2) {
+                check_f32(&setup);
+            } else {
+                check_f64(&setup);
+            }
+            if (is_quick()) continue;
+            setup.rule = TRIREME_OPTIMIZER_LAMB + (turn + 1) % 2;
+            check_f16(&setup);
+        }
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms_of_whole_parameters_are_those_of_one_process),
         cmocka_unit_test(features_train_alone_and_in_pairs_or_are_refused),
     };
     prints = argc > 1 && strcmp(argv[1], "--table") == 0;

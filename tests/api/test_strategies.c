@@ -115,6 +115,11 @@ static uint32_t replicas_of(const struct setup *setup, int parameter) {
     return setup->two_models && parameter % 2 == 0 ? 2 : 1;
 }
 
+/* Rules that need the norms of whole parameters. */
+static bool needs_norms(const struct setup *setup) {
+    return setup->rule == TRIREME_OPTIMIZER_LAMB || setup->rule == TRIREME_OPTIMIZER_LARS;
+}
+
 /* Whether a parameter gets no gradient from a leaf; the last one gets none at all in step 1. */
 static bool unused_in(const struct setup *setup, int step, int parameter, int leaf) {
     if (setup->unused == TRIREME_UNUSED_ERROR) return false;
@@ -215,8 +220,12 @@ static void make_optimizer(struct outcome *o, const struct setup *setup,
     if (setup->rule == TRIREME_OPTIMIZER_SGD) {
         options.momentum = 0.9;
         options.weight_decay = 0.01;
-    } else if (setup->rule == TRIREME_OPTIMIZER_ADAMW) {
+    } else if (setup->rule == TRIREME_OPTIMIZER_ADAMW || setup->rule == TRIREME_OPTIMIZER_LAMB) {
         options.weight_decay = 0.1;
+    } else if (setup->rule == TRIREME_OPTIMIZER_LARS) {
+        options.momentum = 0.9;
+        options.weight_decay = 0.01;
+        options.trust_coefficient = 0.5;
     } else {
         options.state_count = 1;
         options.update = user_rule;
@@ -280,6 +289,7 @@ static uint64_t bytes_sent(struct outcome *o, const trireme_communicator *commun
     return statistics.bytes_sent;
 }
 
+#include "norms.inc"
 #include "training_bytes.inc"
 
 /* ---- all types ---- */

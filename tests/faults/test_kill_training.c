@@ -59,6 +59,7 @@ static const char *const kPoints[] = {
     "step.before_answers",
     "step.before_agree",
     "step.before_update",
+    "step.before_norms",
     "step.mid_update",
     "step.after_update",
     "step.mid_give",
@@ -100,6 +101,7 @@ struct scenario {
     bool uneven; /* the last rank runs out of data first, and follows */
     bool hook;
     bool own_rule;
+    bool lamb;
     bool one_sweep;
     bool large;     /* LARGE times as many elements */
     bool disagrees; /* rank 0 wants other buckets, so nobody gets a model */
@@ -148,7 +150,8 @@ static const struct scenario kScenarios[] = {
      .strategy = TRIREME_STRATEGY_ZERO2,
      .world_size = 3,
      .leaves = 5,
-     .hook = true},
+     .hook = true,
+     .lamb = true},
     {.name = "zero1, one sweep",
      .strategy = TRIREME_STRATEGY_ZERO1,
      .world_size = 2,
@@ -257,6 +260,7 @@ static void make_model(const struct scenario *s, trireme_communicator *group, in
     CALL(o, trireme_model_set_parameters(*model, start, elements_of(s), F32, n - 1));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = s->own_rule ? TRIREME_OPTIMIZER_USER : TRIREME_OPTIMIZER_ADAMW;
+    if (s->lamb) rule.kind = TRIREME_OPTIMIZER_LAMB;
     rule.update = s->own_rule ? descend : NULL;
     rule.flags = s->one_sweep ? TRIREME_OPTIMIZER_ONE_SWEEP : 0;
     rule.max_norm = s->max_norm;

@@ -40,6 +40,55 @@ class Lion:
         self.mean = 0.99 * m + (1 - 0.99) * g
 
 
+PARAMETERS = (slice(0, 10), slice(10, 37))  # of trajectory.c, where they are one vector here
+
+
+class Lamb:
+    """The formula of the paper, with bias correction; torch.optim has no such rule."""
+
+    def __init__(self, parameters, lr, weight_decay=0.0):
+        (self.parameter,) = parameters
+        self.rate = lr
+        self.decay = weight_decay
+        self.mean = torch.zeros_like(self.parameter)
+        self.square = torch.zeros_like(self.parameter)
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self):
+        p, g = self.parameter, self.parameter.grad
+        self.steps += 1
+        self.mean = 0.9 * self.mean + (1 - 0.9) * g
+        self.square = 0.999 * self.square + (1 - 0.999) * g * g
+        mean = self.mean / (1 - 0.9**self.steps)
+        square = self.square / (1 - 0.999**self.steps)
+        direction = mean / (square.sqrt() + 1e-6) + self.decay * p
+        for part in PARAMETERS:
+            ratio = p[part].norm() / direction[part].norm()
+            p[part] -= self.rate * ratio * direction[part]
+
+
+class Lars:
+    """The formula of the paper; torch.optim has no such rule."""
+
+    def __init__(self, parameters, lr, momentum=0.0, weight_decay=0.0):
+        (self.parameter,) = parameters
+        self.rate = lr
+        self.momentum = momentum
+        self.decay = weight_decay
+        self.velocity = torch.zeros_like(self.parameter)
+
+    @torch.no_grad()
+    def step(self):
+        p, g = self.parameter, self.parameter.grad
+        step = g + self.decay * p
+        for part in PARAMETERS:
+            norm = p[part].norm()
+            step[part] *= self.rate * 0.001 * norm / (g[part].norm() + self.decay * norm)
+        self.velocity = self.momentum * self.velocity + step
+        p -= self.velocity
+
+
 # Name, rule, and the arguments of both sides.
 RULES = [
     ("sgd", torch.optim.SGD, {}),
@@ -61,6 +110,10 @@ RULES = [
     ("rmsprop", torch.optim.RMSprop, {"centered": True, "momentum": 0.9, "weight_decay": 0.1}),
     ("lion", Lion, {}),
     ("lion", Lion, {"weight_decay": 0.1}),
+    ("lamb", Lamb, {}),
+    ("lamb", Lamb, {"weight_decay": 0.1}),
+    ("lars", Lars, {}),
+    ("lars", Lars, {"momentum": 0.9, "weight_decay": 0.1}),
 ]
 FLAGS = {"nesterov": 1, "centered": 4}
 RANKS = [(1, "data_parallel"), (3, "data_parallel"), (3, "zero3")]

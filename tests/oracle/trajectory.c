@@ -104,7 +104,7 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
 }
 
 static trireme_optimizer_kind kind_of(const char *name) {
-    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_SGD; kind <= TRIREME_OPTIMIZER_LION;
+    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_SGD; kind <= TRIREME_OPTIMIZER_LARS;
          ++kind) {
         if (strcmp(name, trireme_optimizer_kind_name(kind)) == 0) return kind;
     }

@@ -83,6 +83,13 @@ UpdateRule lion(double decay) {
   return rule;
 }
 
+// What the trust ratio has made of the learning rate is the caller's affair.
+UpdateRule lars(double momentum, double decay) {
+  UpdateRule rule = sgd(momentum, false, decay);
+  rule.kind = TRIREME_OPTIMIZER_LARS;
+  return rule;
+}
+
 std::vector<UpdateRule> rules() {
   return {sgd(0, false, 0),
           sgd(0, false, 0.1),
@@ -105,7 +112,10 @@ std::vector<UpdateRule> rules() {
           rmsprop(0.9, true, 0),
           rmsprop(0.9, true, 0.1),
           lion(0),
-          lion(0.1)};
+          lion(0.1),
+          lars(0, 0.1),
+          lars(0.9, 0),
+          lars(0.9, 0.1)};
 }
 
 std::vector<VectorLevel> levels() {
@@ -124,9 +134,11 @@ enum class StateKind { none, squares, mean, velocity };
 StateKind state_kind(const UpdateRule& rule, int state) {
   if (state >= state_count(rule)) return StateKind::none;
   switch (rule.kind) {
-    case TRIREME_OPTIMIZER_SGD: return StateKind::velocity;
+    case TRIREME_OPTIMIZER_SGD:
+    case TRIREME_OPTIMIZER_LARS: return StateKind::velocity;
     case TRIREME_OPTIMIZER_ADAM:
-    case TRIREME_OPTIMIZER_ADAMW: return state == 0 ? StateKind::mean : StateKind::squares;
+    case TRIREME_OPTIMIZER_ADAMW:
+    case TRIREME_OPTIMIZER_LAMB: return state == 0 ? StateKind::mean : StateKind::squares;
     case TRIREME_OPTIMIZER_LION: return StateKind::mean;
     default: break;
   }
@@ -159,6 +171,12 @@ Element step_plainly(const UpdateRule& rule, Element e, std::uint64_t t, long do
     }
     e.s[0] = t == 1 ? g : rule.momentum * e.s[0] + g;
     e.p -= rate * (rule.nesterov ? g + rule.momentum * e.s[0] : e.s[0]);
+    return e;
+  }
+  if (rule.kind == TRIREME_OPTIMIZER_LARS) {
+    const long double step = rate * (g + rule.weight_decay * e.p);
+    if (rule.momentum != 0) e.s[0] = rule.momentum * e.s[0] + step;
+    e.p -= rule.momentum != 0 ? e.s[0] : step;
     return e;
   }
   if (rule.kind == TRIREME_OPTIMIZER_ADAGRAD) {
@@ -263,6 +281,8 @@ void check_rule(const UpdateRule& rule, std::size_t count, std::uint64_t t, doub
       reach = rate * (2 * divided + (rule.momentum != 0 ? std::fabs(old.s[1]) : 0));
     } else if (rule.kind == TRIREME_OPTIMIZER_LION) {
       reach = rate;
+    } else if (rule.kind == TRIREME_OPTIMIZER_LARS) {
+      reach = rate * 2 * g + std::fabs(old.s[0]);
     } else if (rule.kind != TRIREME_OPTIMIZER_SGD) {
       const long double steps = static_cast<long double>(t);
       reach *= std::sqrt(1 - std::pow(static_cast<long double>(rule.beta2), steps)) /
@@ -278,7 +298,9 @@ void check_rule(const UpdateRule& rule, std::size_t count, std::uint64_t t, doub
         case StateKind::none: assert_true(vectors.get(2 + state, i) == old.s[state]); continue;
         case StateKind::squares: added = g * g; break;
         case StateKind::mean: added = g; break;
-        case StateKind::velocity: added = rule.kind == TRIREME_OPTIMIZER_SGD ? g : divided; break;
+        case StateKind::velocity:
+          added = rule.kind == TRIREME_OPTIMIZER_RMSPROP ? divided : g;
+          break;
       }
       assert_near(vectors.get(2 + state, i), now.s[state], std::fabs(old.s[state]) + added,
                   "state");
@@ -498,6 +520,9 @@ void a_rule_keeps_as_many_states_as_it_needs(void**) {
   assert_int_equal(state_count(rmsprop(0, true, 0)), 2);
   assert_int_equal(state_count(rmsprop(0.9, true, 0)), 3);
   assert_int_equal(state_count(lion(0)), 1);
+  assert_int_equal(state_count(adam(TRIREME_OPTIMIZER_LAMB, 0)), 2);
+  assert_int_equal(state_count(lars(0, 0.1)), 0);
+  assert_int_equal(state_count(lars(0.9, 0)), 1);
 }
 
 // After thousands of the same gradient v - m * m is what rounding leaves of 0.
@@ -544,6 +569,107 @@ void lion_steps_by_the_rate_alone_and_tells_of_a_nan(void**) {
   force_vector_level(best_vector_level());
 }
 
+// The direction of LAMB: that of ADAM without a rate, and the decay. Parameters stay as they are.
+template <class T>
+void check_direction(double decay, std::uint64_t t) {
+  constexpr std::size_t kCount = 203;
+  const UpdateRule rule = adam(TRIREME_OPTIMIZER_LAMB, decay);
+  Vectors<T> start(kCount, 0);
+  start.fill(rule, t == 1);
+  std::vector<T> first;
+  for (const VectorLevel level : levels()) {
+    force_vector_level(level);
+    for (const std::size_t shift : {0, 3}) {
+      for (const std::size_t cut : {0, 1, 64, 200}) {
+        Vectors<T> now(kCount, shift);
+        for (int vector = 0; vector < 4; ++vector) {
+          for (std::size_t i = 0; i < kCount; ++i) now.set(vector, i, start.get(vector, i));
+        }
+        for (const std::size_t begin : {std::size_t{0}, cut}) {  // in two pieces
+          const std::size_t end = begin == cut ? kCount : cut;
+          if (begin == 0 && cut == 0) continue;
+          unsigned char* at[4];
+          for (int k = 0; k < 4; ++k) at[k] = now.memory[k].data() + shift + begin * sizeof(T);
+          void* const states[] = {at[2], at[3]};
+          lamb_direction(rule, sizeof(T) == 4 ? TRIREME_DTYPE_F32 : TRIREME_DTYPE_F64, at[0], at[1],
+                         states, end - begin, t, 0.25);
+        }
+        if (cut == 0) {
+          void* const states[] = {now.memory[2].data() + shift, now.memory[3].data() + shift};
+          lamb_direction(rule, sizeof(T) == 4 ? TRIREME_DTYPE_F32 : TRIREME_DTYPE_F64,
+                         now.memory[0].data() + shift, now.memory[1].data() + shift, states, kCount,
+                         t, 0.25);
+        }
+        std::vector<T> all;
+        for (int vector = 1; vector < 4; ++vector) {
+          for (std::size_t i = 0; i < kCount; ++i) all.push_back(now.get(vector, i));
+        }
+        for (std::size_t i = 0; i < kCount; ++i) assert_true(now.get(0, i) == start.get(0, i));
+        for (const auto& one : now.memory) assert_int_equal(one.back(), Vectors<T>::kGuard);
+        if (first.empty()) first = all;
+        assert_memory_equal(all.data(), first.data(), all.size() * sizeof(T));
+      }
+    }
+  }
+  force_vector_level(best_vector_level());
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const long double g = static_cast<long double>(start.get(1, i)) / 4;
+    const long double b1 = rule.beta1, b2 = rule.beta2, steps = static_cast<long double>(t);
+    const long double m = b1 * start.get(2, i) + (1 - b1) * g;
+    const long double v = b2 * start.get(3, i) + (1 - b2) * g * g;
+    const long double along =
+        m / (1 - std::pow(b1, steps)) /
+        (std::sqrt(v / (1 - std::pow(b2, steps))) + static_cast<long double>(rule.epsilon));
+    const long double parameter = start.get(0, i);
+    assert_near(first[kCount + i], m, std::fabs(m) + std::fabs(g), "m");
+    assert_near(first[2 * kCount + i], v, v, "v");
+    const long double reach =
+        (std::fabs(b1 * start.get(2, i)) + std::fabs(g)) / (1 - std::pow(b1, steps)) / std::sqrt(v);
+    assert_near(first[i], along + decay * parameter,
+                (sizeof(T) == 8 ? 512 : 1) * reach + std::fabs(parameter), "direction");
+  }
+}
+
+void lamb_goes_the_same_way_at_every_level(void**) {
+  for (const double decay : {0.0, 0.1}) {
+    for (const std::uint64_t t : {1, 2, 1000}) {
+      check_direction<float>(decay, t);
+      check_direction<double>(decay, t);
+    }
+  }
+}
+
+// For parameters of 16 bits it is the direction of what f32 makes of them.
+void lamb_widens_what_is_narrow(void**) {
+  constexpr std::size_t kCount = 2100;
+  const UpdateRule rule = adam(TRIREME_OPTIMIZER_LAMB, 0.1);
+  for (const trireme_dtype dtype : {TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16}) {
+    const bool half = dtype == TRIREME_DTYPE_F16;
+    Vectors<float> wide(kCount, 0);
+    wide.fill(rule, false);
+    std::vector<std::uint16_t> codes(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      codes[i] = static_cast<std::uint16_t>(random_bits() & 0xbbff);  // no inf, no NaN
+      wide.set(0, i,
+               static_cast<float>(half ? decode_small(codes[i], 5, 10, true)
+                                       : decode_small(codes[i], 8, 7, true)));
+    }
+    Vectors<float> narrow = wide;
+    const std::vector<std::uint16_t> before = codes;
+    const auto states = [](Vectors<float>& of, int k) { return of.memory[2 + k].data(); };
+    void* const wide_states[] = {states(wide, 0), states(wide, 1)};
+    void* const narrow_states[] = {states(narrow, 0), states(narrow, 1)};
+    lamb_direction(rule, TRIREME_DTYPE_F32, wide.memory[0].data(), wide.memory[1].data(),
+                   wide_states, kCount, 2, 0.7);
+    lamb_direction(rule, dtype, codes.data(), narrow.memory[1].data(), narrow_states, kCount, 2,
+                   0.7);
+    assert_true(codes == before);
+    for (int vector = 1; vector < 4; ++vector) {
+      assert_true(narrow.memory[vector] == wide.memory[vector]);
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -557,6 +683,8 @@ int main() {
       cmocka_unit_test(a_zero_gradient_and_learning_rate_leave_the_parameter),
       cmocka_unit_test(a_rule_keeps_as_many_states_as_it_needs),
       cmocka_unit_test(a_spread_of_nothing_is_never_the_root_of_a_negative_number),
+      cmocka_unit_test(lamb_goes_the_same_way_at_every_level),
+      cmocka_unit_test(lamb_widens_what_is_narrow),
       cmocka_unit_test(lion_steps_by_the_rate_alone_and_tells_of_a_nan),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

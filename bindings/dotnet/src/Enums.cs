@@ -287,6 +287,8 @@ namespace Trireme
         Adagrad = 5,
         Rmsprop = 6,
         Lion = 7,
+        Lamb = 8,
+        Lars = 9,
     }
 
     /// <summary>What a range of state belongs to.</summary>

@@ -309,6 +309,8 @@ namespace Trireme
         public double LossScaleFloor;
         public ulong LossScaleWindow;
         public ulong LossScaleHysteresis;
+        public double TrustCoefficient;
+        public double MaxTrust;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -23,7 +23,7 @@ namespace Trireme
         /// <summary>0 is 0.001.</summary>
         public double LearningRate { get; set; }
 
-        /// <summary>Of SGD and RMSProp; 0 is none.</summary>
+        /// <summary>Of SGD, RMSProp and LARS; 0 is none.</summary>
         public double Momentum { get; set; }
 
         /// <summary>0 is 0.9.</summary>
@@ -32,7 +32,7 @@ namespace Trireme
         /// <summary>0 is 0.999, of RMSProp (alpha) and Lion 0.99.</summary>
         public double Beta2 { get; set; }
 
-        /// <summary>0 is 1e-8, of Adagrad 1e-10.</summary>
+        /// <summary>0 is 1e-8, of Adagrad 1e-10, of LAMB 1e-6, of LARS 0.</summary>
         public double Epsilon { get; set; }
 
         public double WeightDecay { get; set; }
@@ -97,6 +97,13 @@ namespace Trireme
         /// It backs off at this overflow since it last grew, and at each further one; 0 is 1.
         /// </summary>
         public ulong LossScaleHysteresis { get; set; }
+        /// <summary>Of LARS; 0 is 0.001.</summary>
+        public double TrustCoefficient { get; set; }
+
+        /// <summary>
+        /// The trust ratio of LAMB and LARS is at most this; 0 is no limit.
+        /// </summary>
+        public double MaxTrust { get; set; }
 
         /// <summary>The caller's own rule; only and always with OptimizerKind.User.</summary>
         public UpdateRule Rule { get; set; }
@@ -259,6 +266,8 @@ namespace Trireme
                 LossScaleFloor = options.LossScaleFloor,
                 LossScaleWindow = options.LossScaleWindow,
                 LossScaleHysteresis = options.LossScaleHysteresis,
+                TrustCoefficient = options.TrustCoefficient,
+                MaxTrust = options.MaxTrust,
             };
             // Weak: rules run inside Step(), where this object lives, and a rule that refers to
             // its own optimizer must not keep both for ever.

@@ -27,6 +27,8 @@ namespace Trireme.Tests
             Check.Equal("zero3", Library.NameOf(Strategy.Zero3));
             Check.Equal("adamw", Library.NameOf(OptimizerKind.Adamw));
             Check.Equal("lion", Library.NameOf(OptimizerKind.Lion));
+            Check.Equal("lamb", Library.NameOf(OptimizerKind.Lamb));
+            Check.Equal("lars", Library.NameOf(OptimizerKind.Lars));
             Check.Equal("unknown", Library.NameOf((ElementType)99));
             Check.Equal("unknown", Library.NameOf((Reduction)99));
             Check.Equal("unknown", Library.NameOf((Algorithm)99));

@@ -556,10 +556,14 @@ class OptimizerTest(TestCase):
         model = build(self.alone(), "zero1")
         for rule, options in (
             ("adafactor", {}),
-            (9, {}),
+            (99, {}),
             ("adagrad", {"momentum": 0.5}),
             ("sgd", {"centered": True}),
             ("lion", {"epsilon": 1}),
+            ("lion", {"max_trust": 1}),
+            ("lamb", {"trust_coefficient": 0.1}),
+            ("lars", {"trust_coefficient": 0}),
+            ("lars", {"max_trust": -1}),
             ("sgd", {"learning_rate": -1}),
             ("sgd", {"learning_rate": float("nan")}),
             ("sgd", {"momentum": 1}),

@@ -216,6 +216,8 @@ TRIREME_OPTIMIZER_USER = 4
 TRIREME_OPTIMIZER_ADAGRAD = 5
 TRIREME_OPTIMIZER_RMSPROP = 6
 TRIREME_OPTIMIZER_LION = 7
+TRIREME_OPTIMIZER_LAMB = 8
+TRIREME_OPTIMIZER_LARS = 9
 
 TRIREME_OPTIMIZER_NESTEROV = 1
 TRIREME_OPTIMIZER_ONE_SWEEP = 2
@@ -275,6 +277,8 @@ class trireme_optimizer_options(Structure):
         ("loss_scale_floor", c_double),
         ("loss_scale_window", c_uint64),
         ("loss_scale_hysteresis", c_uint64),
+        ("trust_coefficient", c_double),
+        ("max_trust", c_double),
     ]
 
 

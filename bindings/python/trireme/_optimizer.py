@@ -146,7 +146,7 @@ def _destroy(handle: int, number: int) -> None:
 class Optimizer:
     """The update rule of a sealed model, or a function of one's own.
 
-    The rules are "sgd", "adam", "adamw", "adagrad", "rmsprop" and "lion".
+    The rules are "sgd", "adam", "adamw", "adagrad", "rmsprop", "lion", "lamb" and "lars".
 
     A function is called in step() with an Update for each piece this rank owns; it changes
     `update.parameters` in place. What it raises comes out of step(), which has then failed on all
@@ -181,11 +181,14 @@ class Optimizer:
         loss_scale_floor: float = 0.0,
         loss_scale_window: int = 0,
         loss_scale_hysteresis: int = 0,
+        trust_coefficient: float | None = None,
+        max_trust: float = 0.0,
     ) -> None:
         """Collective: all ranks name the same options.
 
-        `momentum` is for "sgd", there also as `nesterov`, and "rmsprop", `centered` for "rmsprop".
-        What that calls alpha is `beta2`.
+        `momentum` is for "sgd", there also as `nesterov`, "rmsprop" and "lars", `centered` for
+        "rmsprop". What that calls alpha is `beta2`. `max_trust` above 0 is the most that "lamb" and
+        "lars" multiply the learning rate of a parameter with; `trust_coefficient` is for "lars".
 
         `max_norm` above 0 clips the global norm of the gradients, `max_value` above 0 each of them
         before that. `states` is the number of state vectors that a function of one's own gets.
@@ -226,6 +229,8 @@ class Optimizer:
             loss_scale_floor=loss_scale_floor,
             loss_scale_window=in_range(loss_scale_window, 64, "loss_scale_window"),
             loss_scale_hysteresis=in_range(loss_scale_hysteresis, 64, "loss_scale_hysteresis"),
+            trust_coefficient=_or_default(trust_coefficient, "trust_coefficient"),
+            max_trust=max_trust,
         )
         for name, numbers in (
             ("group_max_norms", group_max_norms),

@@ -105,6 +105,8 @@ OPTIMIZERS = {
     "adagrad": _native.TRIREME_OPTIMIZER_ADAGRAD,
     "rmsprop": _native.TRIREME_OPTIMIZER_RMSPROP,
     "lion": _native.TRIREME_OPTIMIZER_LION,
+    "lamb": _native.TRIREME_OPTIMIZER_LAMB,
+    "lars": _native.TRIREME_OPTIMIZER_LARS,
 }
 SCHEDULES = {
     "constant": _native.TRIREME_SCHEDULE_CONSTANT,

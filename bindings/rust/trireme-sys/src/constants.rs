@@ -144,6 +144,8 @@ constants! {
     TRIREME_OPTIMIZER_ADAGRAD: trireme_optimizer_kind = 5;
     TRIREME_OPTIMIZER_RMSPROP: trireme_optimizer_kind = 6;
     TRIREME_OPTIMIZER_LION: trireme_optimizer_kind = 7;
+    TRIREME_OPTIMIZER_LAMB: trireme_optimizer_kind = 8;
+    TRIREME_OPTIMIZER_LARS: trireme_optimizer_kind = 9;
     TRIREME_OPTIMIZER_NESTEROV: u32 = 1;
     TRIREME_OPTIMIZER_ONE_SWEEP: u32 = 2;
     TRIREME_OPTIMIZER_CENTERED: u32 = 4;

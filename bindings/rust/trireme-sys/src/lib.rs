@@ -539,13 +539,13 @@ structs! {
         state_count: u32,
         /// Default: 0.001.
         learning_rate: f64,
-        /// SGD, RMSPROP; 0 is none. In [0, 1).
+        /// SGD, RMSPROP, LARS; 0 is none. In [0, 1).
         momentum: f64,
-        /// ADAM, ADAMW, LION. Default: 0.9. In (0, 1).
+        /// ADAM, ADAMW, LION, LAMB. Default: 0.9. In (0, 1).
         beta1: f64,
-        /// ADAM, ADAMW: 0.999 by default; RMSPROP (alpha), LION: 0.99. In (0, 1).
+        /// ADAM, ADAMW, LAMB: 0.999 by default; RMSPROP (alpha), LION: 0.99. In (0, 1).
         beta2: f64,
-        /// ADAM, ADAMW, RMSPROP: 1e-8 by default; ADAGRAD: 1e-10.
+        /// ADAM, ADAMW, RMSPROP: 1e-8 by default; ADAGRAD: 1e-10; LAMB: 1e-6; LARS: 0.
         epsilon: f64,
         /// 0 is none.
         weight_decay: f64,
@@ -584,6 +584,10 @@ structs! {
         loss_scale_window: u64,
         /// It backs off at this overflow since it last grew. Default: 1.
         loss_scale_hysteresis: u64,
+        /// LARS. Default: 0.001.
+        trust_coefficient: f64,
+        /// LAMB, LARS: the trust ratio is at most this; 0 is no limit.
+        max_trust: f64,
     }
     /// The loss scale, and how the last step went with it. Set struct_size before the call.
     trireme_loss_scale_info {

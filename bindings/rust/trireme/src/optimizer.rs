@@ -29,6 +29,8 @@ pub enum Kind {
     Adagrad,
     RmsProp,
     Lion,
+    Lamb,
+    Lars,
 }
 
 impl Kind {
@@ -40,6 +42,8 @@ impl Kind {
             Kind::Adagrad => sys::TRIREME_OPTIMIZER_ADAGRAD,
             Kind::RmsProp => sys::TRIREME_OPTIMIZER_RMSPROP,
             Kind::Lion => sys::TRIREME_OPTIMIZER_LION,
+            Kind::Lamb => sys::TRIREME_OPTIMIZER_LAMB,
+            Kind::Lars => sys::TRIREME_OPTIMIZER_LARS,
         }
     }
 
@@ -55,17 +59,17 @@ impl Kind {
 pub struct OptimizerOptions {
     /// Default: 0.001.
     pub learning_rate: f64,
-    /// SGD, RMSProp; 0 is none.
+    /// SGD, RMSProp, LARS; 0 is none.
     pub momentum: f64,
     /// SGD with momentum only.
     pub nesterov: bool,
     /// RMSProp only: gradients are divided by their spread around their mean.
     pub centered: bool,
-    /// ADAM, ADAMW, Lion. Default: 0.9.
+    /// ADAM, ADAMW, Lion, LAMB. Default: 0.9.
     pub beta1: f64,
-    /// ADAM, ADAMW: 0.999 by default; RMSProp (alpha), Lion: 0.99.
+    /// ADAM, ADAMW, LAMB: 0.999 by default; RMSProp (alpha), Lion: 0.99.
     pub beta2: f64,
-    /// ADAM, ADAMW, RMSProp: 1e-8 by default; Adagrad: 1e-10.
+    /// ADAM, ADAMW, RMSProp: 1e-8 by default; Adagrad: 1e-10; LAMB: 1e-6; LARS: 0.
     pub epsilon: f64,
     /// 0 is none.
     pub weight_decay: f64,
@@ -80,6 +84,10 @@ pub struct OptimizerOptions {
     pub one_sweep: bool,
     /// Dynamic loss scale; none by default.
     pub loss_scale: LossScale,
+    /// LARS. Default: 0.001.
+    pub trust_coefficient: f64,
+    /// LAMB, LARS: the trust ratio is at most this; 0 is no limit.
+    pub max_trust: f64,
 }
 
 /// A dynamic loss scale: what the caller multiplies its loss by, and the step divides gradients by. In
@@ -589,6 +597,8 @@ fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_options {
     raw.loss_scale_floor = options.loss_scale.floor;
     raw.loss_scale_window = options.loss_scale.window;
     raw.loss_scale_hysteresis = options.loss_scale.hysteresis;
+    raw.trust_coefficient = options.trust_coefficient;
+    raw.max_trust = options.max_trust;
     raw
 }
 

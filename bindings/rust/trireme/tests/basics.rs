@@ -26,6 +26,8 @@ fn names_and_sizes_are_those_of_the_library() {
     assert_eq!(Kind::Adagrad.name(), "adagrad");
     assert_eq!(Kind::RmsProp.name(), "rmsprop");
     assert_eq!(Kind::Lion.name(), "lion");
+    assert_eq!(Kind::Lamb.name(), "lamb");
+    assert_eq!(Kind::Lars.name(), "lars");
     assert_eq!(Status::PeerLost.to_string(), "PEER_LOST");
 }
 
