@@ -22,6 +22,7 @@
 #include <trireme/rooted_collectives.h>
 #include <trireme/schedule.h>
 #include <trireme/status.h>
+#include <trireme/trainer.h>
 #include <trireme/transport.h>
 #include <trireme/types.h>
 #include <trireme/version.h>

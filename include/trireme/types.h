@@ -26,6 +26,8 @@ typedef struct trireme_buffer trireme_buffer;
 typedef struct trireme_model trireme_model;
 /** The update rule of a model and its state on this rank. */
 typedef struct trireme_optimizer trireme_optimizer;
+/** Layers of a model that are trained as one. */
+typedef struct trireme_trainer trireme_trainer;
 
 /** Type of the elements of a buffer. 0 is none. */
 typedef int32_t trireme_dtype;

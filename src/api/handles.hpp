@@ -20,13 +20,14 @@ class Memory;
 namespace trireme::strategies {
 class Model;
 class Optimizer;
+class Trainer;
 }  // namespace trireme::strategies
 
 namespace trireme::api {
 
 class MeshHandles;  // a mesh and the handles that belong to it
 
-enum class HandleType : std::uint8_t { communicator = 1, request, buffer, model, optimizer, mesh };
+enum class HandleType : std::uint8_t { communicator = 1, request, buffer, model, optimizer, mesh, trainer };
 
 // What stands behind each public type.
 template <class Public>
@@ -44,6 +45,7 @@ TRIREME_HANDLE(trireme_buffer, Memory, buffer);
 TRIREME_HANDLE(trireme_model, strategies::Model, model);
 TRIREME_HANDLE(trireme_optimizer, strategies::Optimizer, optimizer);
 TRIREME_HANDLE(trireme_mesh, MeshHandles, mesh);
+TRIREME_HANDLE(trireme_trainer, strategies::Trainer, trainer);
 #undef TRIREME_HANDLE
 
 namespace detail {

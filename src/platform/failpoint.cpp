@@ -52,6 +52,7 @@ constexpr const char* kTraining[] = {
     "follow.before_step",       "follow.after_step",      "replicas.before_exchange",
     "replicas.after_exchange",  "save.before_copy",       "save.after_copy",
     "load.before_agree",        "load.before_copy",       "load.after_copy",
+    "trainer.before_allocate",  "trainer.before_exchange", "trainer.after_exchange",
 };
 
 const std::vector<std::string>& names() {

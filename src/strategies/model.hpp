@@ -22,6 +22,7 @@
 namespace trireme::strategies {
 
 class Optimizer;
+class Trainer;
 
 class Model {
  public:
@@ -36,7 +37,7 @@ class Model {
   // No call may come from inside the caller's own hook or rule, in the middle of another one.
   Status check_call() const {
     if (!link_.in_callback.load(std::memory_order_relaxed)) [[likely]] return Status::success();
-    return invalid_state("called from inside a bucket hook or update rule of the model");
+    return invalid_state("called from inside a layer, bucket hook or update rule of the model");
   }
 
   Status add_parameter(const trireme_parameter_options& options, std::uint64_t* out);
@@ -68,6 +69,7 @@ class Model {
 
  private:
   friend class Optimizer;
+  friend class Trainer;
 
   Model(std::shared_ptr<Communicator> communicator, const trireme_model_options& options);
 

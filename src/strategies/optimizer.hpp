@@ -43,6 +43,11 @@ class Optimizer {
   // What a loss is multiplied with before its backward pass; 1 if losses are not scaled.
   double loss_scale() const { return loss_scale_.scale(); }
   Status loss_scale_info(trireme_loss_scale_info* out) const;
+  // That the last step had.
+  double last_rate() const { return settings_.step_rate; }
+  // Of the last step; negative if it computed none.
+  double norm_or_negative() const { return norm_; }
+  const std::shared_ptr<Model>& model() const { return model_; }
   Communicator& communicator() const { return model_->communicator(); }
   Status check_call() const { return model_->check_call(); }
   // As the model's.

@@ -60,6 +60,10 @@ class Reducer {
   Status shadow();
   // Where the gradient of this name may be written until it is handed in, in this pass.
   Status view(std::uint64_t parameter, GradientView* out);
+  // Whether a pass that adds to nothing has such a place for it.
+  bool has_view(std::uint64_t parameter) const {
+    return registry_.parameters()[parameter].target == parameter && view_of(parameter) != nullptr;
+  }
   // Whether memory of the caller has nothing in common with the gradients of the model.
   bool is_outside(const void* memory, std::uint64_t bytes) const;
   // Elements as a caller hands them in: of the parameter's dtype, or of its gradients'. Null: zeros.

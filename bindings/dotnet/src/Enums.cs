@@ -252,6 +252,22 @@ namespace Trireme
         After = 2,
     }
 
+    /// <summary>Why a layer of a trainer is called.</summary>
+    public enum LayerPhase
+    {
+        /// <summary>Before backward.</summary>
+        Forward = 1,
+
+        /// <summary>Forward again, of what was not kept.</summary>
+        Recompute = 2,
+
+        /// <summary>Gradients.</summary>
+        Backward = 3,
+
+        /// <summary>Forward that no backward follows.</summary>
+        Evaluate = 4,
+    }
+
     [Flags]
     public enum ParameterFlags
     {

@@ -178,4 +178,35 @@ namespace Trireme
             return true;
         }
     }
+
+    internal sealed class TrainerHandle : NativeHandle
+    {
+        // What the native side was given as user_data; freed after the native trainer.
+        private GCHandle userData;
+
+        public TrainerHandle()
+        {
+        }
+
+        internal TrainerHandle(IntPtr value)
+        {
+            SetHandle(value);
+        }
+
+        internal void Own(GCHandle given)
+        {
+            userData = given;
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_trainer_destroy(handle);
+            if (userData.IsAllocated)
+            {
+                userData.Free();
+            }
+
+            return true;
+        }
+    }
 }

@@ -39,6 +39,7 @@ namespace Trireme.Tests
             Pair("TRIREME_ERROR_", typeof(Status)),
             Pair("TRIREME_LOG_", typeof(LogLevel)),
             Pair("TRIREME_MESH_", typeof(MeshOrder)),
+            Pair("TRIREME_PHASE_", typeof(LayerPhase)),
             Pair("TRIREME_", typeof(Reduction)),
         };
 

@@ -1,5 +1,5 @@
 """The C ABI as Python sees it: constants, structs and prototypes. Only this file and
-_native_training.py, which it includes, know them.
+_native_training.py and _native_trainer.py, which it includes, know them.
 
 Everything here mirrors include/trireme/*.h; tests compare it with the released layout and with
 the list of exported symbols.
@@ -24,6 +24,8 @@ from ctypes import (
 )
 from typing import Any
 
+from ._native_trainer import *
+from ._native_trainer import TRAINER
 from ._native_training import *
 from ._native_training import TRAINING
 
@@ -519,6 +521,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_buffer_destroy": (None, [_handle]),
     "trireme_buffer_data": (_status, [_handle, POINTER(c_void_p)]),
     "trireme_buffer_size": (_status, [_handle, POINTER(c_uint64)]),
+    **TRAINER,
     **TRAINING,
 }
 

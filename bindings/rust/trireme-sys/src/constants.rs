@@ -152,6 +152,11 @@ constants! {
     TRIREME_STATE_PARAMETER: i32 = 1;
     TRIREME_STATE_OPTIMIZER: i32 = 2;
     TRIREME_MAX_STATES: usize = 8;
+    // trainer.h
+    TRIREME_PHASE_FORWARD: i32 = 1;
+    TRIREME_PHASE_RECOMPUTE: i32 = 2;
+    TRIREME_PHASE_BACKWARD: i32 = 3;
+    TRIREME_PHASE_EVALUATE: i32 = 4;
     // mesh.h
     TRIREME_MAX_AXES: usize = 16;
     TRIREME_MESH_BY_NAME: trireme_mesh_order = 0;

@@ -43,6 +43,8 @@ handles! {
     trireme_model
     /// The update rule of a model and its state on this rank.
     trireme_optimizer
+    /// Layers of a model that are trained as one.
+    trireme_trainer
 }
 
 pub type trireme_operation = i32;
@@ -705,3 +707,8 @@ inits! {
     trireme_loss_scale_info
     trireme_state_range
 }
+
+mod functions_trainer;
+#[doc(hidden)]
+pub use functions_trainer::layout as trainer_layout;
+pub use functions_trainer::*;

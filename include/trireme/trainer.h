@@ -1,0 +1,307 @@
+/**
+ * @file trainer.h
+ * @brief A whole training step in one call: the caller brings the layers' forward and backward.
+ *
+ * A trainer runs a list of layers, in which each layer's output is the next one's input. It gathers
+ * each layer's parameters around its callbacks, with the next ones on their way, hands in gradients
+ * as backward produces them, so that their exchange overlaps with the rest, keeps or computes again
+ * what backward needs, and ends the step. The same callbacks train with every strategy.
+ *
+ * A step has total = leaves micro-batches of a reproducible model, else micro_batches of each rank.
+ * They are numbered over all ranks: rank r computes number i * world size + r as its i-th. The loss
+ * of a step is the mean of all of them in the order of these numbers: of a reproducible model the
+ * same bits for every number of ranks, as its parameters are.
+ *
+ * What is kept between forward and backward of a micro-batch ("activations") lies in memory of the
+ * library: each layer's output and what its forward saves. Without checkpoints all of it is kept.
+ * With checkpoints layers are cut into stretches; of a stretch only the last output is kept, and
+ * what is inside it is computed again, by the same callbacks, when backward comes to it; the last
+ * stretch still has everything. So a layer's forward runs at most twice in a micro-batch.
+ * checkpoint_every cuts after every so many layers. activation_budget_bytes keeps as many of the
+ * last layers in one stretch as fit, so that as few as possible are computed again, and cuts those
+ * before into stretches that need no more memory than that one, or than the largest layer alone.
+ *
+ * A callback that fails on one rank does not break the model: the rank goes through the rest of the
+ * step without computing, so that the others wait for nobody, and before anything is updated all
+ * ranks hear of it. They return TRIREME_ERROR_CALLBACK, gradients are discarded, parameters are what
+ * they were, and the next step may come. (Where the optimizer has norm_ranks, other models have come
+ * further: then the model fails.)
+ *
+ * A step allocates nothing but what the model's own calls do; see "working memory" in model_shard.h.
+ *
+ * Ownership: a trainer keeps its optimizer and model alive; destroy in any order. Between steps the
+ * model and the optimizer are the caller's as without a trainer.
+ * Thread safety: one call at a time per model, except where a function says otherwise.
+ */
+#ifndef TRIREME_TRAINER_H
+#define TRIREME_TRAINER_H
+
+#include <stdint.h>
+#include <trireme/export.h>
+#include <trireme/optimizer_shard.h>
+#include <trireme/status.h>
+#include <trireme/types.h>
+
+TRIREME_BEGIN_C
+
+/** Why a layer is called. */
+enum {
+    TRIREME_PHASE_FORWARD   = 1, /**< Before backward. */
+    TRIREME_PHASE_RECOMPUTE = 2, /**< Forward again, of what was not kept: the same output and saved are wanted. */
+    TRIREME_PHASE_BACKWARD  = 3, /**< Gradients. */
+    TRIREME_PHASE_EVALUATE  = 4  /**< Forward of trireme_trainer_evaluate(): no backward follows. */
+};
+
+/**
+ * One call of a layer. All memory is the library's, good until the callback returns, aligned to 64
+ * bytes (parameters and gradients to their elements), and NULL where it has 0 bytes. "Out": what the
+ * callback writes, undefined before.
+ */
+typedef struct trireme_layer_call {
+    uint32_t           struct_size;   /**< sizeof this struct as the library knows it. */
+    int32_t            phase;         /**< TRIREME_PHASE_*. */
+    uint64_t           layer;         /**< Number of the layer, from 0. */
+    uint64_t           step;          /**< trireme_optimizer_step_count() before the step. */
+    uint32_t           micro_batch;   /**< Which one of this rank, from 0. */
+    uint32_t           leaf;          /**< Which one over all ranks; of a reproducible model the leaf. */
+    uint64_t           random_seed;   /**< Of this layer in this micro-batch and step: the same in FORWARD, RECOMPUTE and BACKWARD. Depends on options.seed, step, leaf and layer alone. */
+    const void        *input;         /**< The output of the layer before; NULL for the first, which reads the batch. */
+    uint64_t           input_bytes;   /**< Its size. */
+    void              *output;        /**< Out in FORWARD, RECOMPUTE and EVALUATE; in BACKWARD what forward wrote. */
+    uint64_t           output_bytes;  /**< As in trireme_layer. */
+    void              *saved;         /**< As `output`; BACKWARD may also change it. */
+    uint64_t           saved_bytes;   /**< As in trireme_layer. */
+    const void *const *parameters;    /**< Elements of each of the layer's parameters, whole, in the order of registration. */
+    const uint64_t    *parameter_counts; /**< Elements of each. */
+    uint64_t           parameter_count;  /**< Numbers at `parameters`, `parameter_counts` and `gradients`. */
+    void             **gradients;     /**< BACKWARD: where the gradient of each parameter is to be overwritten whole, in its dtype, or f32 where that is f16 or bf16; NULL of a frozen one. A callback may set a place to other memory, which is read when it returns and must not be the model's; or to NULL: there is no gradient, and the model's TRIREME_UNUSED_* decides (with TRIREME_UNUSED_ERROR the callback has failed). NULL in the other phases. */
+    const void        *output_gradient; /**< BACKWARD: of the output, by the layer behind; NULL for the last, which begins with the loss. */
+    void              *input_gradient;  /**< Out in BACKWARD: the gradient of `input`, input_bytes; NULL for the first layer. */
+    double            *loss;          /**< Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch, NaN if it is not written. NULL elsewhere. */
+    double             loss_scale;    /**< BACKWARD: what the last layer multiplies the gradient of the loss by: trireme_optimizer_loss_scale(), divided by micro_batches where gradients are averaged over ranks but added up over micro-batches. */
+    void              *batch;         /**< As handed to trireme_trainer_step() or trireme_trainer_evaluate(). */
+} trireme_layer_call; /* since 1.0 */
+
+/**
+ * Forward or backward of a layer, on the thread of the step. It returns 0, or any other number to fail
+ * the step on all ranks. It may destroy the trainer, the optimizer and the model, which live on until
+ * the step is over; any other call on them, but trireme_trainer_request_stop(), answers
+ * TRIREME_ERROR_INVALID_STATE. What it throws (C++) counts as a failure and goes no further.
+ */
+typedef int32_t(TRIREME_CALL *trireme_layer_callback)(const trireme_layer_call *call,
+                                                      void *user_data);
+
+/** One layer. Start from TRIREME_LAYER_INIT. */
+typedef struct trireme_layer {
+    uint32_t               struct_size;     /**< sizeof this struct as the caller knows it; the same in all of a list. */
+    uint32_t               flags;           /**< Must be 0. */
+    const char            *name;            /**< For messages; UTF-8, at most 255 bytes; required; copied. */
+    uint64_t               first_parameter; /**< Number of its first parameter. */
+    uint64_t               parameter_count; /**< How many, by their numbers one after the other; 0: none. Every parameter of the model belongs to one layer; one that several layers use has a name in each (tied_to). */
+    trireme_layer_callback forward;         /**< Required. */
+    trireme_layer_callback backward;        /**< Required. */
+    void                  *user_data;       /**< Handed to both. */
+    uint64_t               output_bytes;    /**< Size of its output for one micro-batch; may be 0 of the last one. */
+    uint64_t               saved_bytes;     /**< What forward keeps for backward besides, for one micro-batch. */
+} trireme_layer; /* since 1.0 */
+
+/** A layer that does nothing yet. */
+#define TRIREME_LAYER_INIT { sizeof(trireme_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** What a step has done. Set struct_size before a call that fills it. */
+typedef struct trireme_trainer_metrics {
+    uint32_t struct_size;     /**< sizeof this struct as the caller knows it. */
+    int32_t  stop;            /**< 1: a rank has asked to stop, in or after the step before, or by now. The same on all ranks. */
+    int32_t  skipped;         /**< 1: with the optimizer's loss_scale, a gradient was inf or NaN and nothing was updated. */
+    uint32_t reserved;        /**< 0. */
+    uint64_t step;            /**< trireme_optimizer_step_count() after the step. */
+    uint64_t micro_batches;   /**< Over all ranks. */
+    uint64_t sent_bytes;      /**< As sent_step_bytes of trireme_model_memory. */
+    double   loss;            /**< Mean over all micro-batches; the same on all ranks. */
+    double   gradient_norm;   /**< As trireme_optimizer_gradient_norm(); -1 without max_norm, and of a step that was skipped. */
+    double   learning_rate;   /**< That the step had. */
+    double   loss_scale;      /**< Of the optimizer, that the step had. */
+    double   seconds;         /**< That the step took on this rank. */
+    double   exposed_seconds; /**< Of these, those in which it waited for communication. */
+} trireme_trainer_metrics; /* since 1.0 */
+
+/** Metrics ready for trireme_trainer_step(). */
+#define TRIREME_TRAINER_METRICS_INIT { sizeof(trireme_trainer_metrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Called on the thread of trireme_trainer_step() when a step is done, on ranks that have one. It
+ * returns 0 to go on; any other number, or what it throws, asks all ranks to stop, as
+ * trireme_trainer_request_stop() does. It may call the model and the optimizer as between steps, but
+ * trireme_trainer_step() and trireme_trainer_evaluate() answer TRIREME_ERROR_INVALID_STATE.
+ */
+typedef int32_t(TRIREME_CALL *trireme_trainer_callback)(const trireme_trainer_metrics *metrics,
+                                                        void *user_data);
+
+/** Start from TRIREME_TRAINER_OPTIONS_INIT. In every field 0 or NULL means the default. */
+typedef struct trireme_trainer_options {
+    uint32_t                 struct_size;   /**< sizeof this struct as the caller knows it. */
+    uint32_t                 flags;         /**< Must be 0. */
+    uint32_t                 micro_batches; /**< Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are shared out. */
+    uint32_t                 reserved;      /**< Must be 0. */
+    uint64_t                 checkpoint_every;        /**< Keep the output of every so many-th layer and compute the rest again. Default: keep everything. */
+    uint64_t                 activation_budget_bytes; /**< Most that activations and the gradients of outputs may take; checkpoints are set so that as few layers as possible are computed again. Not with checkpoint_every. Default: no limit. */
+    uint64_t                 seed;          /**< From which random_seed comes. */
+    trireme_trainer_callback after_step;    /**< May differ between ranks. NULL: none. */
+    void                    *user_data;     /**< Handed to after_step. */
+} trireme_trainer_options; /* since 1.0 */
+
+/** Options of which all have their defaults. */
+#define TRIREME_TRAINER_OPTIONS_INIT { sizeof(trireme_trainer_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** What a trainer looks like on this rank. Set struct_size before the call. */
+typedef struct trireme_trainer_info {
+    uint32_t struct_size;   /**< sizeof this struct as the caller knows it. */
+    uint32_t micro_batches; /**< Most that a rank has in a step. */
+    uint64_t layers;        /**< Layers. */
+    uint64_t stretches;     /**< Into which they are cut; 1: everything is kept. */
+    uint64_t recomputed;    /**< Layers whose forward runs twice in a micro-batch. */
+    uint64_t planned_checkpoint_bytes;   /**< Outputs that are kept of all stretches but the last. */
+    uint64_t planned_stretch_bytes;      /**< Outputs and saved of the largest stretch. */
+    uint64_t planned_gradient_bytes;     /**< Gradients of outputs: of two neighbouring layers, the largest of those with an even and with an odd number. */
+    uint64_t planned_parameter_gradient_bytes; /**< Where backward writes gradients that have no view in the model: the most that one layer has. */
+    uint64_t planned_exchange_bytes;     /**< Losses and answers of all ranks. */
+    uint64_t allocated_bytes;            /**< The sum of these, counted where memory is allocated. */
+    uint64_t largest_bytes;              /**< What activations and gradients of outputs take if everything is kept. */
+    uint64_t least_bytes;                /**< The least activation_budget_bytes that works. */
+} trireme_trainer_info; /* since 1.0 */
+
+/** Info ready for trireme_trainer_get_info(). */
+#define TRIREME_TRAINER_INFO_INIT { sizeof(trireme_trainer_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Makes a trainer of layers over a model and its optimizer.
+ *
+ * Collective: blocks until all ranks have called it with the same layers (names, parameters, sizes)
+ * and options, or the deadline passes. Keeps the callbacks and their user_data until the trainer is
+ * destroyed.
+ *
+ * @param optimizer  The optimizer, which also says which model.
+ * @param layers  `layer_count` layers in the order of forward, each layers[0].struct_size bytes
+ *                  behind the one before.
+ * @param layer_count  1 or more.
+ * @param options  How to run them. Required.
+ * @param[out] out_trainer  The new trainer; free it with trireme_trainer_destroy(). Not written on
+ * failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, layer_count is 0, a field is out of
+ * range, a layer has no name or lacks a callback, sizes overflow, or a parameter belongs to no layer
+ * or to two; the message names the layer or the parameter.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_STATE  A step is under way.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks have different layers or options; the message names the
+ * first difference. The model lives on.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out, or activation_budget_bytes is less
+ * than the least that works, which the message names, on all ranks. The model lives on.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `options` or a layer sets a field newer than this library, or
+ * the model is TRIREME_MODEL_UNEVEN: ranks that have run out of data cannot follow a trainer.
+ * @return Any other status as listed at the top of model_shard.h.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_trainer_create(trireme_optimizer *optimizer, const trireme_layer *layers,
+                       uint64_t layer_count, const trireme_trainer_options *options,
+                       trireme_trainer **out_trainer);
+
+/**
+ * Gives the handle and the memory back. In the middle of a step of this trainer, as from a callback,
+ * the step goes on to its end.
+ *
+ * Never waits for a peer.
+ *
+ * @param trainer  A trainer; NULL and a stale handle are ignored.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_API void TRIREME_CALL trireme_trainer_destroy(trireme_trainer *trainer);
+
+/**
+ * Makes one step: forward and backward of all micro-batches, and trireme_optimizer_step().
+ *
+ * Collective: blocks until it is done or a deadline passes. Keeps no pointer.
+ *
+ * @param trainer  The trainer.
+ * @param batch  Handed to the callbacks as it is; may be NULL.
+ * @param[out] out_metrics  Filled up to its own struct_size; may be NULL. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_metrics has a struct_size that is too small.
+ * @retval TRIREME_ERROR_INVALID_STATE  Called from inside a callback, or a step was begun without the
+ * trainer and is under way, or a unit is gathered (zero3), or gradients overflow at the floor of the loss scale, as
+ * trireme_optimizer_step() says.
+ * @retval TRIREME_ERROR_CALLBACK  A layer's callback returned another number than 0 or threw, on
+ * this rank or another: the same message on all ranks names rank, layer, phase and answer. Nothing
+ * has changed. Or the optimizer's rule or a bucket hook did, as trireme_optimizer_step() says.
+ * @return Any other status as listed at the top of model_shard.h; the model has failed.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_trainer_step(trireme_trainer *trainer, void *batch, trireme_trainer_metrics *out_metrics);
+
+/**
+ * Runs forward alone, over as many micro-batches as a step has, and tells their mean loss. The last
+ * layer's callback may copy its output for the caller.
+ *
+ * Collective: blocks until it is done or a deadline passes. Keeps no pointer.
+ *
+ * @param trainer  The trainer.
+ * @param batch  Handed to the callbacks as it is; may be NULL.
+ * @param[out] out_loss  As of a step. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_loss is NULL.
+ * @retval TRIREME_ERROR_INVALID_STATE  As trireme_trainer_step().
+ * @retval TRIREME_ERROR_CALLBACK  As trireme_trainer_step().
+ * @return Any other status as listed at the top of model_shard.h; the model has failed.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_trainer_evaluate(trireme_trainer *trainer, void *batch, double *out_loss);
+
+/**
+ * Asks all ranks to stop. Ranks tell each other in the middle of a step, so `stop` of the metrics
+ * becomes 1 on all of them after the same step: the one under way or, if that has told already, the
+ * next; then it stays 1. Nothing else happens: the caller ends its loop.
+ *
+ * Local: does not wait for the peers. May be called from inside a callback.
+ *
+ * @param trainer  The trainer.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live trainer of this process.
+ *
+ * Thread safety: any thread, any time.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_trainer_request_stop(trireme_trainer *trainer);
+
+/**
+ * Tells what a trainer looks like.
+ *
+ * Does not block.
+ *
+ * @param trainer  The trainer.
+ * @param[out] out_info  Filled up to its own struct_size. Required.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live trainer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL or its struct_size is too small.
+ * @retval TRIREME_ERROR_INVALID_STATE  Called from inside a callback.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_trainer_get_info(const trireme_trainer *trainer, trireme_trainer_info *out_info);
+
+TRIREME_END_C
+
+#endif

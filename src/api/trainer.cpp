@@ -1,0 +1,127 @@
+// trainer.h: check, call down, hand over.
+#include "strategies/trainer.hpp"
+
+#include <trireme/trainer.h>
+
+#include "api/boundary.hpp"
+#include "api/handles.hpp"
+
+using trireme::Status;
+using trireme::strategies::Optimizer;
+using trireme::strategies::Trainer;
+namespace api = trireme::api;
+
+namespace {
+
+// Sizes in release 1.0.
+constexpr uint32_t kLayerSize = 72;
+constexpr uint32_t kTrainerOptionsSize = 56;
+constexpr uint32_t kMetricsSize = 88;
+constexpr uint32_t kTrainerInfoSize = 96;
+
+template <class Body>
+trireme_status with_trainer(const char* function, const trireme_trainer* handle,
+                            Body&& body) noexcept {
+  return api::guard(function, [&]() -> Status {
+    std::shared_ptr<Trainer> trainer;
+    TRIREME_RETURN_IF_ERROR(api::find(handle, &trainer));
+    TRIREME_RETURN_IF_ERROR(trainer->check_call());
+    return body(*trainer);
+  });
+}
+
+// All have the size of the first one, which may be another than the library's.
+Status read_layers(const trireme_layer* layers, uint64_t count, std::vector<Trainer::Layer>* out) {
+  if (count == 0) return trireme::invalid_argument("layer_count is 0");
+  TRIREME_RETURN_IF_ERROR(api::require(layers, "layers"));
+  const uint32_t stride = layers->struct_size;
+  for (uint64_t i = 0; i < count; ++i) {
+    const std::string what = "layers[" + std::to_string(i) + "]";
+    const auto* const layer = reinterpret_cast<const trireme_layer*>(
+        reinterpret_cast<const char*>(layers) + i * uint64_t{stride});
+    if (layer->struct_size != stride || stride % alignof(trireme_layer) != 0) {
+      return trireme::invalid_argument(what + ".struct_size is " +
+                                       std::to_string(layer->struct_size) +
+                                       ", but that of layers[0] is " + std::to_string(stride));
+    }
+    trireme_layer read = TRIREME_LAYER_INIT;
+    TRIREME_RETURN_IF_ERROR(api::read_struct(layer, what.c_str(), kLayerSize, &read));
+    out->push_back({read.name == nullptr ? "" : read.name, read});
+    out->back().described.name = nullptr;  // the caller's
+  }
+  return Status::success();
+}
+
+}  // namespace
+
+trireme_status trireme_trainer_create(trireme_optimizer* optimizer, const trireme_layer* layers,
+                                      uint64_t layer_count,
+                                      const trireme_trainer_options* caller_options,
+                                      trireme_trainer** out_trainer) {
+  return api::guard(__func__, [&]() -> Status {
+    trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
+    TRIREME_RETURN_IF_ERROR(
+        api::read_struct(caller_options, "options", kTrainerOptionsSize, &options));
+    TRIREME_RETURN_IF_ERROR(api::require(out_trainer, "out_trainer"));
+    std::vector<Trainer::Layer> described;
+    TRIREME_RETURN_IF_ERROR(read_layers(layers, layer_count, &described));
+    std::shared_ptr<Optimizer> found;
+    TRIREME_RETURN_IF_ERROR(api::find(optimizer, &found));
+    TRIREME_RETURN_IF_ERROR(found->check_call());
+    Status status = Status::success();
+    // All ranks create it together: without memory in the middle of it the group fails.
+    api::hand_out(*found, [&] {
+      std::shared_ptr<Trainer> trainer;
+      status = Trainer::create(found, std::move(described), options, &trainer);
+      if (status.ok()) *out_trainer = api::insert<trireme_trainer>(std::move(trainer));
+    });
+    return status;
+  });
+}
+
+void trireme_trainer_destroy(trireme_trainer* trainer) { api::destroy(trainer); }
+
+trireme_status trireme_trainer_step(trireme_trainer* trainer, void* batch,
+                                    trireme_trainer_metrics* out_metrics) {
+  return with_trainer(__func__, trainer, [&](Trainer& found) -> Status {
+    if (out_metrics != nullptr) {
+      TRIREME_RETURN_IF_ERROR(api::check_info(out_metrics, "out_metrics", kMetricsSize));
+    }
+    trireme_trainer_metrics metrics = TRIREME_TRAINER_METRICS_INIT;
+    Status status = Status::success();
+    api::hand_out(found, [&] { status = found.step(batch, &metrics); });
+    if (status.ok() && out_metrics != nullptr) api::write_info(metrics, out_metrics);
+    return status;
+  });
+}
+
+trireme_status trireme_trainer_evaluate(trireme_trainer* trainer, void* batch, double* out_loss) {
+  return with_trainer(__func__, trainer, [&](Trainer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(out_loss, "out_loss"));
+    double loss = 0;
+    Status status = Status::success();
+    api::hand_out(found, [&] { status = found.evaluate(batch, &loss); });
+    if (status.ok()) *out_loss = loss;
+    return status;
+  });
+}
+
+trireme_status trireme_trainer_request_stop(trireme_trainer* trainer) {
+  return api::guard(__func__, [&]() -> Status {
+    std::shared_ptr<Trainer> found;
+    TRIREME_RETURN_IF_ERROR(api::find(trainer, &found));
+    found->request_stop();
+    return Status::success();
+  });
+}
+
+trireme_status trireme_trainer_get_info(const trireme_trainer* trainer,
+                                        trireme_trainer_info* out_info) {
+  return with_trainer(__func__, trainer, [&](Trainer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", kTrainerInfoSize));
+    trireme_trainer_info info = TRIREME_TRAINER_INFO_INIT;
+    TRIREME_RETURN_IF_ERROR(found.info(&info));
+    api::write_info(info, out_info);
+    return Status::success();
+  });
+}

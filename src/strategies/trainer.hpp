@@ -1,0 +1,121 @@
+// Trainer: a step of a model from its layers' callbacks. What is kept between forward and backward is
+// the plan's, units and gradients are the model's, the end of the step is the optimizer's.
+#pragma once
+
+#include <trireme/trainer.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "strategies/optimizer.hpp"
+#include "strategies/trainer_plan.hpp"
+
+namespace trireme::strategies {
+
+class Trainer {
+ public:
+  // A layer as read by the boundary, with a name of its own.
+  struct Layer {
+    std::string name;
+    trireme_layer described = {};
+    std::vector<std::uint64_t> units = {};  // of its parameters, in their order
+  };
+
+  // `options` as read by the boundary.
+  static Status create(const std::shared_ptr<Optimizer>& optimizer, std::vector<Layer> layers,
+                       const trireme_trainer_options& options, std::shared_ptr<Trainer>* out);
+
+  Status step(void* batch, trireme_trainer_metrics* out);
+  Status evaluate(void* batch, double* out_loss);
+  void request_stop();
+  Status info(trireme_trainer_info* out) const;
+  // No call may come from inside a callback, in the middle of another one.
+  Status check_call() const;
+  void fail_groups(trireme_status code, std::string_view why) const noexcept {
+    model_->fail_groups(code, why);
+  }
+
+ private:
+  // What went wrong on this rank in a step: nothing, or the first thing.
+  struct Failure {
+    enum Kind : std::int32_t { none, answered, threw, left_out };
+    Kind kind = none;
+    std::int32_t phase = 0, answer = 0;
+    std::uint64_t layer = 0;
+    std::uint32_t leaf = 0;
+  };
+  struct Free {
+    void operator()(void* memory) const {
+      ::operator delete(memory, std::align_val_t(kActivationAlignment));
+    }
+  };
+
+  Trainer(const std::shared_ptr<Optimizer>& optimizer, std::vector<Layer> layers,
+          const trireme_trainer_options& options);
+  Status check_options() const;
+  Status check_layers() const;
+  void place_gradients();
+  Status allocate();
+  void prepare_calls();
+  std::vector<sharding::Fact> facts() const;
+
+  std::uint32_t rank() const { return model_->link_.rank(); }
+  std::uint32_t world_size() const { return model_->link_.world_size(); }
+  static constexpr std::uint64_t kAnswerWords = 6;
+  std::uint64_t words() const;
+  Status check_ready() const;
+  Status pass(void* batch, bool trains, double* out_loss);
+  Status micro_batch(std::uint32_t number, bool trains);
+  Status forward(std::int32_t phase, std::uint64_t first, std::uint64_t end);
+  Status backward(std::uint64_t first, std::uint64_t end);
+  Status gather(std::uint64_t layer);
+  Status release(std::uint64_t layer);
+  Status offer_gradients(std::uint64_t layer);
+  Status hand_in(std::uint64_t layer);
+  bool computes() const { return leaf_ < total_ && failure_.kind == Failure::none; }
+  void call(std::int32_t phase, std::uint64_t layer);
+  void fail(Failure::Kind kind, std::int32_t phase, std::uint64_t layer, std::int32_t answer);
+  Status exchange(bool trains, double* out_loss);
+  Status tell_failures(const std::int64_t* all) const;
+
+  const std::shared_ptr<Optimizer> optimizer_;
+  const std::shared_ptr<Model> model_;
+  std::vector<Layer> layers_;
+  const trireme_trainer_options options_;
+  const std::uint32_t rounds_;  // micro-batches of a rank in a step; of some leaves may be one less
+  const std::uint32_t total_;   // over all ranks
+  const double micro_batch_scale_;  // of the gradients of each
+
+  ActivationPlan plan_;
+  std::uint64_t own_gradients_ = 0;  // bytes where backward writes those without a view
+  std::unique_ptr<char, Free> arena_;
+  std::shared_ptr<Memory> exchange_;
+  std::uint64_t allocated_ = 0;
+  // By parameter.
+  static constexpr std::uint64_t kView = UINT64_MAX, kFrozen = UINT64_MAX - 1;
+  std::vector<std::uint64_t> gradient_places_;  // in the arena, or one of these two
+  std::vector<const void*> parameters_;
+  std::vector<std::uint64_t> counts_;
+  std::vector<void*> gradients_;
+
+  std::vector<trireme_layer_call> calls_;  // by layer
+
+  // Of the step under way.
+  std::uint32_t leaf_ = 0;
+  Failure failure_;
+  std::vector<double> losses_;         // of this rank's micro-batches
+  std::atomic<bool> running_ = false;  // so that after_step does not begin another one
+  std::atomic<bool> stop_asked_ = false;
+  bool stop_ = false;  // as all ranks know
+};
+
+inline void fail_to_hand_out(const Trainer& trainer) noexcept {
+  trainer.fail_groups(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);
+}
+
+}  // namespace trireme::strategies
