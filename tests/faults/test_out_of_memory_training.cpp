@@ -360,6 +360,46 @@ void train_within_a_limit(Rank& rank) {
   if (training.make() && training.step(1)) training.holds(-2);
 }
 
+// Layers without compute; every gradient is 1.
+std::int32_t TRIREME_CALL tell_loss(const trireme_layer_call* call, void*) {
+  if (call->loss != nullptr) *call->loss = 1;
+  return 0;
+}
+
+std::int32_t TRIREME_CALL give_ones(const trireme_layer_call* call, void*) {
+  auto* const gradient = static_cast<float*>(call->gradients[0]);
+  for (std::uint64_t i = 0; i < call->parameter_counts[0]; ++i) gradient[i] = 1;
+  return 0;
+}
+
+void train_with_a_trainer(Rank& rank) {
+  Training training(rank, TRIREME_STRATEGY_ZERO3);
+  if (!training.make()) return;
+  trireme_layer layers[3];
+  for (std::uint64_t number = 0; number < 3; ++number) {
+    trireme_layer layer = TRIREME_LAYER_INIT;
+    layer.name = "a layer of a name that is too long to be kept in place";
+    layer.first_parameter = number;
+    layer.parameter_count = 1;
+    layer.forward = tell_loss;
+    layer.backward = give_ones;
+    layer.output_bytes = layer.saved_bytes = 100;
+    layers[number] = layer;
+  }
+  trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
+  options.checkpoint_every = 1;
+  trireme_trainer* trainer = nullptr;
+  if (attempt(rank, "trainer_create",
+              [&] {
+                return trireme_trainer_create(training.optimizer(), layers, 3, &options, &trainer);
+              }) &&
+      attempt(rank, "trainer_step",
+              [&] { return trireme_trainer_step(trainer, nullptr, nullptr); })) {
+    training.holds(-2);
+  }
+  trireme_trainer_destroy(trainer);
+}
+
 constexpr Scenario training_of(const char* name, void (*body)(Rank&), int ranks = 2,
                                bool has_groups = false) {
   return {name, body, true, ranks, has_groups, false};
@@ -383,6 +423,7 @@ constexpr Scenario kScenarios[] = {
     training_of("norm_ranks", train_with_a_norm_of_all, 2, true),
     training_of("check_replicas", train_and_compare),
     training_of("memory limit", train_within_a_limit),
+    training_of("trainer", train_with_a_trainer),
 };
 
 const char* only = nullptr;  // the scenario that was asked for

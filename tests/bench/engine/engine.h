@@ -79,5 +79,6 @@ void row_layers(void);
 void row_gather(void);
 void row_hooks(void);
 void row_update(void);
+void row_trainer(void);
 
 #endif

@@ -19,7 +19,7 @@ static const struct {
 } ROWS[] = {
     {"step", row_step},     {"sweep", row_sweep},   {"overlap", row_overlap},
     {"layers", row_layers}, {"gather", row_gather}, {"hooks", row_hooks},
-    {"update", row_update},
+    {"update", row_update}, {"trainer", row_trainer},
 };
 enum { ROW_COUNT = sizeof ROWS / sizeof *ROWS };
 
@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
     while (argc == 3 && row < ROW_COUNT && strcmp(argv[1], ROWS[row].name) != 0) ++row;
     if (argc == 3) rounds = atoi(argv[2]);
     if (argc != 3 || row == ROW_COUNT || rounds < 1 || rounds > MOST_ROUNDS) {
-        fprintf(stderr, "bench_engine step|sweep|overlap|layers|gather|hooks|update ROUNDS\n");
+        fprintf(stderr, "bench_engine step|sweep|overlap|layers|gather|hooks|update|trainer ROUNDS\n");
         return 2;
     }
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;

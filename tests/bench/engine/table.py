@@ -3,7 +3,7 @@
 
 Usage: table.py BUILD_FOLDER [--rounds N] [ROW...]
 
-Rows: step, sweep, overlap, layers, gather, hooks, update; without any, all of them. A round measures
+Rows: step, sweep, overlap, layers, gather, hooks, update, trainer; without any, all of them. A round measures
 each way and each peer once, one after the other; a ratio is the median of the ratios within the rounds.
 Nothing is asserted: machines differ, and what else runs on them.
 """
@@ -282,8 +282,13 @@ class Bench:
                 self.table.at_most(f"hooks of a unit beyond the exchange, {name}", times[name],
                                    limit)
 
+    def trainer(self) -> None:
+        ours = self.ours("trainer", 1, self.rounds)
+        self.table.at_most("layer of a trainer that computes nothing", ours["trainer"], 1)
+        self.table.at_most("the same by hand", ours["trainer_by_hand"], 1)
 
-ROWS = ("step", "sweep", "overlap", "layers", "gather", "hooks", "update")
+
+ROWS = ("step", "sweep", "overlap", "layers", "gather", "hooks", "update", "trainer")
 
 
 def main() -> None:
