@@ -611,8 +611,7 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
         {{TRIREME_OPTIMIZER_LAMB, 0, false, 0, 0}, {TRIREME_OPTIMIZER_RMSPROP, 0, true, 0, 0}},
         {{TRIREME_OPTIMIZER_LARS, 0.5, false, 0, 0}, {TRIREME_OPTIMIZER_LION, 0, false, 0, 0}}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; ++i) {
-        job->rule = &pairs[i][0];
-        options = options_of(job);
+        options = options_of(&(struct job){.rule = &pairs[i][0]});
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
         uint64_t bytes = 0;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
@@ -621,8 +620,7 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, saved, bytes, NULL));
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_load(optimizer, saved, bytes));
         trireme_optimizer_destroy(optimizer);
-        job->rule = &pairs[i][1];
-        options = options_of(job);
+        options = options_of(&(struct job){.rule = &pairs[i][1]});
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
         EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                       trireme_optimizer_load(optimizer, saved, bytes));
