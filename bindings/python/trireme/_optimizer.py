@@ -229,7 +229,7 @@ class Optimizer:
             loss_scale_floor=loss_scale_floor,
             loss_scale_window=in_range(loss_scale_window, 64, "loss_scale_window"),
             loss_scale_hysteresis=in_range(loss_scale_hysteresis, 64, "loss_scale_hysteresis"),
-            trust_coefficient=_or_default(trust_coefficient, "trust_coefficient"),
+            trust_coefficient=or_default(trust_coefficient, "trust_coefficient"),
             max_trust=max_trust,
         )
         for name, numbers in (
