@@ -24,7 +24,7 @@ requires() {
 
 # What everything is built with. g++, cmake and ninja from other sources than apt do as well.
 requires_build_tools() {
-    local packages=(libuv1-dev libcli11-dev libxxhash-dev pkg-config)
+    local packages=(libuv1-dev libcli11-dev libxxhash-dev liburing-dev pkg-config)
     command -v g++ >/dev/null || packages+=(g++)
     command -v cmake >/dev/null || packages+=(cmake)
     command -v ninja >/dev/null || packages+=(ninja-build)

@@ -47,8 +47,10 @@ TRIREME_API const char *TRIREME_CALL trireme_failpoint_name(uint32_t index);
  *
  * @param text  "NAME=ACTION[@HIT]", several with ";" between them. ACTION is `kill` (SIGKILL to
  * the own process), `stop` (SIGSTOP), `sleep(MILLISECONDS)`, `fail` (the step answers
- * TRIREME_ERROR_SYSTEM) or `off`. HIT is the visit that acts, from 1; without it every visit does.
- * NULL or "" clears all.
+ * TRIREME_ERROR_SYSTEM), `fail(ERRNO)` (with that error number), `short` (`file.read` and
+ * `file.write` move a part of the bytes; others fail) or `off`. HIT is the visit that acts, from 1,
+ * or with a "+" behind it the first one that does; without it every visit does. NULL or "" clears
+ * all.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  The text names no failpoint or no action; nothing was
  * changed.

@@ -132,10 +132,13 @@ typedef struct trireme_optimizer_options {
     uint64_t                loss_scale_hysteresis; /**< It backs off at this overflow since it last grew, and at each further one; those before only skip their step. Default: 1. */
     double                  trust_coefficient; /**< LARS. Default: 0.001. */
     double                  max_trust;     /**< LAMB, LARS: the trust ratio is at most this; 0 is no limit. */
+    const char             *offload_path;  /**< A directory: state of the rule lies in a file in it, which each rank makes for itself, without a name, so that nothing is left of it when the process ends, and streams through memory at each step (see docs/offload.md). The bits are the same. Read as a path of the rank's own host; copied. For a rule that has state; not with TRIREME_OPTIMIZER_ONE_SWEEP, LAMB or LARS. Pieces of a caller's own rule may be smaller then. NULL: all state stays in memory. */
+    double                  offload_ratio; /**< Which part of the state's bytes lies in the file, in (0, 1], rounded up to whole blocks. Default: 1. */
+    uint64_t                offload_buffer_bytes; /**< Most memory for what is on its way to and from the file, at least 32,768. Default: 64 MiB. */
 } trireme_optimizer_options; /* since 1.0 */
 
 /** Options of which only the kind is missing. */
-#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** The loss scale, and how the last step went with it. Set struct_size before the call. */
 typedef struct trireme_loss_scale_info {
@@ -172,8 +175,31 @@ typedef struct trireme_state_range {
     uint32_t        reserved;    /**< 0. */
     uint64_t        first;       /**< Which of its elements, in row-major order, comes first. */
     uint64_t        count;       /**< Elements; 1 or more. */
-    void           *data;        /**< Where they lie, good until the optimizer is destroyed. */
+    void           *data;        /**< Where they lie, good until the optimizer is destroyed. OPTIMIZER, with offload_path: NULL, as they are in memory during a step only; see trireme_optimizer_read_range(). */
 } trireme_state_range; /* since 1.0 */
+
+/** State of an optimizer that lies in a file, of this rank. Set struct_size before the call. */
+typedef struct trireme_offload_info {
+    uint32_t    struct_size;    /**< sizeof this struct as the caller knows it. */
+    int32_t     direct;         /**< 1: the file is read and written past the system's cache (O_DIRECT); 0: through it. */
+    int32_t     ring;           /**< 1: by io_uring; 0: by pread() and pwrite() on threads of the optimizer's own. */
+    int32_t     failed_errno;   /**< errno of the last write that failed; 0 if none did. */
+    const char *path;           /**< The directory, as given; lives as long as the optimizer, as the next two do. */
+    const char *why_not_direct; /**< What refused O_DIRECT; "" if it is in use. */
+    const char *why_not_ring;   /**< What refused io_uring; "" if it is in use. */
+    uint64_t    file_bytes;     /**< State that lies in the file. */
+    uint64_t    resident_bytes; /**< State that stays in memory: by offload_ratio, and what could not be written. */
+    uint64_t    buffer_bytes;   /**< Memory for what is on its way. */
+    uint64_t    block_bytes;    /**< The largest piece that is read or written at once. */
+    uint64_t    read_bytes;     /**< Asked of the file so far. */
+    uint64_t    written_bytes;  /**< Given to the file so far. */
+    double      waited_seconds; /**< That calls waited for the disk, so far. */
+    uint64_t    failed_writes;  /**< Blocks that could not be written, and stay in memory since. */
+    uint64_t    failed_offset;  /**< Where in the file the last one of them failed. */
+} trireme_offload_info; /* since 1.0 */
+
+/** Info ready for trireme_optimizer_get_offload_info(). */
+#define TRIREME_OFFLOAD_INFO_INIT { sizeof(trireme_offload_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** A range ready for trireme_optimizer_get_range(). */
 #define TRIREME_STATE_RANGE_INIT { sizeof(trireme_state_range), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -218,6 +244,9 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  * and group_max_norms, or more than 1,024 groups, or TRIREME_OPTIMIZER_ONE_SWEEP does not go with
  * the model or another option, or norm_ranks is over a transport, which carries one group, or the
  * model is TRIREME_MODEL_UNEVEN; the message says which.
+ * @retval TRIREME_ERROR_SYSTEM  Also: on this rank or another no file can be made in offload_path, or
+ * it has no room for the state; that rank's message names the path, the bytes that are needed and those
+ * that are free. The model goes on without an optimizer.
  * @return Any other status as listed at the top of model_shard.h.
  *
  * Thread safety: one call at a time per model.
@@ -260,6 +289,12 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  * on this rank or another; the model has failed on all ranks. Or the caller's schedule answered no
  * factor on this rank: then nothing was sent and nothing has changed, the other ranks wait for this
  * one, and the step may be called again.
+ * @retval TRIREME_ERROR_SYSTEM  Also with offload_path: the state cannot be read, twice; the message
+ * names the directory, the place and the reason. The model has failed on all ranks, and the last
+ * saved state is what there is. State that cannot be written stays in memory, and the step goes on:
+ * see failed_writes of trireme_offload_info.
+ * @retval TRIREME_ERROR_CORRUPT  What the file gives, twice, is not what was written to it (its
+ * checksum is another one); the model has failed on all ranks.
  * @retval TRIREME_ERROR_MISMATCH  Also if ranks have other learning rates, by what was set, by
  * their schedules or by the factors of groups: no parameter has changed, the model has failed. And
  * from the comparison of check_every; the step is done, the model has failed.
@@ -551,6 +586,81 @@ trireme_optimizer_range_count(const trireme_optimizer *optimizer, uint64_t *out_
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_optimizer_get_range(const trireme_optimizer *optimizer, uint64_t index,
                             trireme_state_range *out_range);
+
+/**
+ * Copies the elements of one range, wherever they lie.
+ *
+ * Local: does not wait for the peers, but for the disk where they lie in a file. Keeps no pointer.
+ *
+ * @param optimizer  The optimizer.
+ * @param index  Number of the range, as of trireme_optimizer_get_range().
+ * @param[out] data  Memory for them; its content is undefined after a failure.
+ * @param bytes  Its size, which is the size of the range's elements.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  data is NULL, there is no such range, or bytes is not its
+ * size; the message names both.
+ * @retval TRIREME_ERROR_INVALID_STATE  A step is under way.
+ * @retval TRIREME_ERROR_SYSTEM  The file cannot be read; the message names it, the place and the
+ * reason. The model goes on.
+ * @retval TRIREME_ERROR_CORRUPT  What the file gives is not what was written to it. The model goes
+ * on.
+ * @retval TRIREME_ERROR_TIMEOUT  The disk does not answer within the deadline of the model.
+ * @return The status with which the model has failed, if it has.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_read_range(const trireme_optimizer *optimizer, uint64_t index, void *data,
+                             uint64_t bytes);
+
+/**
+ * Writes the elements of one range, wherever they lie. For parameters it is as writing through the
+ * address of trireme_optimizer_get_range(), with the same care.
+ *
+ * Local: does not wait for the peers, but for the disk where they lie in a file. Keeps no pointer.
+ *
+ * @param optimizer  The optimizer.
+ * @param index  Number of the range, as of trireme_optimizer_get_range().
+ * @param data  The elements.
+ * @param bytes  Their size, which is the size of the range's elements.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  As of trireme_optimizer_read_range().
+ * @retval TRIREME_ERROR_INVALID_STATE  A step is under way.
+ * @retval TRIREME_ERROR_SYSTEM  As of trireme_optimizer_read_range(), as the rest of a block is
+ * needed; elements of blocks before it are written.
+ * @retval TRIREME_ERROR_CORRUPT  As of trireme_optimizer_read_range().
+ * @retval TRIREME_ERROR_TIMEOUT  As of trireme_optimizer_read_range().
+ * @return The status with which the model has failed, if it has.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_write_range(trireme_optimizer *optimizer, uint64_t index, const void *data,
+                              uint64_t bytes);
+
+/**
+ * Tells how the state of an optimizer with offload_path lies on this rank, and what the disk has
+ * done for it.
+ *
+ * Does not block.
+ *
+ * @param optimizer  The optimizer.
+ * @param[out] out_info  Filled up to its own struct_size. Required.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL or its struct_size is too small.
+ * @retval TRIREME_ERROR_INVALID_STATE  The optimizer was created without offload_path.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_optimizer_get_offload_info(const trireme_optimizer *optimizer,
+                                   trireme_offload_info *out_info);
 
 /**
  * Tells how many bytes trireme_optimizer_save() writes on this rank.

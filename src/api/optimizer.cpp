@@ -18,6 +18,7 @@ namespace {
 constexpr uint32_t kOptimizerOptionsSize = 128;  // in release 1.0
 constexpr uint32_t kStateRangeSize = 72;
 constexpr uint32_t kLossScaleInfoSize = 56;
+constexpr uint32_t kOffloadInfoSize = 112;
 
 template <class Body>
 trireme_status with_optimizer(const char* function, const trireme_optimizer* handle,
@@ -191,6 +192,29 @@ trireme_status trireme_optimizer_get_range(const trireme_optimizer* optimizer, u
   });
 }
 
+trireme_status trireme_optimizer_read_range(const trireme_optimizer* optimizer, uint64_t index,
+                                            void* data, uint64_t bytes) {
+  return with_optimizer(__func__, optimizer,
+                        [&](Optimizer& found) { return found.read_range(index, data, bytes); });
+}
+
+trireme_status trireme_optimizer_write_range(trireme_optimizer* optimizer, uint64_t index,
+                                             const void* data, uint64_t bytes) {
+  return with_optimizer(__func__, optimizer,
+                        [&](Optimizer& found) { return found.write_range(index, data, bytes); });
+}
+
+trireme_status trireme_optimizer_get_offload_info(const trireme_optimizer* optimizer,
+                                                  trireme_offload_info* out_info) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", kOffloadInfoSize));
+    trireme_offload_info info = {};
+    TRIREME_RETURN_IF_ERROR(found.offload_info(&info));
+    api::write_info(info, out_info);
+    return Status::success();
+  });
+}
+
 trireme_status trireme_optimizer_saved_bytes(const trireme_optimizer* optimizer,
                                              uint64_t* out_bytes) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
@@ -214,8 +238,7 @@ trireme_status trireme_optimizer_load(trireme_optimizer* optimizer, const void* 
                                       uint64_t bytes) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     Status status = Status::success();
-    api::hand_out(found,
-                  [&] { status = found.load(static_cast<const char*>(state), bytes); });
+    api::hand_out(found, [&] { status = found.load(static_cast<const char*>(state), bytes); });
     return status;
   });
 }

@@ -198,6 +198,46 @@ Status check_groups(const trireme_optimizer_options& options) {
   return Status::success();
 }
 
+// What of the state lies in a file. `states` are the vectors of the rule.
+Status read_offload(const trireme_optimizer_options& options, Settings* settings) {
+  constexpr std::uint64_t kDefaultBuffer = 64u << 20;
+  constexpr std::uint64_t kLeastBuffer = kOffloadSlots * 4096;
+  const double ratio = options.offload_ratio;
+  if (!(ratio >= 0 && ratio <= 1)) {
+    return invalid_argument("options.offload_ratio " + text_of(ratio) + " is not in (0, 1]");
+  }
+  if (options.offload_path == nullptr) {
+    if (ratio == 0 && options.offload_buffer_bytes == 0) return Status::success();
+    return invalid_argument(std::string("options.") +
+                            (ratio != 0 ? "offload_ratio" : "offload_buffer_bytes") +
+                            " means nothing without options.offload_path");
+  }
+  if (options.offload_path[0] == 0) return invalid_argument("options.offload_path is empty");
+  if (settings->one_sweep) {
+    return unsupported(
+        "TRIREME_OPTIMIZER_ONE_SWEEP with options.offload_path: it updates bucket by bucket, in "
+        "the order in which sums come");
+  }
+  if (settings->rule.kind == TRIREME_OPTIMIZER_LAMB ||
+      settings->rule.kind == TRIREME_OPTIMIZER_LARS) {
+    return unsupported(std::string("options.offload_path with ") +
+                       kind_name(settings->rule.kind) +
+                       ": its trust ratios need a second pass over the state");
+  }
+  if (settings->states == 0) {
+    return invalid_argument(std::string("options.offload_path means nothing to ") +
+                            kind_name(settings->rule.kind) + " without state");
+  }
+  settings->offload_path = options.offload_path;
+  settings->offload_ratio = ratio != 0 ? ratio : 1;
+  settings->offload_buffer_bytes =
+      options.offload_buffer_bytes != 0 ? options.offload_buffer_bytes : kDefaultBuffer;
+  if (settings->offload_buffer_bytes >= kLeastBuffer) return Status::success();
+  return invalid_argument("options.offload_buffer_bytes " +
+                          std::to_string(options.offload_buffer_bytes) + " is below " +
+                          std::to_string(kLeastBuffer));
+}
+
 }  // namespace
 
 const char* kind_name(trireme_optimizer_kind kind) noexcept {
@@ -278,6 +318,7 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
                         : static_cast<std::uint32_t>(kernels::state_count(settings.rule));
   settings.update = options.update;
   settings.user_data = options.user_data;
+  TRIREME_RETURN_IF_ERROR(read_offload(options, &settings));
   *out = std::move(settings);
   return Status::success();
 }
@@ -307,6 +348,10 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
       {"max_trust", text_of(settings.max_trust)},
       {"one_sweep", settings.one_sweep ? "on" : "off"},
       {"check_every", std::to_string(settings.check_every)},
+      // Paths may differ from host to host.
+      {"offload_path", settings.offload_path.empty() ? "not set" : "set"},
+      {"offload_ratio", text_of(settings.offload_ratio)},
+      {"offload_buffer_bytes", std::to_string(settings.offload_buffer_bytes)},
       {"group_count", std::to_string(settings.groups)}};
   const std::pair<const char*, const std::vector<double>*> lists[] = {
       {"group_max_norms", &settings.group_max_norms},

@@ -29,11 +29,17 @@ struct Settings {
   std::vector<double> group_weight_decays;
   LossScaleRule loss_scale;
   bool one_sweep = false;
+  std::string offload_path;  // empty: all state stays in memory
+  double offload_ratio = 0;
+  std::uint64_t offload_buffer_bytes = 0;
   std::uint64_t check_every = 0;  // steps
   std::uint32_t states = 0;       // vectors of the rule
   trireme_update_callback update = nullptr;
   void* user_data = nullptr;
 };
+
+// In how many parts the buffer of offloaded state is divided.
+constexpr std::uint64_t kOffloadSlots = 8;
 
 const char* kind_name(trireme_optimizer_kind kind) noexcept;  // or "unknown"
 

@@ -33,6 +33,8 @@ constexpr const char* kOthers[] = {
     "broadcast.mid_write",
     "decide.before_vote", "decide.after_vote",
     "decide.before_decision", "decide.after_decision", "shrink.before_join", "shrink.after_join",
+    "file.open",          "file.direct",         "file.reserve",        "file.ring",
+    "file.read",          "file.write",
 };
 // Of models and their optimizers.
 constexpr const char* kTraining[] = {
@@ -77,13 +79,19 @@ bool is_known(std::string_view name) {
   return false;
 }
 
-enum class Action { off, kill, stop, sleep, fail };
+enum class Action { off, kill, stop, sleep, fail, cut };
 
 struct Setting {
   Action action = Action::off;
   std::uint64_t milliseconds = 0;
+  std::uint64_t error_number = EIO;
   std::uint64_t hit = 0;  // 0: every visit
+  bool from_hit = false;  // that visit and all later ones
   std::uint64_t visits = 0;
+
+  bool acts() const {
+    return hit == 0 || visits == hit || (from_hit && visits > hit);
+  }
 };
 
 struct Settings {
@@ -108,6 +116,8 @@ bool parse_number(std::string_view text, std::uint64_t* out) {
   return true;
 }
 
+constexpr std::uint64_t kMostErrors = 4096;  // errno is below
+
 Status parse_setting(std::string_view text, std::string* name, Setting* out) {
   const auto refuse = [&](const char* why) {
     return invalid_argument("failpoint \"" + std::string(text) + "\": " + why);
@@ -118,12 +128,20 @@ Status parse_setting(std::string_view text, std::string* name, Setting* out) {
   if (!is_known(*name)) return refuse("no such failpoint");
   std::string_view action = text.substr(equals + 1);
   if (const std::size_t at = action.find('@'); at != std::string_view::npos) {
-    if (!parse_number(action.substr(at + 1), &out->hit) || out->hit == 0) {
-      return refuse("the hit is a number from 1");
+    std::string_view hit = action.substr(at + 1);
+    if (!hit.empty() && hit.back() == '+') {
+      out->from_hit = true;
+      hit.remove_suffix(1);
+    }
+    if (!parse_number(hit, &out->hit) || out->hit == 0) {
+      return refuse("the hit is a number from 1, or one and +");
     }
     action = action.substr(0, at);
   }
-  constexpr std::string_view kSleep = "sleep(";
+  const auto number_in = [&action](std::string_view begin, std::uint64_t* number) {
+    return action.substr(0, begin.size()) == begin && action.back() == ')' &&
+           parse_number(action.substr(begin.size(), action.size() - begin.size() - 1), number);
+  };
   if (action == "kill") {
     out->action = Action::kill;
   } else if (action == "stop") {
@@ -132,12 +150,15 @@ Status parse_setting(std::string_view text, std::string* name, Setting* out) {
     out->action = Action::fail;
   } else if (action == "off") {
     out->action = Action::off;
-  } else if (action.substr(0, kSleep.size()) == kSleep && action.back() == ')' &&
-             parse_number(action.substr(kSleep.size(), action.size() - kSleep.size() - 1),
-                          &out->milliseconds)) {
+  } else if (action == "short") {
+    out->action = Action::cut;
+  } else if (number_in("sleep(", &out->milliseconds)) {
     out->action = Action::sleep;
+  } else if (number_in("fail(", &out->error_number) && out->error_number > 0 &&
+             out->error_number < kMostErrors) {
+    out->action = Action::fail;
   } else {
-    return refuse("the action is kill, stop, sleep(MILLISECONDS), fail or off");
+    return refuse("the action is kill, stop, sleep(MILLISECONDS), fail, fail(ERRNO), short or off");
   }
   return Status::success();
 }
@@ -171,7 +192,7 @@ Status detail::visit_failpoint(const char* group, const char* point) {
     ++found->second.visits;
     setting = found->second;
   }
-  if (setting.hit != 0 && setting.visits != setting.hit) return Status::success();
+  if (!setting.acts()) return Status::success();
   switch (setting.action) {
     case Action::off:
       break;
@@ -185,9 +206,20 @@ Status detail::visit_failpoint(const char* group, const char* point) {
       std::this_thread::sleep_for(std::chrono::milliseconds(setting.milliseconds));
       break;
     case Action::fail:
-      return Status::system(EIO, "failpoint " + name);
+      return Status::system(static_cast<int>(setting.error_number), "failpoint " + name);
+    case Action::cut: {
+      FailureDetails details;
+      details.system_error = kCutShort;
+      return Status::failure(TRIREME_ERROR_SYSTEM, "failpoint " + name + ": cut short")
+          .with_details(std::move(details));
+    }
   }
   return Status::success();
+}
+
+int failed_with(const Status& visit) noexcept {
+  if (visit.ok()) return 0;
+  return visit.details() != nullptr ? visit.details()->system_error : EIO;
 }
 
 std::uint32_t failpoint_count() { return static_cast<std::uint32_t>(names().size()); }

@@ -32,6 +32,11 @@ inline Status failpoint(const char* group, const char* point) {
     }                                                                                         \
   } while (false)
 
+// The errno with which a failpoint fails, in place of a call that was not made; 0 if it does not. With
+// kCutShort the call is made for a part of its bytes.
+constexpr int kCutShort = -1;
+int failed_with(const Status& visit) noexcept;
+
 std::uint32_t failpoint_count();
 const char* failpoint_name(std::uint32_t index);  // nullptr past the end
 Status set_failpoints(const char* text);

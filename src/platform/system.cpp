@@ -110,10 +110,17 @@ void unmap_memory(void* address, std::uint64_t bytes) { munmap(address, bytes); 
 
 int make_event_fd() { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 
+int open_file(const char* path, int flags, unsigned mode) { return ::open(path, flags, mode); }
+
+int reserve_file(int descriptor, std::uint64_t bytes) {
+  return fallocate(descriptor, 0, 0, static_cast<off_t>(bytes));
+}
+
 System table = {
     monotonic_now, random_from_kernel, sealed_memory_file, map_memory, unmap_memory,
     ::socket,      ::bind,             ::listen,           ::connect,  ::accept4,
     ::sendmsg,     ::recvmsg,          ::close,            make_event_fd,
+    open_file,     reserve_file,       ::pread,            ::pwrite,
 };
 
 }  // namespace

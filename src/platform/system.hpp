@@ -32,6 +32,12 @@ struct System {
 
   // Descriptors for event loops.
   int (*event_fd)();
+
+  // Files. `reserve` makes sure that later writes within the first `bytes` find room.
+  int (*open)(const char* path, int flags, unsigned mode);
+  int (*reserve)(int descriptor, std::uint64_t bytes);  // 0, or -1
+  ssize_t (*read_at)(int descriptor, void* data, std::size_t bytes, off_t offset);
+  ssize_t (*write_at)(int descriptor, const void* data, std::size_t bytes, off_t offset);
 };
 
 // The table in use. Tests may change entries before the library is used.

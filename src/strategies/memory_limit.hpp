@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 #include "platform/status.hpp"
 #include "sharding/layout.hpp"
@@ -16,6 +17,9 @@ struct MemoryLimit {
   bool skips = false;       // parameters can be skipped
   bool uneven = false;
   std::uint64_t added_working = 0;  // by an optimizer
+  // Bytes of optimizer state of a rank in memory and of its buffers, where some of it lies in a file.
+  std::function<std::pair<std::uint64_t, std::uint64_t>(const sharding::Layout&, std::uint32_t)>
+      offloaded;
   // How the model would be spread with another strategy and all else the same. Not to be called
   // for one that cannot be had with these options.
   std::function<sharding::Spread(trireme_strategy)> spread_of;

@@ -450,8 +450,8 @@ Status Model::memory(trireme_model_memory* out) const {
   out->planned_parameters = plan_.parameters;
   out->planned_gradients = plan_.gradients;
   out->planned_optimizer_state = planned_state_;
-  out->planned_working = plan_.working() + planned_norm_ + reducer_->extra_bytes() +
-                         (pool_ != nullptr ? pool_->extra_bytes() : 0);
+  out->planned_working = plan_.working() + planned_norm_ + planned_offload_ +
+                         reducer_->extra_bytes() + (pool_ != nullptr ? pool_->extra_bytes() : 0);
   AllocatedBytes& allocated = *storage_->allocated;
   out->allocated_parameters = allocated.of(MemoryKind::parameters);
   out->allocated_gradients = allocated.of(MemoryKind::gradients);

@@ -37,8 +37,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
     return unsupported("options.norm_ranks with TRIREME_MODEL_UNEVEN: all models step together");
   }
   model->has_optimizer_ = true;  // taken back by the destructor
-  const std::uint64_t bytes =
-      plan_state_bytes(*model->layout_, settings.states, model->link_.rank());
+  optimizer->state_bytes_ = plan_state_bytes(*model->layout_, settings.states, model->link_.rank());
   if (model->options_.unused == TRIREME_UNUSED_SKIP) {
     optimizer->steps_of_.assign(model->registry_.parameters().size(), 0);
     optimizer->skipped_.assign(model->registry_.parameters().size(), false);
@@ -62,11 +61,16 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
       TRIREME_RETURN_IF_ERROR(optimizer->check_groups());
       MemoryLimit limit = model->memory_limit();
       limit.added_working = word_bytes + trust_bytes;
+      if (!settings.offload_path.empty()) {
+        limit.offloaded = [&settings](const sharding::Layout& layout, std::uint32_t rank) {
+          const OffloadPlan plan(piece_sizes(layout, rank), settings);
+          return std::pair(plan.resident_bytes, plan.buffer_bytes());
+        };
+      }
       TRIREME_RETURN_IF_ERROR(
           check_memory_limit(limit, model->registry_, *model->layout_, settings.states));
     }
-    Status allocated = optimizer->state_.allocate(
-        *model->link_.communicator, model->storage_->allocated, MemoryKind::optimizer_state, bytes);
+    Status allocated = optimizer->allocate_state();
     if (allocated.ok() && word_bytes > 0) {
       allocated = optimizer->step_words_.allocate(
           *model->link_.communicator, model->storage_->allocated, MemoryKind::working, word_bytes);
@@ -90,11 +94,11 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   if (norm_ranks == nullptr) optimizer->group_sums_.resize(groups);
   optimizer->group_norms_.resize(groups);
   optimizer->last_group_norms_.resize(groups);
-  model->planned_state_ = bytes;
+  model->planned_state_ = optimizer->state_bytes_;
+  optimizer->count_offload();
   model->planned_norm_ += word_bytes + trust_bytes;
   model->reducer_->keep_until_step(settings.one_sweep);
   model->reducer_->watch_overflow(optimizer->loss_scale_.on());
-  optimizer->place_pieces();
   optimizer->place_norms();
   optimizer->place_ranges();
   *out = std::move(optimizer);
@@ -118,6 +122,7 @@ Status Optimizer::open_norm_ranks(Communicator& ranks, const std::vector<shardin
 
 Optimizer::~Optimizer() {
   model_->planned_norm_ = 0;
+  model_->planned_offload_ = 0;
   model_->norm_group_.reset();
   model_->reducer_->keep_until_step(false);
   model_->reducer_->watch_overflow(false);
@@ -125,8 +130,36 @@ Optimizer::~Optimizer() {
   model_->planned_state_ = 0;
 }
 
+Status Optimizer::allocate_state() {
+  const Model& model = *model_;
+  const bool offloaded = !settings_.offload_path.empty();
+  if (!offloaded) {
+    TRIREME_RETURN_IF_ERROR(state_.allocate(*model.link_.communicator, model.storage_->allocated,
+                                            MemoryKind::optimizer_state, state_bytes_));
+  }
+  place_pieces();
+  if (!offloaded) return Status::success();
+  return Offload::open(model.link_, model.storage_->allocated, pieces_, settings_, &offload_);
+}
+
+// A block that could not be written stays in memory.
+void Optimizer::count_offload() {
+  if (offload_ == nullptr) return;
+  model_->planned_state_ = offload_->resident_bytes();
+  model_->planned_offload_ = offload_->buffer_bytes();
+}
+
+Status Optimizer::offload_info(trireme_offload_info* out) const {
+  if (offload_ == nullptr) {
+    return invalid_state("the optimizer was created without offload_path");
+  }
+  offload_->info(out);
+  return Status::success();
+}
+
 // The pieces that this rank updates: with data_parallel all of them, else those of its blocks.
-// State of a bucket lies vector by vector where an arena of one vector would have the bucket.
+// State of a bucket lies vector by vector where an arena of one vector would have the bucket; so it
+// is saved, too, where it lies in a file.
 void Optimizer::place_pieces() {
   const Model& model = *model_;
   const sharding::Layout& layout = *model.layout_;
@@ -136,7 +169,7 @@ void Optimizer::place_pieces() {
     const std::uint64_t begin = whole ? 0 : bucket.block_first[layout.spread.rank];
     const std::uint64_t elements = whole ? bucket.elements : bucket.counts[layout.spread.rank];
     const std::uint64_t offset = whole ? bucket.whole_offset : bucket.shard_offset;
-    char* const states = state_.data() + settings_.states * offset;
+    const std::uint64_t states = settings_.states * offset;
     char* const gradients =
         whole ? model.reducer_->reduced(bucket) : model.reducer_->reduced_block(bucket);
     for (const Segment& segment : bucket.segments) {
@@ -156,8 +189,10 @@ void Optimizer::place_pieces() {
       piece.parameters = model.storage_->parameters.data() + in_arena;
       piece.gradients = gradients + position * size;
       for (std::uint32_t i = 0; i < settings_.states; ++i) {
-        piece.states[i] = states + (i * elements + position) * size;
+        if (!state_) break;
+        piece.states[i] = state_.data() + states + (i * elements + position) * size;
       }
+      saved_places_.push_back({states + position * size, elements * size});
       const sharding::Range own = sharding::intersect(
           {bucket.block_first[layout.spread.rank], bucket.counts[layout.spread.rank]},
           {segment.position, segment.count});

@@ -4,6 +4,7 @@
 #include <trireme/optimizer_shard.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "optimizers/shard_update.hpp"
 #include "strategies/model.hpp"
 #include "strategies/norm_ranks.hpp"
+#include "strategies/offload.hpp"
 
 namespace trireme::strategies {
 
@@ -57,6 +59,9 @@ class Optimizer {
   std::uint64_t range_count() const { return ranges_.size(); }
   Status range(std::uint64_t index, trireme_state_range* out) const;
   std::uint64_t saved_bytes() const;
+  Status read_range(std::uint64_t index, void* data, std::uint64_t bytes) const;
+  Status write_range(std::uint64_t index, const void* data, std::uint64_t bytes);
+  Status offload_info(trireme_offload_info* out) const;
   Status save(char* state, std::uint64_t capacity) const;
   Status load(const char* state, std::uint64_t bytes);
 
@@ -68,7 +73,12 @@ class Optimizer {
     std::int32_t kind = 0;
     std::uint32_t vector = 0;
     std::uint64_t parameter = 0, first = 0, count = 0;
-    void* data = nullptr;
+    void* data = nullptr;                  // or null: it lies in a file
+    std::uint64_t piece = 0, skipped = 0;  // whose state it is; its elements before these
+  };
+  // Where the first vector of a piece lies in what is saved, and how far it is to the next.
+  struct SavedPlace {
+    std::uint64_t offset = 0, stride = 0;
   };
   struct Saved;
   // An inf or NaN among the gradients of the last step, which all ranks skipped.
@@ -79,6 +89,7 @@ class Optimizer {
     std::int32_t rank = -1;                     // the lowest that handed in such a gradient of it
   };
 
+  Status allocate_state();
   void place_pieces();
   void place_ranges();
   Saved describe_saved() const;
@@ -124,6 +135,12 @@ class Optimizer {
   std::uint64_t step_of(const optimizers::Piece& piece) const {
     return steps_of_.empty() ? steps_ + 1 : steps_of_[piece.parameter];
   }
+  Status update_offloaded(const std::function<Status(const optimizers::Piece&)>& update_piece,
+                          const std::int32_t* answer);
+  void count_offload();
+  std::uint64_t saved_place(const Offload::Visited& visited, std::uint32_t vector) const;
+  Status check_range(std::uint64_t index, const void* data, std::uint64_t bytes) const;
+  Status copy_range(const OwnedRange& range, char* read, const char* written) const;
   Status compare_answers(std::int32_t answer, std::uint64_t number, const char* who,
                          const char* what);
   Status give_parameters();
@@ -134,6 +151,9 @@ class Optimizer {
   optimizers::Settings settings_;
   optimizers::Schedule schedule_;
   Arena state_;
+  std::unique_ptr<Offload> offload_;       // or null: all state is in state_
+  std::uint64_t state_bytes_ = 0;          // of all of it
+  std::vector<SavedPlace> saved_places_;   // by piece
   std::unique_ptr<NormRanks> norm_ranks_;  // or null: the norm is that of the model's own ranks
   std::vector<optimizers::Piece> pieces_;
   std::vector<sharding::Range> own_parts_;  // by piece: what of it no other rank owns

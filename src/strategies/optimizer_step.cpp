@@ -50,6 +50,7 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
     // below is alone with the shard.
     if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.pool_->drop_unused());
     TRIREME_FAILPOINT("step", "before_reductions");
+    if (offload_ != nullptr) offload_->read_ahead();
     TRIREME_RETURN_IF_ERROR(model.reducer_->wait_reductions());
     TRIREME_FAILPOINT("step", "after_reductions");
     std::uint32_t contributors = 0;
@@ -361,17 +362,41 @@ Status Optimizer::update(double norm) {
   std::int32_t answer = 0;
   std::uint64_t parameter = 0;
   TRIREME_FAILPOINT("step", "before_update");
-  for (const Piece& piece : pieces_) {
+  const auto update_piece = [&](const Piece& piece) -> Status {
     TRIREME_FAILPOINT("step", "mid_update");
-    if (is_skipped(piece)) continue;
+    if (is_skipped(piece)) return Status::success();
     const CallbackScope scope(model_->link_);
     answer =
         optimizers::update_piece(settings_, piece, step_of(piece), scale_of(piece.parameter, norm));
     parameter = piece.parameter;
-    if (answer != 0) break;
+    return Status::success();
+  };
+  if (offload_ != nullptr) {
+    TRIREME_RETURN_IF_ERROR(update_offloaded(update_piece, &answer));
+  } else {
+    for (const Piece& piece : pieces_) {
+      TRIREME_RETURN_IF_ERROR(update_piece(piece));
+      if (answer != 0) break;
+    }
   }
   if (settings_.update == nullptr) return Status::success();
   return compare_answers(answer, parameter, "update rule", "parameter");
+}
+
+// Piece by piece as their state comes from the file. The peers, who may have no trouble with theirs,
+// hear of a failure here.
+Status Optimizer::update_offloaded(const std::function<Status(const Piece&)>& update_piece,
+                                   const std::int32_t* answer) {
+  Status updated = Status::success();
+  Status streamed = offload_->sweep(Offload::Access::update, [&](Offload::Visited* visited) {
+    updated = update_piece(visited->piece);
+    visited->changed = updated.ok() && !is_skipped(visited->piece);
+    return updated.ok() && *answer == 0;
+  });
+  count_offload();
+  TRIREME_RETURN_IF_ERROR(updated);
+  if (!streamed.ok()) model_->fail_groups(streamed.code(), streamed.message());
+  return streamed;
 }
 
 // Whether a callback of the caller did well on all ranks.

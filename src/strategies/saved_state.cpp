@@ -41,6 +41,10 @@ namespace {
 constexpr std::uint64_t kMagic = 0x45544154'53495254;  // "TRISTATE" in memory
 constexpr std::uint64_t kVersion = 1;
 
+std::uint64_t state_size(const optimizers::Piece& piece) {  // of one vector
+  return piece.count * dtype_size(gradient_dtype(piece.dtype));
+}
+
 }  // namespace
 
 // Parameters of all groups, then the vectors of the rule. With data_parallel every rank has all of
@@ -59,22 +63,24 @@ void Optimizer::place_ranges() {
         char* const data = model.storage_->parameters.data() + group.offset +
                            (part.first - group.kept.first) * size;
         ranges_.push_back(
-            {TRIREME_STATE_PARAMETER, 0, number, part.first - first, part.count, data});
+            {TRIREME_STATE_PARAMETER, 0, number, part.first - first, part.count, data, 0, 0});
       }
     }
   }
   for (std::uint32_t vector = 0; vector < settings_.states; ++vector) {
-    for (const optimizers::Piece& piece : pieces_) {
+    for (std::uint64_t number = 0; number < pieces_.size(); ++number) {
+      const optimizers::Piece& piece = pieces_[number];
       const Parameter& parameter = model.registry_.parameters()[piece.parameter];
       const Range owned = layout.group_of_parameter(parameter).owned;
       const std::uint64_t first = layout.first_in_group(parameter);
       const Range part = intersect(owned, {first + piece.first, piece.count});
       if (part.count == 0) continue;  // another rank's
       const std::uint64_t in_piece = part.first - first - piece.first;
+      char* const states = static_cast<char*>(piece.states[vector]);
+      const std::uint64_t skipped = in_piece * dtype_size(gradient_dtype(parameter.dtype));
       ranges_.push_back({TRIREME_STATE_OPTIMIZER, vector, piece.parameter, part.first - first,
-                         part.count,
-                         static_cast<char*>(piece.states[vector]) +
-                             in_piece * dtype_size(gradient_dtype(parameter.dtype))});
+                         part.count, states == nullptr ? nullptr : states + skipped, number,
+                         in_piece});
     }
   }
   // Buckets come in another order.
@@ -103,6 +109,62 @@ Status Optimizer::range(std::uint64_t index, trireme_state_range* out) const {
   out->count = range.count;
   out->data = range.data;
   return Status::success();
+}
+
+// Between the range and memory of the caller: `read`, or `written` to the range.
+Status Optimizer::copy_range(const OwnedRange& range, char* read, const char* written) const {
+  const Parameter& parameter = model_->registry_.parameters()[range.parameter];
+  const bool state = range.kind == TRIREME_STATE_OPTIMIZER;
+  const std::uint64_t size = dtype_size(state ? gradient_dtype(parameter.dtype) : parameter.dtype);
+  const auto copy = [&](void* there, std::uint64_t first, std::uint64_t count) {
+    if (read != nullptr) {
+      std::memcpy(read + first * size, there, count * size);
+    } else {
+      std::memcpy(there, written + first * size, count * size);
+    }
+  };
+  if (range.data != nullptr) {
+    copy(range.data, 0, range.count);
+    return Status::success();
+  }
+  const Range wanted = {range.skipped, range.count};
+  return offload_->sweep_piece(
+      read != nullptr ? Offload::Access::read : Offload::Access::update, range.piece, wanted,
+      [&](Offload::Visited* visited) {
+        const Range part = intersect(wanted, {visited->skipped, visited->piece.count});
+        if (part.count == 0) return true;
+        copy(static_cast<char*>(visited->piece.states[range.vector]) +
+                 (part.first - visited->skipped) * size,
+             part.first - wanted.first, part.count);
+        visited->changed = read == nullptr;
+        return true;
+      });
+}
+
+Status Optimizer::check_range(std::uint64_t index, const void* data, std::uint64_t bytes) const {
+  TRIREME_RETURN_IF_ERROR(model_->check_sealed());
+  trireme_state_range described = {};
+  TRIREME_RETURN_IF_ERROR(range(index, &described));
+  if (data == nullptr) return invalid_argument("data is NULL");
+  const std::uint64_t wanted = described.count * dtype_size(described.dtype);
+  if (bytes != wanted) {
+    return invalid_argument("bytes is " + std::to_string(bytes) + ", but range " +
+                            std::to_string(index) + " has " + std::to_string(wanted));
+  }
+  if (model_->reducer_->step_under_way()) return invalid_state("a step is under way");
+  return Status::success();
+}
+
+Status Optimizer::read_range(std::uint64_t index, void* data, std::uint64_t bytes) const {
+  TRIREME_RETURN_IF_ERROR(check_range(index, data, bytes));
+  return copy_range(ranges_[index], static_cast<char*>(data), nullptr);
+}
+
+Status Optimizer::write_range(std::uint64_t index, const void* data, std::uint64_t bytes) {
+  TRIREME_RETURN_IF_ERROR(check_range(index, data, bytes));
+  const Status status = copy_range(ranges_[index], nullptr, static_cast<const char*>(data));
+  count_offload();
+  return status;
 }
 
 Optimizer::Saved Optimizer::describe_saved() const {
@@ -134,13 +196,20 @@ Optimizer::Saved Optimizer::describe_saved() const {
   saved.learning_rate = std::bit_cast<std::uint64_t>(settings_.learning_rate);
   saved.norm = std::bit_cast<std::uint64_t>(norm_);
   saved.parameter_bytes = model.layout_->parameter_bytes;
-  saved.state_bytes = state_.bytes();
+  saved.state_bytes = state_bytes_;
   saved.bytes = sizeof saved + steps_of_.size() * sizeof steps_of_[0] + scale_bytes() +
                 saved.parameter_bytes + saved.state_bytes;
   return saved;
 }
 
 std::uint64_t Optimizer::saved_bytes() const { return describe_saved().bytes; }
+
+// Where one vector of a stretch lies in the saved state.
+std::uint64_t Optimizer::saved_place(const Offload::Visited& visited, std::uint32_t vector) const {
+  const SavedPlace& place = saved_places_[visited.number];
+  return place.offset + vector * place.stride +
+         visited.skipped * dtype_size(gradient_dtype(visited.piece.dtype));
+}
 
 Status Optimizer::save(char* state, std::uint64_t capacity) const {
   const Model& model = *model_;
@@ -165,7 +234,19 @@ Status Optimizer::save(char* state, std::uint64_t capacity) const {
               (group.held.first - group.kept.first) * size,
           group.held.count * size);
   }
-  write(state_.data(), saved.state_bytes);
+  if (offload_ == nullptr) {
+    write(state_.data(), saved.state_bytes);
+  } else {
+    // As it would lie in memory, with what is between the pieces.
+    if (saved.state_bytes > 0) std::memset(to, 0, saved.state_bytes);
+    TRIREME_RETURN_IF_ERROR(offload_->sweep(Offload::Access::read, [&](Offload::Visited* visited) {
+      for (std::uint32_t vector = 0; vector < settings_.states; ++vector) {
+        std::memcpy(to + saved_place(*visited, vector), visited->piece.states[vector],
+                    state_size(visited->piece));
+      }
+      return true;
+    }));
+  }
   constexpr std::uint64_t kChecked = offsetof(Saved, layout);
   std::memcpy(state, &saved, sizeof saved);
   saved.checksum = kernels::hash(state + kChecked, saved.bytes - kChecked, saved.bytes);
@@ -277,7 +358,24 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
              (group.held.first - group.kept.first) * size,
          group.held.count * size);
   }
-  read(state_.data(), saved.state_bytes);
+  if (offload_ == nullptr) {
+    read(state_.data(), saved.state_bytes);
+  } else {
+    const Status written = offload_->sweep(Offload::Access::write, [&](Offload::Visited* visited) {
+      for (std::uint32_t vector = 0; vector < settings_.states; ++vector) {
+        std::memcpy(visited->piece.states[vector], from + saved_place(*visited, vector),
+                    state_size(visited->piece));
+      }
+      visited->changed = true;
+      return true;
+    });
+    count_offload();
+    if (!written.ok()) {
+      model.fail_groups(written.code(), written.message());
+      model.give_up(written);
+      return written;
+    }
+  }
   steps_ = saved.steps;
   settings_.learning_rate = std::bit_cast<double>(saved.learning_rate);
   norm_ = std::bit_cast<double>(saved.norm);

@@ -168,6 +168,18 @@ namespace Trireme
             OptimizerHandle optimizer, ulong index, ref NativeStateRange outRange);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_optimizer_read_range(
+            OptimizerHandle optimizer, ulong index, void* data, ulong bytes);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_optimizer_write_range(
+            OptimizerHandle optimizer, ulong index, void* data, ulong bytes);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_optimizer_get_offload_info(
+            OptimizerHandle optimizer, ref NativeOffloadInfo outInfo);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_saved_bytes(
             OptimizerHandle optimizer, out ulong outBytes);
 

@@ -311,6 +311,30 @@ namespace Trireme
         public ulong LossScaleHysteresis;
         public double TrustCoefficient;
         public double MaxTrust;
+        public IntPtr OffloadPath;
+        public double OffloadRatio;
+        public ulong OffloadBufferBytes;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeOffloadInfo
+    {
+        public uint StructSize;
+        public int Direct;
+        public int Ring;
+        public int FailedErrno;
+        public IntPtr Path;
+        public IntPtr WhyNotDirect;
+        public IntPtr WhyNotRing;
+        public ulong FileBytes;
+        public ulong ResidentBytes;
+        public ulong BufferBytes;
+        public ulong BlockBytes;
+        public ulong ReadBytes;
+        public ulong WrittenBytes;
+        public double WaitedSeconds;
+        public ulong FailedWrites;
+        public ulong FailedOffset;
     }
 
     [StructLayout(LayoutKind.Sequential)]

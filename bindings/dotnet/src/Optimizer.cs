@@ -105,6 +105,18 @@ namespace Trireme
         /// </summary>
         public double MaxTrust { get; set; }
 
+        /// <summary>
+        /// A directory: state lies in a file there that has no name, and streams through memory at
+        /// each step. The bits are the same. Null: all state stays in memory.
+        /// </summary>
+        public string OffloadPath { get; set; }
+
+        /// <summary>Which part of the state's bytes lies there; 0 is all.</summary>
+        public double OffloadRatio { get; set; }
+
+        /// <summary>Most memory for what is on its way; 0 is 64 MiB.</summary>
+        public ulong OffloadBufferBytes { get; set; }
+
         /// <summary>The caller's own rule; only and always with OptimizerKind.User.</summary>
         public UpdateRule Rule { get; set; }
     }
@@ -268,6 +280,8 @@ namespace Trireme
                 LossScaleHysteresis = options.LossScaleHysteresis,
                 TrustCoefficient = options.TrustCoefficient,
                 MaxTrust = options.MaxTrust,
+                OffloadRatio = options.OffloadRatio,
+                OffloadBufferBytes = options.OffloadBufferBytes,
             };
             // Weak: rules run inside Step(), where this object lives, and a rule that refers to
             // its own optimizer must not keep both for ever.
@@ -290,6 +304,7 @@ namespace Trireme
                     native.NormRanks = options.NormRanks.Handle.DangerousGetHandle();
                 }
 
+                using (var path = new Utf8(options.OffloadPath, nameof(options)))
                 // An empty array is a null pointer here.
                 fixed (double* norms = options.GroupMaxNorms)
                 fixed (double* factors = options.GroupRateFactors)
@@ -299,6 +314,7 @@ namespace Trireme
                     native.GroupRateFactors = (IntPtr)factors;
                     native.GroupWeightDecays = (IntPtr)decays;
                     native.GroupCount = groupCount;
+                    native.OffloadPath = path.Pointer;
                     status = NativeMethods.trireme_optimizer_create(
                         model.Handle, ref native, out handle);
                 }

@@ -52,7 +52,8 @@ namespace Trireme
         /// <summary>
         /// The elements inside the library's own memory: good until the optimizer is disposed or
         /// collected, so hold this range as long. Whoever writes them between steps changes this
-        /// rank's copy only, or everybody's where ranks share the parameters.
+        /// rank's copy only, or everybody's where ranks share the parameters. State that lies in a
+        /// file has none: <see cref="Optimizer.ReadRange{T}"/> copies it.
         /// </summary>
         public unsafe Span<T> GetData<T>() where T : struct
         {
@@ -65,6 +66,12 @@ namespace Trireme
             {
                 throw new ArgumentException(
                     "The elements are " + Type + ", not " + typeof(T) + ".");
+            }
+
+            if (data == IntPtr.Zero)
+            {
+                throw new InvalidOperationException(
+                    "The elements lie in a file; Optimizer.ReadRange() copies them.");
             }
 
             return new Span<T>((void*)data, checked((int)Count));

@@ -46,6 +46,7 @@ from ._library import (
 from ._lists import group
 from ._mesh import Mesh
 from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, UnitInfo
+from ._offload import OffloadInfo
 from ._optimizer import LossScaleInfo, Optimizer, StateRange, Update
 from ._request import MessageInfo, Request, wait_all, wait_any
 from ._schedule import Schedule
@@ -74,6 +75,7 @@ __all__ = [
     "ModelInfo",
     "ModelMemory",
     "ModelStatistics",
+    "OffloadInfo",
     "Optimizer",
     "OutOfMemoryError",
     "PeerLostError",

@@ -279,6 +279,9 @@ class trireme_optimizer_options(Structure):
         ("loss_scale_hysteresis", c_uint64),
         ("trust_coefficient", c_double),
         ("max_trust", c_double),
+        ("offload_path", c_char_p),
+        ("offload_ratio", c_double),
+        ("offload_buffer_bytes", c_uint64),
     ]
 
 
@@ -293,6 +296,27 @@ class trireme_loss_scale_info(Structure):
         ("parameter", c_uint64),
         ("rank", c_int32),
         ("at_floor", c_int32),
+    ]
+
+
+class trireme_offload_info(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("direct", c_int32),
+        ("ring", c_int32),
+        ("failed_errno", c_int32),
+        ("path", c_char_p),
+        ("why_not_direct", c_char_p),
+        ("why_not_ring", c_char_p),
+        ("file_bytes", c_uint64),
+        ("resident_bytes", c_uint64),
+        ("buffer_bytes", c_uint64),
+        ("block_bytes", c_uint64),
+        ("read_bytes", c_uint64),
+        ("written_bytes", c_uint64),
+        ("waited_seconds", c_double),
+        ("failed_writes", c_uint64),
+        ("failed_offset", c_uint64),
     ]
 
 
@@ -388,6 +412,9 @@ TRAINING: dict[str, tuple[Any, list[Any]]] = {
     ),
     "trireme_optimizer_range_count": (_status, [_handle, POINTER(c_uint64)]),
     "trireme_optimizer_get_range": (_status, [_handle, c_uint64, POINTER(trireme_state_range)]),
+    "trireme_optimizer_read_range": (_status, [_handle, c_uint64, _memory, c_uint64]),
+    "trireme_optimizer_write_range": (_status, [_handle, c_uint64, _memory, c_uint64]),
+    "trireme_optimizer_get_offload_info": (_status, [_handle, POINTER(trireme_offload_info)]),
     "trireme_optimizer_saved_bytes": (_status, [_handle, POINTER(c_uint64)]),
     "trireme_optimizer_save": (_status, [_handle, _memory, c_uint64, POINTER(c_uint64)]),
     "trireme_optimizer_load": (_status, [_handle, _memory, c_uint64]),

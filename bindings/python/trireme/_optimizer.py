@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import itertools
+import os
 import weakref
 from ctypes import byref, c_double, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
@@ -14,6 +15,7 @@ from ._buffer import Owner, view_of
 from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
 from ._model import Model
 from ._native import library
+from ._offload import OffloadedState
 from ._schedule import Asked, Schedule
 from ._values import (
     LETTERS,
@@ -81,7 +83,8 @@ class StateRange:
     shape: tuple[int, ...]  #: Its whole shape.
     first: int  #: Which of its elements, in row-major order, comes first.
     count: int  #: Elements; 1 or more.
-    data: memoryview[float]  #: Them, in the library's own memory.
+    #: Them, in the library's own memory. Empty where they lie in a file: see read_range().
+    data: memoryview[float]
 
 
 Rule = Callable[[Update], object]
@@ -143,7 +146,7 @@ def _destroy(handle: int, number: int) -> None:
     _rules.pop(number, None)
 
 
-class Optimizer:
+class Optimizer(OffloadedState):
     """The update rule of a sealed model, or a function of one's own.
 
     The rules are "sgd", "adam", "adamw", "adagrad", "rmsprop", "lion", "lamb" and "lars".
@@ -183,6 +186,9 @@ class Optimizer:
         loss_scale_hysteresis: int = 0,
         trust_coefficient: float | None = None,
         max_trust: float = 0.0,
+        offload_path: str | os.PathLike[str] | None = None,
+        offload_ratio: float = 0.0,
+        offload_buffer_bytes: int = 0,
     ) -> None:
         """Collective: all ranks name the same options.
 
@@ -206,6 +212,10 @@ class Optimizer:
         steps (0: 2000), and is multiplied by `loss_scale_backoff` (0: 0.5) after a step with an inf
         or NaN, which all ranks skip: from the overflow number `loss_scale_hysteresis` (0: 1) since
         it grew, and not below `loss_scale_floor` (0: 1, or `loss_scale` if that is less).
+
+        With `offload_path`, a directory, state lies in a file there that has no name, and streams
+        through `offload_buffer_bytes` of memory (0: 64 MiB) at each step; `offload_ratio` is the
+        part of it that does (0: all). The bits are the same.
         """
         options = _native.trireme_optimizer_options(
             struct_size=ctypes.sizeof(_native.trireme_optimizer_options),
@@ -228,6 +238,9 @@ class Optimizer:
             loss_scale_backoff=loss_scale_backoff,
             loss_scale_floor=loss_scale_floor,
             loss_scale_window=in_range(loss_scale_window, 64, "loss_scale_window"),
+            offload_path=None if offload_path is None else os.fsencode(offload_path),
+            offload_ratio=offload_ratio,
+            offload_buffer_bytes=in_range(offload_buffer_bytes, 64, "offload_buffer_bytes"),
             loss_scale_hysteresis=in_range(loss_scale_hysteresis, 64, "loss_scale_hysteresis"),
             trust_coefficient=or_default(trust_coefficient, "trust_coefficient"),
             max_trust=max_trust,

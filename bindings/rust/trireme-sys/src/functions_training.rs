@@ -162,6 +162,22 @@ extern "C" {
         index: u64,
         out_range: *mut trireme_state_range,
     ) -> trireme_status;
+    pub fn trireme_optimizer_read_range(
+        optimizer: *const trireme_optimizer,
+        index: u64,
+        data: *mut c_void,
+        bytes: u64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_write_range(
+        optimizer: *mut trireme_optimizer,
+        index: u64,
+        data: *const c_void,
+        bytes: u64,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_get_offload_info(
+        optimizer: *const trireme_optimizer,
+        out_info: *mut trireme_offload_info,
+    ) -> trireme_status;
     pub fn trireme_optimizer_saved_bytes(
         optimizer: *const trireme_optimizer,
         out_bytes: *mut u64,

@@ -590,6 +590,12 @@ structs! {
         trust_coefficient: f64,
         /// LAMB, LARS: the trust ratio is at most this; 0 is no limit.
         max_trust: f64,
+        /// A directory: state of the rule lies in a file in it. Copied. NULL: none.
+        offload_path: *const c_char,
+        /// Which part of the state's bytes lies in the file, in (0, 1]. Default: 1.
+        offload_ratio: f64,
+        /// Most memory for what is on its way. Default: 64 MiB.
+        offload_buffer_bytes: u64,
     }
     /// The loss scale, and how the last step went with it. Set struct_size before the call.
     trireme_loss_scale_info {
@@ -641,6 +647,41 @@ structs! {
         factor: trireme_schedule_callback,
         /// Handed to `factor`.
         user_data: *mut c_void,
+    }
+    /// State of an optimizer that lies in a file, of this rank. Set struct_size before the call.
+    trireme_offload_info {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// 1: past the system's cache (O_DIRECT).
+        direct: i32,
+        /// 1: by io_uring; 0: by threads.
+        ring: i32,
+        /// errno of the last write that failed; 0 if none did.
+        failed_errno: i32,
+        /// The directory; lives as long as the optimizer, as the next two do.
+        path: *const c_char,
+        /// What refused O_DIRECT; "" if it is in use.
+        why_not_direct: *const c_char,
+        /// What refused io_uring; "" if it is in use.
+        why_not_ring: *const c_char,
+        /// State that lies in the file.
+        file_bytes: u64,
+        /// State that stays in memory.
+        resident_bytes: u64,
+        /// Memory for what is on its way.
+        buffer_bytes: u64,
+        /// The largest piece that is read or written at once.
+        block_bytes: u64,
+        /// Asked of the file so far.
+        read_bytes: u64,
+        /// Given to the file so far.
+        written_bytes: u64,
+        /// That calls waited for the disk, so far.
+        waited_seconds: f64,
+        /// Blocks that could not be written, and stay in memory since.
+        failed_writes: u64,
+        /// Where in the file the last one of them failed.
+        failed_offset: u64,
     }
     /// A stretch of the state of training that this rank owns. Set struct_size before the call.
     trireme_state_range {
@@ -705,6 +746,7 @@ inits! {
     trireme_schedule_options
     trireme_optimizer_options
     trireme_loss_scale_info
+    trireme_offload_info
     trireme_state_range
 }
 

@@ -68,6 +68,7 @@ mod mesh;
 mod messages;
 mod model;
 mod operation;
+mod offload;
 mod optimizer;
 mod request;
 mod rooted;
@@ -91,6 +92,7 @@ pub use model::{
     Parameter, Share, Strategy, UnitInfo, Unused,
 };
 pub use operation::{Algorithm, OperationOptions, Priority};
+pub use offload::{Offload, OffloadInfo};
 pub use optimizer::{Groups, Kind, LossScale, LossScaleInfo, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};
 pub use request::{wait_all, wait_any, Pending, Request, Storage};
 pub use schedule::{schedule_factor, ScheduleKind, ScheduleOptions};

@@ -34,7 +34,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn code(self) -> sys::trireme_optimizer_kind {
+    pub(crate) fn code(self) -> sys::trireme_optimizer_kind {
         match self {
             Kind::Sgd => sys::TRIREME_OPTIMIZER_SGD,
             Kind::Adam => sys::TRIREME_OPTIMIZER_ADAM,
@@ -207,14 +207,14 @@ impl Update<'_> {
 type Closure = Box<dyn FnMut(&mut Update<'_>) -> std::result::Result<(), String> + Send>;
 
 /// What the library keeps for a caller's own rule.
-struct Rule {
+pub(crate) struct Rule {
     closure: Closure,
     /// Why the last step failed, if the rule made it fail.
     failure: Option<String>,
 }
 
 /// The rule of one optimizer; only step() and the callback it makes run it.
-struct OwnedRule(NonNull<Rule>);
+pub(crate) struct OwnedRule(NonNull<Rule>);
 
 // SAFETY: the closure is Send.
 unsafe impl Send for OwnedRule {}
@@ -526,7 +526,7 @@ impl Optimizer {
         })
     }
 
-    fn create(
+    pub(crate) fn create(
         model: &mut Model,
         raw: &sys::trireme_optimizer_options,
         rule: Option<OwnedRule>,
@@ -577,7 +577,7 @@ impl fmt::Debug for Optimizer {
     }
 }
 
-fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_options {
+pub(crate) fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_options {
     let mut raw = sys::trireme_optimizer_options::init();
     raw.flags = if options.nesterov { sys::TRIREME_OPTIMIZER_NESTEROV } else { 0 }
         | if options.one_sweep { sys::TRIREME_OPTIMIZER_ONE_SWEEP } else { 0 }

@@ -45,10 +45,14 @@ unsafe impl Send for StateRange<'_> {}
 unsafe impl Sync for StateRange<'_> {}
 
 impl<'a> StateRange<'a> {
-    /// The elements, in the library's own memory. `InvalidArgument` if they are not of this type.
+    /// The elements, in the library's own memory. `InvalidArgument` if they are not of this type, or
+    /// lie in a file: see [`Optimizer::read_range`].
     pub fn data<T: Real>(&self) -> Result<&'a [T]> {
         if self.dtype != T::DTYPE as i32 {
             return Err(Error::invalid(format!("parameter {} is not {}", self.name, T::DTYPE)));
+        }
+        if self.data.is_null() {
+            return Err(Error::invalid("state lies in a file: read_range() copies it".to_owned()));
         }
         // SAFETY: optimizer_shard.h: `count` elements, 1 or more, "good until the optimizer is
         // destroyed"; it and the model are borrowed, and what changes them wants `&mut` of both.
@@ -56,7 +60,8 @@ impl<'a> StateRange<'a> {
     }
 
     /// Where the elements lie, for state that another tool has read. Nobody may look at them, on
-    /// this rank or, where ranks share the parameters, on another, while they are written.
+    /// this rank or, where ranks share the parameters, on another, while they are written. Null where
+    /// they lie in a file.
     pub fn as_mut_ptr(&self) -> *mut c_void {
         self.data
     }

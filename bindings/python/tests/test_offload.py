@@ -1,0 +1,97 @@
+"""Optimizer state in a file trains to the same bits, and can be read and written."""
+
+import array
+import os
+import tempfile
+import unittest
+
+from support import TestCase, trireme
+
+ELEMENTS = 5000
+
+
+def train(group, strategy, steps=3, **options):
+    model = trireme.Model(group, strategy, minimum_unit_bytes=1)
+    model.add_parameter("a", (ELEMENTS,))
+    model.seal()
+    model.set_parameters(array.array("f", [i % 7 - 3 for i in range(ELEMENTS)]))
+    optimizer = trireme.Optimizer(model, "adam", **options)
+    for step in range(steps):
+        gradient = [(3 * i + step + group.rank) % 11 - 4.5 for i in range(ELEMENTS)]
+        model.accumulate_flat(array.array("f", gradient))
+        optimizer.step()
+    return model, optimizer
+
+
+class OffloadTest(TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = folder.name
+
+    def test_the_bits_are_the_same(self):
+        def body(group):
+            model, optimizer = train(group, "zero1")
+            half = {"offload_ratio": 0.5, "offload_buffer_bytes": 32768}
+            offloaded, other = train(group, "zero1", offload_path=self.path, **half)
+            info = other.offload_info
+            saved = other.save()
+            self.assertEqual(optimizer.save(), saved)
+            other.load(saved)
+            return (
+                model.get_parameters().tobytes() == offloaded.get_parameters().tobytes(),
+                info,
+            )
+
+        for same, info in self.ranks(2, body):
+            self.assertTrue(same)
+            self.assertEqual(info.path, self.path)
+            self.assertEqual(info.direct, info.why_not_direct == "")
+            self.assertEqual(info.ring, info.why_not_ring == "")
+            self.assertGreater(info.file_bytes, 0)
+            self.assertGreater(info.resident_bytes, 0)
+            self.assertEqual(info.written_bytes, 3 * info.file_bytes)
+            self.assertEqual((info.failed_writes, info.failed_errno), (0, 0))
+        self.assertEqual(os.listdir(self.path), [])
+
+    def test_ranges_are_read_and_written(self):
+        def body(group):
+            _model, optimizer = train(group, "zero2", offload_path=self.path)
+            for index, found in enumerate(optimizer.ranges()):
+                values = optimizer.read_range(index)
+                self.assertEqual(len(values), found.count)
+                if found.kind == "parameter":
+                    self.assertEqual(values.tobytes(), found.data.tobytes())
+                    continue
+                self.assertEqual(len(found.data), 0)
+                changed = array.array("f", [2 * value + 1 for value in values])
+                optimizer.write_range(index, changed)
+                self.assertEqual(optimizer.read_range(index).tobytes(), changed.tobytes())
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, "bytes is 4"):
+                    optimizer.write_range(index, array.array("f", [1]))
+            with self.assertRaises(trireme.InvalidArgumentError):
+                optimizer.read_range(99)
+
+        self.ranks(2, body)
+
+    def test_what_cannot_be_is_refused(self):
+        def body(group):
+            for options in (
+                {"offload_ratio": 0.5},
+                {"offload_path": ""},
+                {"offload_path": self.path, "offload_ratio": 1.5},
+                {"offload_path": self.path, "offload_buffer_bytes": 100},
+            ):
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, "offload"):
+                    train(group, "zero1", 0, **options)
+            with self.assertRaisesRegex(trireme.TriremeError, "/nowhere/at/all"):
+                train(group, "zero1", 0, offload_path="/nowhere/at/all")
+            _model, optimizer = train(group, "zero1", 0)
+            with self.assertRaisesRegex(trireme.InvalidStateError, "offload_path"):
+                optimizer.offload_info
+
+        self.ranks(1, body)
+
+
+if __name__ == "__main__":
+    unittest.main()

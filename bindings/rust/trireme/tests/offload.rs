@@ -1,0 +1,122 @@
+//! Optimizer state in a file trains to the same bits, and can be read and written.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::{env, fs, process};
+
+use support::{fails, ranks};
+use trireme::{
+    Communicator, Dtype, Kind, Model, ModelOptions, Offload, Optimizer, OptimizerOptions,
+    Parameter, State, Status, Strategy,
+};
+
+const ELEMENTS: usize = 5000;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("trireme-{name}-{}", process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir(&self.0).unwrap(); // and nothing in it
+    }
+}
+
+fn model(communicator: &Communicator) -> Model {
+    let mut model = Model::new(communicator, &ModelOptions::new(Strategy::Zero1)).unwrap();
+    model.add_parameter(&Parameter::new("a", Dtype::F32, &[ELEMENTS as u64])).unwrap();
+    model.seal().unwrap();
+    let start: Vec<f32> = (0..ELEMENTS).map(|i| (i % 7) as f32 - 3.0).collect();
+    model.set_parameters(Some(&start), 0).unwrap();
+    model
+}
+
+fn train(communicator: &Communicator, model: &mut Model, optimizer: &mut Optimizer) {
+    for step in 0..3 {
+        let shift = step + communicator.rank() as usize;
+        let gradient: Vec<f32> =
+            (0..ELEMENTS).map(|i| ((3 * i + shift) % 11) as f32 - 4.5).collect();
+        model.accumulate_flat(&gradient).unwrap();
+        optimizer.step(model).unwrap();
+    }
+}
+
+fn in_file(path: &Path) -> Offload<'_> {
+    Offload { path, ratio: 0.0, buffer_bytes: 32768 }
+}
+
+#[test]
+fn the_bits_are_the_same_and_ranges_are_copied() {
+    let folder = Folder::new("offload");
+    let path = folder.0.clone();
+    ranks(2, move |communicator| {
+        let options = OptimizerOptions::default();
+        let mut plain = model(communicator);
+        let mut plain_rule = Optimizer::new(&mut plain, Kind::Adam, &options).unwrap();
+        train(communicator, &mut plain, &mut plain_rule);
+        let mut model = model(communicator);
+        let mut rule =
+            Optimizer::with_offload(&mut model, Kind::Adam, &options, &in_file(&path)).unwrap();
+        train(communicator, &mut model, &mut rule);
+        assert_eq!(plain_rule.save(&plain).unwrap(), rule.save(&model).unwrap());
+        let info = rule.offload_info().unwrap();
+        assert_eq!(Path::new(&info.path), path);
+        assert_eq!(
+            (info.direct(), info.ring()),
+            (info.why_not_direct.is_empty(), info.why_not_ring.is_empty())
+        );
+        assert_eq!((info.resident_bytes, info.failed_writes, info.failed_errno), (0, 0, 0));
+        assert_eq!(info.written_bytes, 3 * info.file_bytes);
+
+        let kinds: Vec<_> =
+            rule.ranges(&model).unwrap().iter().map(|range| (range.state, range.count)).collect();
+        for (index, (state, count)) in kinds.into_iter().enumerate() {
+            let mut values = vec![0f32; count];
+            rule.read_range(&model, index, &mut values).unwrap();
+            let found = rule.ranges(&model).unwrap()[index];
+            if state == State::Parameter {
+                assert_eq!(found.data::<f32>().unwrap(), values);
+                continue;
+            }
+            fails(found.data::<f32>(), Status::InvalidArgument);
+            assert!(found.as_mut_ptr().is_null());
+            values.iter_mut().for_each(|value| *value = *value * 2.0 + 1.0);
+            rule.write_range(&mut model, index, &values).unwrap();
+            let mut again = vec![0f32; count];
+            rule.read_range(&model, index, &mut again).unwrap();
+            assert_eq!(values, again);
+            fails(rule.read_range(&model, index, &mut again[1..]), Status::InvalidArgument);
+            fails(rule.write_range(&mut model, index, &[1f64]), Status::InvalidArgument);
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let folder = Folder::new("refused");
+    let path = folder.0.clone();
+    ranks(1, move |communicator| {
+        let options = OptimizerOptions::default();
+        let mut model = model(communicator);
+        for (offload, status) in [
+            (Offload { ratio: 1.5, ..in_file(&path) }, Status::InvalidArgument),
+            (Offload { buffer_bytes: 100, ..in_file(&path) }, Status::InvalidArgument),
+            (in_file(Path::new("a\0b")), Status::InvalidArgument),
+            (in_file(Path::new("/nowhere/at/all")), Status::System),
+        ] {
+            let made = Optimizer::with_offload(&mut model, Kind::Adam, &options, &offload);
+            fails(made, status);
+        }
+        let made = Optimizer::with_offload(&mut model, Kind::Sgd, &options, &in_file(&path));
+        fails(made, Status::InvalidArgument); // it has no state
+        let plain = Optimizer::new(&mut model, Kind::Adam, &options).unwrap();
+        fails(plain.offload_info(), Status::InvalidState);
+    });
+}

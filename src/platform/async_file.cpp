@@ -1,0 +1,338 @@
+#include "platform/async_file.hpp"
+
+#include <liburing.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "platform/failpoint.hpp"
+#include "platform/file.hpp"
+#include "platform/system.hpp"
+#include "platform/thread.hpp"
+
+namespace trireme {
+namespace {
+
+// Large enough for the disk to be busy with few, small enough for it to have several.
+constexpr std::uint64_t kPartBytes = 1u << 20;
+constexpr unsigned kDepth = 64;
+constexpr int kMostTries = 100;  // without any progress
+constexpr std::uint64_t kSliceNs = 50'000'000;
+constexpr std::uint64_t kPatienceNs = 10'000'000'000;
+
+struct Part {
+  Transfer* transfer = nullptr;
+  char* data = nullptr;
+  std::uint64_t offset = 0, bytes = 0;
+  std::uint64_t asked = 0;  // of this call
+  int tries = 0;
+};
+
+}  // namespace
+
+class AsyncFile::Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual void start(const Part& part) = 0;
+  virtual bool done(const Transfer& transfer) = 0;
+  virtual void wait_some(const Transfer& transfer) = 0;  // some milliseconds, or until it is done
+  virtual bool idle() = 0;
+  virtual void close() {}  // nothing comes any more
+
+  std::string directory, why_not_ring;
+  UnnamedFile file;
+  std::shared_ptr<const void> owner;
+
+ protected:
+  // What a call on the part is to do: returns an errno in place of the call, or 0.
+  int prepare(Part* part) const {
+    part->asked = part->bytes;
+    const int injected =
+        failed_with(part->transfer->write ? failpoint("file", "write") : failpoint("file", "read"));
+    if (injected == kCutShort) {
+      constexpr std::uint64_t kUnit = UnnamedFile::kAlignment;
+      part->asked = std::max(kUnit, part->bytes / 2 / kUnit * kUnit);
+      return 0;
+    }
+    return injected;
+  }
+
+  // What a call on the part has come to; true if the part is done. Else there is more to do.
+  bool finish(Part* part, std::int64_t result) const {
+    Transfer& transfer = *part->transfer;
+    int error_number = result < 0 ? static_cast<int>(-result) : 0;
+    if (result >= 0) {
+      std::uint64_t moved = static_cast<std::uint64_t>(result);
+      if (moved >= part->bytes) {
+        --transfer.parts;
+        return true;
+      }
+      if (file.direct()) moved = moved / UnnamedFile::kAlignment * UnnamedFile::kAlignment;
+      part->data += moved;
+      part->offset += moved;
+      part->bytes -= moved;
+      if (moved > 0) part->tries = 0;
+    }
+    const bool again = error_number == 0 || error_number == EINTR || error_number == EAGAIN ||
+                       error_number == ECANCELED;
+    if (again && ++part->tries < kMostTries) return false;
+    if (transfer.error_number == 0) {
+      transfer.error_number = error_number != 0 ? error_number : EIO;
+      transfer.error_offset = part->offset;
+    }
+    --transfer.parts;
+    return true;
+  }
+};
+
+namespace {
+
+class RingEngine : public AsyncFile::Engine {
+ public:
+  ~RingEngine() override {
+    if (open_) io_uring_queue_exit(&ring_);
+  }
+
+  // 0 or an errno.
+  int open() {
+    if (const int injected = failed_with(failpoint("file", "ring")); injected > 0) return injected;
+    parts_.resize(kDepth);
+    for (unsigned i = 0; i < kDepth; ++i) free_.push_back(i);
+    const int refused = io_uring_queue_init(kDepth, &ring_, 0);
+    open_ = refused == 0;
+    if (!open_) return -refused;
+    // Kernels whose rings cannot read and write at a place cannot tell what they can either.
+    io_uring_probe* const probe = io_uring_get_probe_ring(&ring_);
+    if (probe == nullptr) return ENOSYS;
+    const bool knows = io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
+                       io_uring_opcode_supported(probe, IORING_OP_WRITE) != 0;
+    io_uring_free_probe(probe);
+    return knows ? 0 : ENOSYS;
+  }
+
+  void start(const Part& part) override {
+    waiting_.push_back(part);
+    push();
+  }
+
+  bool done(const Transfer& transfer) override {
+    take();
+    return transfer.parts == 0;
+  }
+
+  void wait_some(const Transfer& transfer) override {
+    take();
+    if (transfer.parts == 0) return;
+    __kernel_timespec slice = {0, static_cast<long long>(kSliceNs)};
+    io_uring_cqe* answer = nullptr;
+    io_uring_wait_cqe_timeout(&ring_, &answer, &slice);
+    take();
+  }
+
+  bool idle() override {
+    take();
+    return waiting_.empty() && free_.size() == kDepth;
+  }
+
+ private:
+  void push() {
+    while (!waiting_.empty() && !free_.empty()) {
+      Part part = waiting_.front();
+      waiting_.pop_front();
+      if (const int error_number = prepare(&part); error_number != 0) {
+        if (!finish(&part, -error_number)) waiting_.push_back(part);
+        continue;
+      }
+      io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
+      if (entry == nullptr) {
+        waiting_.push_front(part);
+        break;
+      }
+      const unsigned place = free_.back();
+      free_.pop_back();
+      parts_[place] = part;
+      const auto bytes = static_cast<unsigned>(part.asked);
+      if (part.transfer->write) {
+        io_uring_prep_write(entry, file.descriptor(), part.data, bytes, part.offset);
+      } else {
+        io_uring_prep_read(entry, file.descriptor(), part.data, bytes, part.offset);
+      }
+      io_uring_sqe_set_data64(entry, place);
+    }
+    // What the kernel does not take now stays in the ring for the next time.
+    if (io_uring_sq_ready(&ring_) > 0) io_uring_submit(&ring_);
+  }
+
+  void take() {
+    io_uring_cqe* answer = nullptr;
+    while (io_uring_peek_cqe(&ring_, &answer) == 0) {
+      const auto place = static_cast<unsigned>(io_uring_cqe_get_data64(answer));
+      const std::int64_t result = answer->res;
+      io_uring_cqe_seen(&ring_, answer);
+      if (place >= kDepth) continue;  // a timeout of io_uring_wait_cqe_timeout()
+      Part part = parts_[place];
+      free_.push_back(place);
+      if (!finish(&part, result)) waiting_.push_back(part);
+    }
+    push();
+  }
+
+  io_uring ring_ = {};
+  bool open_ = false;
+  std::vector<Part> parts_;
+  std::vector<unsigned> free_;
+  std::deque<Part> waiting_;
+};
+
+// Threads of its own; all fields are under the mutex.
+class ThreadEngine : public AsyncFile::Engine, public std::enable_shared_from_this<ThreadEngine> {
+ public:
+  Status open() {
+    for (unsigned i = 0; i < kThreads; ++i) {
+      TRIREME_RETURN_IF_ERROR(start_thread([self = shared_from_this()] { self->work(); }));
+    }
+    return Status::success();
+  }
+
+  void start(const Part& part) override {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(part);
+    work_.notify_one();
+  }
+
+  bool done(const Transfer& transfer) override {
+    const std::lock_guard lock(mutex_);
+    return transfer.parts == 0;
+  }
+
+  void wait_some(const Transfer& transfer) override {
+    std::unique_lock lock(mutex_);
+    if (transfer.parts > 0) done_.wait_for(lock, std::chrono::nanoseconds(kSliceNs));
+  }
+
+  bool idle() override {
+    const std::lock_guard lock(mutex_);
+    return waiting_.empty() && busy_ == 0;
+  }
+
+  void close() override {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    work_.notify_all();
+  }
+
+ private:
+  static constexpr unsigned kThreads = 2;
+
+  void work() noexcept {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      work_.wait(lock, [this] { return closed_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      Part part = waiting_.front();
+      waiting_.pop_front();
+      ++busy_;
+      for (bool finished = false; !finished;) {
+        lock.unlock();
+        const std::int64_t result = call(&part);
+        lock.lock();
+        finished = finish(&part, result);
+      }
+      --busy_;
+      done_.notify_all();
+    }
+  }
+
+  std::int64_t call(Part* part) const noexcept {
+    if (const int injected = prepare(part); injected != 0) return -injected;
+    const auto offset = static_cast<off_t>(part->offset);
+    const ssize_t moved =
+        part->transfer->write
+            ? system_table().write_at(file.descriptor(), part->data, part->asked, offset)
+            : system_table().read_at(file.descriptor(), part->data, part->asked, offset);
+    return moved < 0 ? -errno : moved;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable work_, done_;
+  std::deque<Part> waiting_;
+  unsigned busy_ = 0;
+  bool closed_ = false;
+};
+
+// What a disk has not answered must find its memory for ever. Never destroyed.
+void leave_alone(std::shared_ptr<AsyncFile::Engine> engine) {
+  static std::mutex* const mutex = new std::mutex;
+  static auto* const left = new std::vector<std::shared_ptr<AsyncFile::Engine>>;
+  const std::lock_guard lock(*mutex);
+  left->push_back(std::move(engine));
+}
+
+}  // namespace
+
+AsyncFile::~AsyncFile() {
+  if (engine_ == nullptr) return;
+  const Deadline patience = Deadline::after(kPatienceNs);
+  const Transfer never{.parts = 1};
+  while (!engine_->idle() && !patience.passed()) engine_->wait_some(never);
+  if (!engine_->idle()) leave_alone(engine_);
+  engine_->close();
+}
+
+Status AsyncFile::open(const std::string& directory, std::uint64_t bytes) {
+  auto ring = std::make_shared<RingEngine>();
+  if (const int refused = ring->open(); refused != 0) {
+    auto threads = std::make_shared<ThreadEngine>();
+    threads->why_not_ring = "io_uring is refused" + Status::system(refused, "").message();
+    TRIREME_RETURN_IF_ERROR(threads->file.open(directory, bytes));
+    engine_ = threads;
+    TRIREME_RETURN_IF_ERROR(threads->open());
+  } else {
+    TRIREME_RETURN_IF_ERROR(ring->file.open(directory, bytes));
+    engine_ = std::move(ring);
+  }
+  engine_->directory = directory;
+  return Status::success();
+}
+
+void AsyncFile::set_owner(std::shared_ptr<const void> owner) { engine_->owner = std::move(owner); }
+
+void AsyncFile::start(Transfer* transfer) {
+  transfer->error_number = 0;
+  transfer->parts = static_cast<std::uint32_t>((transfer->bytes + kPartBytes - 1) / kPartBytes);
+  for (std::uint64_t done = 0; done < transfer->bytes; done += kPartBytes) {
+    Part part;
+    part.transfer = transfer;
+    part.data = transfer->data + done;
+    part.offset = transfer->offset + done;
+    part.bytes = std::min(kPartBytes, transfer->bytes - done);
+    engine_->start(part);
+  }
+}
+
+bool AsyncFile::done(const Transfer& transfer) { return engine_->done(transfer); }
+
+Status AsyncFile::wait(const Transfer& transfer, Deadline deadline,
+                       const std::function<Status()>& stop) {
+  while (!engine_->done(transfer)) {
+    if (deadline.passed()) {
+      return Status::failure(TRIREME_ERROR_TIMEOUT,
+                             "the file in \"" + directory() + "\" did not answer in time");
+    }
+    TRIREME_RETURN_IF_ERROR(stop());
+    engine_->wait_some(transfer);
+  }
+  return Status::success();
+}
+
+const std::string& AsyncFile::directory() const { return engine_->directory; }
+const std::string& AsyncFile::why_not_direct() const { return engine_->file.why_not_direct(); }
+const std::string& AsyncFile::why_not_ring() const { return engine_->why_not_ring; }
+
+}  // namespace trireme

@@ -1,0 +1,402 @@
+#include "strategies/offload.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "kernels/hash.hpp"
+#include "platform/file.hpp"
+#include "platform/log.hpp"
+#include "platform/names.hpp"
+
+namespace trireme::strategies {
+
+using optimizers::Piece;
+using sharding::Bucket;
+using sharding::Segment;
+
+namespace {
+
+constexpr std::uint64_t kPage = UnnamedFile::kAlignment;
+constexpr std::uint64_t kLine = 64;  // vectors begin at multiples of it
+// One is updated, some are read before it and some written behind it.
+constexpr std::uint64_t kSlots = optimizers::kOffloadSlots;
+// A state of few blocks would leave nothing to do while the disk works.
+constexpr std::uint64_t kWantedBlocks = 32;
+constexpr std::uint64_t kLeastBlock = 256u << 10;
+
+std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+OffloadPlan::OffloadPlan(const std::vector<Size>& pieces, const optimizers::Settings& settings) {
+  const std::uint64_t states = settings.states;
+  std::uint64_t all = 0;
+  for (const Size& piece : pieces) all += states * piece.count * piece.element;
+  const std::uint64_t most = settings.offload_buffer_bytes / kSlots / kPage * kPage;
+  const std::uint64_t capacity =
+      std::min(most, std::max(kLeastBlock, round_up(all / kWantedBlocks, kPage)));
+  Block open;
+  const auto close = [&] {
+    if (open.bytes == 0) return;
+    open.end = stretches.size();
+    open.bytes = round_up(open.bytes, kPage);
+    blocks.push_back(open);
+    open = {};
+    open.begin = stretches.size();
+  };
+  for (std::uint64_t number = 0; number < pieces.size(); ++number) {
+    const Size& piece = pieces[number];
+    for (std::uint64_t first = 0; first < piece.count;) {
+      // Each vector takes whole lines.
+      const std::uint64_t lines = (capacity - open.bytes) / states / kLine;
+      const std::uint64_t fits = lines * kLine / piece.element;
+      if (fits == 0) {
+        close();
+        continue;
+      }
+      Stretch stretch;
+      stretch.piece = number;
+      stretch.first = first;
+      stretch.count = std::min(fits, piece.count - first);
+      stretch.offset = open.bytes;
+      stretch.stride = round_up(stretch.count * piece.element, kLine);
+      stretches.push_back(stretch);
+      open.bytes += states * stretch.stride;
+      first += stretch.count;
+    }
+  }
+  close();
+  std::uint64_t passed = 0;
+  for (Block& block : blocks) {
+    passed += block.bytes;
+    // Evenly among those that stay, whose updates give the disk time.
+    block.in_file =
+        static_cast<double>(file_bytes) < settings.offload_ratio * static_cast<double>(passed);
+    std::uint64_t& place = block.in_file ? file_bytes : resident_bytes;
+    block.offset = place;
+    place += block.bytes;
+    if (!block.in_file) continue;
+    slots = std::min(slots + 1, kSlots);
+    slot_bytes = std::max(slot_bytes, block.bytes);
+  }
+}
+
+std::vector<OffloadPlan::Size> piece_sizes(const sharding::Layout& layout, std::uint32_t rank) {
+  std::vector<OffloadPlan::Size> sizes;
+  for (const Bucket& bucket : layout.buckets) {
+    for (const Segment& segment : bucket.segments) {
+      if (!layout.spread.whole_state() && segment.owner != rank) continue;
+      sizes.push_back({segment.count, dtype_size(bucket.dtype)});
+    }
+  }
+  return sizes;
+}
+
+Offload::Offload(const Link& link, const std::vector<Piece>& pieces,
+                 const optimizers::Settings& settings)
+    : link_(link),
+      pieces_(pieces),
+      states_(settings.states),
+      path_(settings.offload_path),
+      plan_(
+          [&] {
+            std::vector<OffloadPlan::Size> sizes;
+            for (const Piece& piece : pieces) {
+              sizes.push_back({piece.count, dtype_size(gradient_dtype(piece.dtype))});
+            }
+            return sizes;
+          }(),
+          settings) {}
+
+Offload::~Offload() = default;
+
+Status Offload::open(const Link& link, const std::shared_ptr<AllocatedBytes>& counter,
+                     const std::vector<Piece>& pieces, const optimizers::Settings& settings,
+                     std::unique_ptr<Offload>* out) {
+  std::unique_ptr<Offload> made(new Offload(link, pieces, settings));
+  Offload& offload = *made;
+  const OffloadPlan& plan = offload.plan_;
+  offload.counter_ = counter;
+  offload.buffers_ = std::make_shared<Buffers>();
+  TRIREME_RETURN_IF_ERROR(offload.resident_.allocate(
+      *link.communicator, counter, MemoryKind::optimizer_state, plan.resident_bytes));
+  TRIREME_RETURN_IF_ERROR(offload.buffers_->arena.allocate(
+      *link.communicator, counter, MemoryKind::working, plan.buffer_bytes()));
+  TRIREME_RETURN_IF_ERROR(offload.file_.open(offload.path_, std::max(plan.file_bytes, kPage)));
+  offload.file_.set_owner(offload.buffers_);
+  offload.file_bytes_ = plan.file_bytes;
+  offload.resident_bytes_ = plan.resident_bytes;
+  offload.buffers_bytes_ = plan.buffer_bytes();
+  offload.buffers_->slots.resize(plan.slots);
+  for (std::uint64_t i = 0; i < plan.slots; ++i) {
+    offload.buffers_->slots[i].data = offload.buffers_->arena.data() + i * plan.slot_bytes;
+  }
+  offload.blocks_.resize(plan.blocks.size());
+  for (std::size_t i = 0; i < plan.blocks.size(); ++i) {
+    Block& block = offload.blocks_[i];
+    block.in_file = plan.blocks[i].in_file;
+    if (!block.in_file) block.data = offload.resident_.data() + plan.blocks[i].offset;
+  }
+  offload.files_.reserve(plan.blocks.size());
+  *out = std::move(made);
+  return Status::success();
+}
+
+std::string Offload::where(std::uint64_t offset) const {
+  return "byte " + std::to_string(offset) + " of the state's file in \"" + path_ + "\"";
+}
+
+// ---- one transfer ----
+
+void Offload::start(Slot* slot, bool write) {
+  const OffloadPlan::Block& block = plan_.blocks[slot->block];
+  slot->use = write ? Slot::Use::writing : Slot::Use::reading;
+  slot->transfer.write = write;
+  slot->transfer.data = slot->data;
+  slot->transfer.offset = block.offset;
+  slot->transfer.bytes = block.bytes;
+  (write ? written_bytes_ : read_bytes_) += block.bytes;
+  file_.start(&slot->transfer);
+}
+
+Status Offload::wait(Slot* slot) {
+  if (file_.done(slot->transfer)) return Status::success();
+  const std::uint64_t begin = now_ns();
+  const Status status = file_.wait(slot->transfer, link_.deadline(),
+                                   [this] { return link_.communicator->failure(); });
+  waited_ns_ += now_ns() - begin;
+  return status;
+}
+
+void Offload::begin_load(Slot* slot, std::uint64_t block) {
+  slot->block = block;
+  if (!blocks_[block].fresh) return start(slot, false);
+  std::memset(slot->data, 0, plan_.blocks[block].bytes);
+  slot->use = Slot::Use::loaded;
+}
+
+// What cannot be read, or is not what was written, is read once more: a cable may have been the
+// reason.
+Status Offload::end_load(Slot* slot) {
+  if (slot->use == Slot::Use::loaded) return Status::success();
+  const std::uint64_t bytes = plan_.blocks[slot->block].bytes;
+  for (int attempt = 1;; ++attempt) {
+    TRIREME_RETURN_IF_ERROR(wait(slot));
+    const int error_number = slot->transfer.error_number;
+    if (error_number == 0 &&
+        kernels::hash(slot->data, bytes, slot->block) == blocks_[slot->block].hash) {
+      slot->use = Slot::Use::loaded;
+      return Status::success();
+    }
+    if (attempt == 1) {
+      start(slot, false);
+      continue;
+    }
+    slot->use = Slot::Use::free;
+    if (error_number != 0) {
+      return Status::system(error_number, "reading " + where(slot->transfer.error_offset));
+    }
+    return Status::failure(TRIREME_ERROR_CORRUPT,
+                           "what was read at " + where(slot->transfer.offset) +
+                               " is not what was written there: its checksum is another one");
+  }
+}
+
+Status Offload::end_write(Slot* slot) {
+  if (slot->use != Slot::Use::writing) return Status::success();
+  TRIREME_RETURN_IF_ERROR(wait(slot));
+  slot->use = Slot::Use::free;
+  if (slot->transfer.error_number == 0) return Status::success();
+  return keep_in_memory(slot->block, slot);
+}
+
+// The block is still here: nothing is lost, and it stays.
+Status Offload::keep_in_memory(std::uint64_t number, Slot* slot) {
+  Block& block = blocks_[number];
+  const std::uint64_t bytes = plan_.blocks[number].bytes;
+  const int error_number = slot->transfer.error_number;
+  failed_errno_ = error_number;
+  failed_offset_ = slot->transfer.error_offset;
+  ++failed_writes_;
+  const std::string what = "writing " + where(failed_offset_);
+  TRIREME_RETURN_IF_ERROR(
+      block.own.allocate(*link_.communicator, counter_, MemoryKind::optimizer_state, bytes));
+  block.data = block.own.data();
+  std::memcpy(block.data, slot->data, bytes);
+  block.in_file = false;
+  file_bytes_ -= bytes;
+  resident_bytes_ += bytes;
+  if (log_wanted(TRIREME_LOG_WARNING)) {
+    log_line(TRIREME_LOG_WARNING, Status::system(error_number, what).message() + "; its " +
+                                      std::to_string(bytes) +
+                                      " bytes of state stay in memory from now on");
+  }
+  return Status::success();
+}
+
+Status Offload::settle() {
+  for (Slot& slot : buffers_->slots) {
+    if (slot.use == Slot::Use::reading) TRIREME_RETURN_IF_ERROR(wait(&slot));
+    TRIREME_RETURN_IF_ERROR(end_write(&slot));
+    slot.use = Slot::Use::free;
+  }
+  ahead_ = 0;
+  files_.clear();
+  return Status::success();
+}
+
+// ---- sweeps ----
+
+void Offload::read_ahead() {
+  if (!files_.empty()) return;  // it was begun
+  for (std::uint64_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i].in_file) files_.push_back(i);
+  }
+  for (Slot& slot : buffers_->slots) {
+    if (ahead_ == files_.size()) return;
+    begin_load(&slot, files_[ahead_++]);
+  }
+}
+
+// Begins to load up to a round of slots from file block `next` on, as far as slots are free; waits
+// for the slot of `next` itself if it may.
+Status Offload::load_ahead(std::uint64_t next, bool may_wait) {
+  std::vector<Slot>& slots = buffers_->slots;
+  while (ahead_ < files_.size() && ahead_ < next + slots.size()) {
+    Slot& slot = slots[ahead_ % slots.size()];
+    if (slot.use == Slot::Use::writing) {
+      if (!file_.done(slot.transfer) && !(may_wait && ahead_ == next)) break;
+      TRIREME_RETURN_IF_ERROR(end_write(&slot));
+    }
+    begin_load(&slot, files_[ahead_++]);
+  }
+  return Status::success();
+}
+
+bool Offload::visit_block(std::uint64_t number, char* data, const Visit& visit, bool* changed) {
+  const OffloadPlan::Block& block = plan_.blocks[number];
+  for (std::uint64_t i = block.begin; i < block.end; ++i) {
+    const OffloadPlan::Stretch& stretch = plan_.stretches[i];
+    Visited visited;
+    visited.number = stretch.piece;
+    visited.skipped = stretch.first;
+    Piece& piece = visited.piece;
+    piece = pieces_[stretch.piece];
+    piece.first += stretch.first;
+    piece.count = stretch.count;
+    piece.parameters =
+        static_cast<char*>(piece.parameters) + stretch.first * dtype_size(piece.dtype);
+    piece.gradients = static_cast<char*>(piece.gradients) +
+                      stretch.first * dtype_size(gradient_dtype(piece.dtype));
+    for (std::uint32_t vector = 0; vector < states_; ++vector) {
+      piece.states[vector] = data + stretch.offset + vector * stretch.stride;
+    }
+    const bool go_on = visit(&visited);
+    *changed = *changed || visited.changed;
+    if (!go_on) return false;
+  }
+  return true;
+}
+
+Status Offload::sweep(Access access, const Visit& visit) {
+  if (access == Access::update) {
+    read_ahead();
+  } else {
+    TRIREME_RETURN_IF_ERROR(settle());
+  }
+  return sweep_blocks(access, 0, blocks_.size(), visit);
+}
+
+Status Offload::sweep_piece(Access access, std::uint64_t piece, sharding::Range range,
+                            const Visit& visit) {
+  TRIREME_RETURN_IF_ERROR(settle());
+  const auto& stretches = plan_.stretches;
+  const auto first = static_cast<std::uint64_t>(
+      std::partition_point(stretches.begin(), stretches.end(),
+                           [&](const OffloadPlan::Stretch& stretch) {
+                             return stretch.piece < piece ||
+                                    (stretch.piece == piece &&
+                                     stretch.first + stretch.count <= range.first);
+                           }) -
+      stretches.begin());
+  std::uint64_t last = first;
+  while (last < stretches.size() && stretches[last].piece == piece &&
+         stretches[last].first < range.end()) {
+    ++last;
+  }
+  const auto block_of = [&](std::uint64_t stretch) {
+    return static_cast<std::uint64_t>(std::partition_point(plan_.blocks.begin(), plan_.blocks.end(),
+                                                           [&](const OffloadPlan::Block& block) {
+                                                             return block.end <= stretch;
+                                                           }) -
+                                      plan_.blocks.begin());
+  };
+  if (first == last) return Status::success();
+  return sweep_blocks(access, block_of(first), block_of(last - 1) + 1,
+                      [&](Visited* visited) { return visited->number != piece || visit(visited); });
+}
+
+Status Offload::sweep_blocks(Access access, std::uint64_t begin, std::uint64_t end,
+                             const Visit& visit) {
+  std::vector<Slot>& slots = buffers_->slots;
+  const bool reads = access != Access::write;
+  if (files_.empty()) {
+    for (std::uint64_t i = begin; i < end; ++i) {
+      if (blocks_[i].in_file) files_.push_back(i);
+    }
+  }
+  std::uint64_t next = 0;  // of files_
+  bool go_on = true;
+  for (std::uint64_t number = begin; go_on && number < end; ++number) {
+    Block& block = blocks_[number];
+    bool changed = false;
+    if (!block.in_file) {
+      go_on = visit_block(number, block.data, visit, &changed);
+      if (reads) TRIREME_RETURN_IF_ERROR(load_ahead(next, false));
+      continue;
+    }
+    Slot& slot = slots[next % slots.size()];
+    if (reads) {
+      TRIREME_RETURN_IF_ERROR(load_ahead(next, true));
+      TRIREME_RETURN_IF_ERROR(end_load(&slot));
+    } else {
+      TRIREME_RETURN_IF_ERROR(end_write(&slot));
+      slot.block = number;
+      std::memset(slot.data, 0, plan_.blocks[number].bytes);
+    }
+    ++next;
+    go_on = visit_block(number, slot.data, visit, &changed);
+    slot.use = Slot::Use::free;
+    if (changed) {
+      block.hash = kernels::hash(slot.data, plan_.blocks[number].bytes, number);
+      block.fresh = false;
+      start(&slot, true);
+    }
+    if (reads) TRIREME_RETURN_IF_ERROR(load_ahead(next, false));
+  }
+  return settle();
+}
+
+void Offload::info(trireme_offload_info* out) const {
+  out->path = path_.c_str();
+  out->direct = file_.why_not_direct().empty() ? 1 : 0;
+  out->ring = file_.why_not_ring().empty() ? 1 : 0;
+  out->why_not_direct = file_.why_not_direct().c_str();
+  out->why_not_ring = file_.why_not_ring().c_str();
+  out->file_bytes = file_bytes_;
+  out->resident_bytes = resident_bytes_;
+  out->buffer_bytes = buffers_bytes_;
+  out->block_bytes = plan_.slot_bytes;
+  out->read_bytes = read_bytes_;
+  out->written_bytes = written_bytes_;
+  out->waited_seconds = static_cast<double>(waited_ns_) * 1e-9;
+  out->failed_writes = failed_writes_;
+  out->failed_offset = failed_offset_;
+  out->failed_errno = failed_errno_;
+}
+
+}  // namespace trireme::strategies

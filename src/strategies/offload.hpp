@@ -1,0 +1,134 @@
+// Optimizer state that lies in a file and streams through a few buffers at each step.
+#pragma once
+
+#include <trireme/optimizer_shard.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "optimizers/settings.hpp"
+#include "optimizers/shard_update.hpp"
+#include "platform/async_file.hpp"
+#include "sharding/layout.hpp"
+#include "strategies/storage.hpp"
+
+namespace trireme::strategies {
+
+// How the state of pieces lies in blocks. Pure arithmetic.
+struct OffloadPlan {
+  // The number of vectors in one element's state, and its size in each.
+  struct Size {
+    std::uint64_t count = 0, element = 0;
+  };
+  // Elements of one piece. In a block they lie vector by vector.
+  struct Stretch {
+    std::uint64_t piece = 0, first = 0, count = 0;
+    std::uint64_t offset = 0, stride = 0;  // in the block; from vector to vector
+  };
+  struct Block {
+    std::uint64_t begin = 0, end = 0;  // stretches
+    std::uint64_t bytes = 0;
+    std::uint64_t offset = 0;  // in the file, or in the memory for those that stay
+    bool in_file = false;
+  };
+
+  std::vector<Stretch> stretches;  // in the order of pieces
+  std::vector<Block> blocks;
+  std::uint64_t file_bytes = 0, resident_bytes = 0;
+  std::uint64_t slots = 0, slot_bytes = 0;
+  std::uint64_t buffer_bytes() const { return slots * slot_bytes; }
+
+  OffloadPlan(const std::vector<Size>& pieces, const optimizers::Settings& settings);
+};
+
+// Of the pieces that a rank updates, in their order.
+std::vector<OffloadPlan::Size> piece_sizes(const sharding::Layout& layout, std::uint32_t rank);
+
+class Offload {
+ public:
+  // What is done with each block: whether its state is needed, and whether it may be changed.
+  enum class Access { read, write, update };
+  // A stretch whose states are in memory. Tells whether they were changed; false ends the sweep.
+  struct Visited {
+    optimizers::Piece piece;
+    std::uint64_t number = 0, skipped = 0;  // of the piece; its elements before this stretch
+    bool changed = false;
+  };
+  using Visit = std::function<bool(Visited* stretch)>;
+
+  // Memory and file of this rank. `pieces` live longer.
+  static Status open(const Link& link, const std::shared_ptr<AllocatedBytes>& counter,
+                     const std::vector<optimizers::Piece>& pieces,
+                     const optimizers::Settings& settings, std::unique_ptr<Offload>* out);
+  ~Offload();
+  Offload(const Offload&) = delete;
+  Offload& operator=(const Offload&) = delete;
+
+  // All stretches in order. After a failure some states are old, some new.
+  Status sweep(Access access, const Visit& visit);
+  // Those of one piece that have some of `range`.
+  Status sweep_piece(Access access, std::uint64_t piece, sharding::Range range, const Visit& visit);
+  // Begins to read what the next sweep of all wants first.
+  void read_ahead();
+
+  std::uint64_t resident_bytes() const { return resident_bytes_; }
+  std::uint64_t buffer_bytes() const { return buffers_bytes_; }
+  void info(trireme_offload_info* out) const;
+
+ private:
+  struct Block {
+    char* data = nullptr;  // while it stays in memory
+    std::uint64_t hash = 0;
+    bool fresh = true;  // never written: all zero
+    bool in_file = false;
+    Arena own;  // of one that could not be written
+  };
+  struct Slot {
+    enum class Use { free, reading, loaded, writing };
+    Use use = Use::free;
+    std::uint64_t block = 0;
+    char* data = nullptr;
+    Transfer transfer;
+  };
+  struct Buffers {
+    Arena arena;
+    std::vector<Slot> slots;
+  };
+
+  Offload(const Link& link, const std::vector<optimizers::Piece>& pieces,
+          const optimizers::Settings& settings);
+
+  Status sweep_blocks(Access access, std::uint64_t begin, std::uint64_t end, const Visit& visit);
+  bool visit_block(std::uint64_t number, char* data, const Visit& visit, bool* changed);
+  void start(Slot* slot, bool write);
+  Status wait(Slot* slot);
+  Status load_ahead(std::uint64_t next, bool may_wait);
+  void begin_load(Slot* slot, std::uint64_t block);
+  Status end_load(Slot* slot);
+  Status end_write(Slot* slot);
+  Status keep_in_memory(std::uint64_t block, Slot* slot);
+  Status settle();
+  std::string where(std::uint64_t offset) const;
+
+  const Link& link_;
+  const std::vector<optimizers::Piece>& pieces_;
+  const std::uint32_t states_;
+  const std::string path_;
+  const OffloadPlan plan_;
+  std::shared_ptr<AllocatedBytes> counter_;
+  Arena resident_;
+  std::shared_ptr<Buffers> buffers_;
+  std::vector<Block> blocks_;
+  std::vector<std::uint64_t> files_;  // blocks of this sweep that are in the file, in order
+  std::uint64_t ahead_ = 0;           // how many of them were begun to be loaded
+  std::uint64_t file_bytes_ = 0, resident_bytes_ = 0, buffers_bytes_ = 0;
+  std::uint64_t read_bytes_ = 0, written_bytes_ = 0, waited_ns_ = 0;
+  std::uint64_t failed_writes_ = 0, failed_offset_ = 0;
+  int failed_errno_ = 0;
+  AsyncFile file_;  // waits for the others' memory first
+};
+
+}  // namespace trireme::strategies

@@ -1,0 +1,421 @@
+/*
+ * Optimizer state in a file: every strategy and rule trains to the bits of the same training in
+ * memory and of plain loops, memory is as planned, and what cannot be is refused.
+ */
+#include "offload.inc"
+
+struct job {
+    trireme_optimizer_kind kind;
+    trireme_strategy strategy;
+    int world_size;
+    double ratio;
+    int told; /* ranks that were told the whole reason */
+    struct verdict verdicts[MOST_RANKS];
+};
+
+static void run_job(struct job *job, rank_function *function) {
+    memset(job->verdicts, 0, sizeof job->verdicts);
+    run_ranks(job->world_size, function, job);
+    assert_verdicts(job->verdicts, job->world_size);
+    assert_int_equal(files_in_directory(), 0);
+}
+
+/* What a rank saves; freed by the caller. */
+static char *save(struct verdict *v, const trireme_optimizer *optimizer, uint64_t *bytes) {
+    *bytes = 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, bytes));
+    char *const state = malloc(*bytes + 1);
+    if (state == NULL) abort();
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, state, *bytes, NULL));
+    return state;
+}
+
+static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+
+/* ---- the same bits ---- */
+
+static void train_both_ways(trireme_communicator *ranks, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    const int world_size = job->world_size;
+    trireme_model *models[2];
+    trireme_optimizer *optimizers[2];
+    static const uint64_t kNone = 0;
+    uint64_t bytes[2] = {kNone, kNone};
+    char *states[2];
+    float values[2][TOTAL];
+    for (int way = 0; way < 2; ++way) {
+        models[way] = make_model(v, ranks, job->strategy, world_size);
+        optimizers[way] = make_optimizer(
+            v, models[way],
+            way == 0 ? rule_options(job->kind) : offload_options(job->kind, job->ratio));
+        train_steps(v, models[way], optimizers[way], 0, STEPS, rank, world_size);
+        states[way] = save(v, optimizers[way], &bytes[way]);
+        EXPECT_STATUS(
+            v, TRIREME_OK,
+            trireme_model_get_parameters(models[way], values[way], TOTAL, TRIREME_DTYPE_F32));
+    }
+    EXPECT(v, bytes[0] == bytes[1] && memcmp(states[0], states[1], bytes[0]) == 0);
+    EXPECT(v, memcmp(values[0], values[1], sizeof values[0]) == 0);
+    float expected[TOTAL];
+    if (expect_plain(job->kind, expected)) {
+        EXPECT(v, memcmp(values[1], expected, sizeof expected) == 0);
+    }
+    expect_planned(v, models[1], optimizers[1]);
+    const trireme_offload_info info = info_of(v, optimizers[1]);
+    EXPECT(v, strcmp(info.path, directory) == 0 && info.failed_writes == 0);
+    EXPECT(v, (info.direct != 0) == (info.why_not_direct[0] == 0));
+    EXPECT(v, (info.ring != 0) == (info.why_not_ring[0] == 0));
+    EXPECT(v, info.buffer_bytes <= LEAST_BUFFER && info.block_bytes <= LEAST_BUFFER / 8);
+    const double all = (double)(info.file_bytes + info.resident_bytes);
+    EXPECT(v, (double)info.file_bytes >= job->ratio * all);
+    EXPECT(v, (double)info.file_bytes <= job->ratio * all + (double)info.block_bytes);
+    /* The first step finds nothing to read; saving reads once more. */
+    EXPECT(v, info.written_bytes == STEPS * info.file_bytes);
+    EXPECT(v, info.read_bytes == STEPS * info.file_bytes);
+    for (int way = 0; way < 2; ++way) {
+        free(states[way]);
+        trireme_optimizer_destroy(optimizers[way]);
+        trireme_model_destroy(models[way]);
+    }
+}
+
+static void every_strategy_and_rule_gives_the_same_bits(void **state) {
+    (void)state;
+    static const trireme_optimizer_kind kKinds[] = {
+        TRIREME_OPTIMIZER_SGD, TRIREME_OPTIMIZER_ADAM, TRIREME_OPTIMIZER_USER,
+        TRIREME_OPTIMIZER_ADAGRAD, TRIREME_OPTIMIZER_RMSPROP};
+    enum { KINDS = sizeof kKinds / sizeof kKinds[0] };
+    static const int kWorlds[] = {1, 2, 3, 4, 5, 8};
+    for (size_t world = 0; world < (is_quick() ? 3 : 6); ++world) {
+        for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
+            for (int kind = 0; kind < KINDS; ++kind) {
+                struct job job = {.kind = kKinds[kind],
+                                  .strategy = strategy,
+                                  .world_size = kWorlds[world],
+                                  .ratio = (kind + strategy) % 2 == 0 ? 1 : 0.3};
+                run_job(&job, train_both_ways);
+            }
+        }
+    }
+}
+
+/* io_uring and O_DIRECT are each refused, as where they are not permitted. */
+static void without_ring_or_direct_the_bits_are_the_same(void **state) {
+    (void)state;
+    static const char *const kRefused[] = {"file.ring=fail(1)", "file.direct=fail(22)",
+                                           "file.ring=fail(38);file.direct=fail(95)"};
+    for (int i = 0; i < 3; ++i) {
+        assert_int_equal(trireme_failpoint_set(kRefused[i]), TRIREME_OK);
+        struct job job = {.kind = TRIREME_OPTIMIZER_USER,
+                          .strategy = TRIREME_STRATEGY_ZERO2,
+                          .world_size = 2,
+                          .ratio = 1};
+        run_job(&job, train_both_ways);
+        assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+    }
+}
+
+static void tell_what_is_refused(trireme_communicator *ranks, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, 1);
+    trireme_optimizer *const optimizer =
+        make_optimizer(v, model, offload_options(TRIREME_OPTIMIZER_ADAM, 1));
+    const trireme_offload_info info = info_of(v, optimizer);
+    EXPECT(v, info.ring == 0 && strstr(info.why_not_ring, "Operation not permitted") != NULL);
+    EXPECT(v, info.direct == 0 && strstr(info.why_not_direct, "Invalid argument") != NULL);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void the_info_tells_what_is_refused(void **state) {
+    (void)state;
+    assert_int_equal(trireme_failpoint_set("file.ring=fail(1);file.direct=fail(22)"), TRIREME_OK);
+    struct job job = {.world_size = 1};
+    run_job(&job, tell_what_is_refused);
+    assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+}
+
+/* ---- saved, loaded, read and written ---- */
+
+static void resume_both_ways(trireme_communicator *ranks, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    for (int way = 0; way < 2; ++way) { /* from memory to a file, and back */
+        trireme_optimizer_options options[2] = {rule_options(job->kind),
+                                                offload_options(job->kind, job->ratio)};
+        trireme_model *model = make_model(v, ranks, job->strategy, job->world_size);
+        trireme_optimizer *optimizer = make_optimizer(v, model, options[way]);
+        train_steps(v, model, optimizer, 0, 1, rank, job->world_size);
+        uint64_t bytes = 0;
+        char *const state = save(v, optimizer, &bytes);
+        trireme_optimizer_destroy(optimizer);
+        optimizer = make_optimizer(v, model, options[1 - way]);
+        train_steps(v, model, optimizer, 1, 2, rank, job->world_size); /* of another past */
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_load(optimizer, state, bytes));
+        free(state);
+        train_steps(v, model, optimizer, 1, STEPS, rank, job->world_size);
+        float values[TOTAL], expected[TOTAL];
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_get_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
+        EXPECT(v, expect_plain(job->kind, expected));
+        EXPECT(v, memcmp(values, expected, sizeof values) == 0);
+        trireme_optimizer_destroy(optimizer);
+        trireme_model_destroy(model);
+    }
+}
+
+static void saved_state_goes_both_ways(void **state) {
+    (void)state;
+    for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
+        struct job job = {.kind = TRIREME_OPTIMIZER_USER,
+                          .strategy = strategy,
+                          .world_size = 1 + strategy % 3,
+                          .ratio = 0.6};
+        run_job(&job, resume_both_ways);
+    }
+}
+
+/* Ranges of a training in a file hold what those of one in memory do, and can be written. */
+static void compare_ranges(trireme_communicator *ranks, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model *models[2];
+    trireme_optimizer *optimizers[2];
+    for (int way = 0; way < 2; ++way) {
+        models[way] = make_model(v, ranks, job->strategy, job->world_size);
+        optimizers[way] = make_optimizer(
+            v, models[way],
+            way == 0 ? rule_options(job->kind) : offload_options(job->kind, job->ratio));
+        train_steps(v, models[way], optimizers[way], 0, 1, rank, job->world_size);
+    }
+    uint64_t count = 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizers[1], &count));
+    float data[TOTAL], again[TOTAL];
+    for (uint64_t i = 0; i < count; ++i) {
+        trireme_state_range range[2] = {TRIREME_STATE_RANGE_INIT, TRIREME_STATE_RANGE_INIT};
+        for (int way = 0; way < 2; ++way) {
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_optimizer_get_range(optimizers[way], i, &range[way]));
+        }
+        const bool in_state = range[1].kind == TRIREME_STATE_OPTIMIZER;
+        EXPECT(v, (range[1].data == NULL) == in_state && range[0].data != NULL);
+        if (!EXPECT(v, range[0].first == range[1].first && range[0].count == range[1].count)) break;
+        const uint64_t bytes = range[0].count * sizeof(float);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_read_range(optimizers[1], i, data, bytes));
+        EXPECT(v, memcmp(data, range[0].data, bytes) == 0);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_read_range(optimizers[0], i, data, bytes));
+        EXPECT(v, memcmp(data, range[0].data, bytes) == 0);
+        if (!in_state) continue;
+        for (uint64_t k = 0; k < range[0].count; ++k) data[k] = data[k] * 2 + (float)(k % 5);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_write_range(optimizers[1], i, data, bytes));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_read_range(optimizers[1], i, again, bytes));
+        EXPECT(v, memcmp(data, again, bytes) == 0);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_write_range(optimizers[0], i, data, bytes));
+        EXPECT(v, memcmp(data, range[0].data, bytes) == 0);
+        EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                      trireme_optimizer_read_range(optimizers[1], i, data, bytes - 4));
+        EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                      trireme_optimizer_write_range(optimizers[1], i, data, bytes + 4));
+        EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                      trireme_optimizer_read_range(optimizers[1], i, NULL, bytes));
+    }
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_optimizer_read_range(optimizers[1], count, data, 4));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_optimizer_write_range(optimizers[1], count, data, 4));
+    /* What was written is what both go on with. */
+    float values[2][TOTAL];
+    for (int way = 0; way < 2; ++way) {
+        train_steps(v, models[way], optimizers[way], 1, STEPS, rank, job->world_size);
+        EXPECT_STATUS(
+            v, TRIREME_OK,
+            trireme_model_get_parameters(models[way], values[way], TOTAL, TRIREME_DTYPE_F32));
+    }
+    EXPECT(v, memcmp(values[0], values[1], sizeof values[0]) == 0);
+    for (int way = 0; way < 2; ++way) {
+        trireme_optimizer_destroy(optimizers[way]);
+        trireme_model_destroy(models[way]);
+    }
+}
+
+static void ranges_are_read_and_written(void **state) {
+    (void)state;
+    for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
+        struct job job = {.kind = TRIREME_OPTIMIZER_ADAM,
+                          .strategy = strategy,
+                          .world_size = 1 + strategy % 4,
+                          .ratio = strategy % 2 == 0 ? 0.5 : 1};
+        run_job(&job, compare_ranges);
+    }
+}
+
+/* ---- what is refused ---- */
+
+static void refuse(struct verdict *v, trireme_model *model, trireme_optimizer_options options,
+                   trireme_status status, const char *words) {
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, status, trireme_optimizer_create(model, &options, &optimizer));
+    EXPECT(v, optimizer == NULL);
+    /* Whom it has not happened to is told who knows more. */
+    if (!says(words) && !(status == TRIREME_ERROR_SYSTEM && says("answered SYSTEM"))) {
+        expect_failed(v, __FILE__, __LINE__, words);
+        expect_failed(v, __FILE__, __LINE__, trireme_last_error());
+    }
+}
+
+static void ask_for_what_cannot_be(trireme_communicator *ranks, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, job->world_size);
+    const trireme_status wrong = TRIREME_ERROR_INVALID_ARGUMENT;
+    const trireme_optimizer_options good = offload_options(TRIREME_OPTIMIZER_ADAM, 1);
+    trireme_optimizer_options options = good;
+    const double bad[] = {-0.5, 1.5, (double)NAN};
+    for (int i = 0; i < 3; ++i) {
+        options.offload_ratio = bad[i];
+        refuse(v, model, options, wrong, "offload_ratio");
+    }
+    options = good;
+    options.offload_buffer_bytes = LEAST_BUFFER - 1;
+    refuse(v, model, options, wrong, "below 32768");
+    options.offload_buffer_bytes = 0;
+    options.offload_path = NULL;
+    refuse(v, model, options, wrong, "offload_ratio means nothing");
+    options.offload_ratio = 0;
+    options.offload_buffer_bytes = LEAST_BUFFER;
+    refuse(v, model, options, wrong, "offload_buffer_bytes means nothing");
+    options = good;
+    options.offload_path = "";
+    refuse(v, model, options, wrong, "offload_path is empty");
+    options = offload_options(TRIREME_OPTIMIZER_SGD, 1);
+    options.momentum = 0;
+    refuse(v, model, options, wrong, "means nothing to sgd");
+    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_LAMB; kind <= TRIREME_OPTIMIZER_LARS;
+         ++kind) {
+        refuse(v, model, offload_options(kind, 1), TRIREME_ERROR_UNSUPPORTED, "trust ratios");
+    }
+    options = good;
+    options.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+    refuse(v, model, options, TRIREME_ERROR_UNSUPPORTED, "ONE_SWEEP with options.offload_path");
+    /* No directory, on all ranks or on one alone. */
+    options = good;
+    options.offload_path = "/nowhere/at/all";
+    refuse(v, model, options, TRIREME_ERROR_SYSTEM, "/nowhere/at/all");
+    if (rank != job->world_size - 1) options.offload_path = directory;
+    refuse(v, model, options, TRIREME_ERROR_SYSTEM, "/nowhere/at/all");
+    if (job->world_size > 1) {
+        options = rank == 0 ? good : rule_options(TRIREME_OPTIMIZER_ADAM);
+        refuse(v, model, options, TRIREME_ERROR_MISMATCH, "offload");
+        options = good;
+        if (rank == 0) options.offload_ratio = 0.5;
+        refuse(v, model, options, TRIREME_ERROR_MISMATCH, "offload_ratio");
+    }
+    /* After all that one is made, and trains. */
+    trireme_optimizer *optimizer = make_optimizer(v, model, good);
+    train_steps(v, model, optimizer, 0, STEPS, rank, job->world_size);
+    trireme_offload_info info = TRIREME_OFFLOAD_INFO_INIT;
+    EXPECT_STATUS(v, wrong, trireme_optimizer_get_offload_info(optimizer, NULL));
+    info.struct_size = 111;
+    EXPECT_STATUS(v, wrong, trireme_optimizer_get_offload_info(optimizer, &info));
+    trireme_optimizer_destroy(optimizer);
+    info.struct_size = sizeof info;
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
+                  trireme_optimizer_get_offload_info(optimizer, &info));
+    optimizer = make_optimizer(v, model, rule_options(TRIREME_OPTIMIZER_ADAM));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
+                  trireme_optimizer_get_offload_info(optimizer, &info));
+    EXPECT(v, says("without offload_path") && info.path == NULL);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void what_cannot_be_is_refused(void **state) {
+    (void)state;
+    for (int world_size = 1; world_size <= 3; ++world_size) {
+        struct job job = {.world_size = world_size};
+        run_job(&job, ask_for_what_cannot_be);
+    }
+}
+
+static void find_no_room(trireme_communicator *ranks, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, job->world_size);
+    trireme_optimizer *none = NULL;
+    const trireme_optimizer_options options = offload_options(TRIREME_OPTIMIZER_ADAM, 1);
+    EXPECT_STATUS(v, TRIREME_ERROR_SYSTEM, trireme_optimizer_create(model, &options, &none));
+    if (!says("answered SYSTEM")) {
+        __atomic_add_fetch(&job->told, 1, __ATOMIC_RELAXED);
+        EXPECT(v, says("a file of ") && says(directory) && says("bytes are free"));
+        EXPECT(v, says("No space left on device"));
+    }
+    trireme_optimizer *const optimizer =
+        make_optimizer(v, model, rule_options(TRIREME_OPTIMIZER_ADAM));
+    train_steps(v, model, optimizer, 0, 1, rank, job->world_size);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void a_full_disk_is_told_at_creation(void **state) {
+    (void)state;
+    assert_int_equal(trireme_failpoint_set("file.reserve=fail(28)@2"), TRIREME_OK); /* ENOSPC */
+    struct job job = {.world_size = 3};
+    run_job(&job, find_no_room);
+    assert_int_equal(job.told, 1);
+    assert_int_equal(trireme_failpoint_set("file.reserve=fail(28)"), TRIREME_OK);
+    job.told = 0;
+    job.world_size = 1;
+    run_job(&job, find_no_room);
+    assert_int_equal(job.told, 1);
+    assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+}
+
+/* A limit of memory counts what is in memory: resident state and buffers. */
+static void keep_to_a_limit(trireme_communicator *ranks, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model_options model_options = TRIREME_MODEL_OPTIONS_INIT;
+    model_options.strategy = TRIREME_STRATEGY_ZERO1;
+    model_options.memory_limit_bytes = 1u << 20;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &model_options, &model));
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    const uint64_t elements = 100000; /* 400,000 bytes of parameters, and of gradients */
+    parameter.name = "p";
+    parameter.dtype = TRIREME_DTYPE_F32;
+    parameter.dimensions = 1;
+    parameter.shape = &elements;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    refuse(v, model, rule_options(TRIREME_OPTIMIZER_ADAM), TRIREME_ERROR_OUT_OF_MEMORY,
+           "memory_limit_bytes");
+    trireme_optimizer *const optimizer =
+        make_optimizer(v, model, offload_options(TRIREME_OPTIMIZER_ADAM, 1));
+    expect_planned(v, model, optimizer);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void a_limit_of_memory_counts_memory_only(void **state) {
+    (void)state;
+    for (int world_size = 1; world_size <= 2; ++world_size) {
+        struct job job = {.world_size = world_size};
+        run_job(&job, keep_to_a_limit);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_strategy_and_rule_gives_the_same_bits),
+        cmocka_unit_test(without_ring_or_direct_the_bits_are_the_same),
+        cmocka_unit_test(the_info_tells_what_is_refused),
+        cmocka_unit_test(saved_state_goes_both_ways),
+        cmocka_unit_test(ranges_are_read_and_written),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(a_full_disk_is_told_at_creation),
+        cmocka_unit_test(a_limit_of_memory_counts_memory_only),
+    };
+    return cmocka_run_group_tests_name("offload", tests, make_directory, remove_directory);
+}
