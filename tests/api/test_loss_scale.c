@@ -690,39 +690,31 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
         rule = rule_of(firsts[i]);
         REFUSED(invalid, "is not a power of two in [2^-64, 2^64]");
     }
-    static const double growths[] = {0.5, -2, 3, 0x1p65, (double)INFINITY, (double)NAN};
-    for (size_t i = 0; i < sizeof growths / sizeof growths[0]; ++i) {
-        rule = rule_of(4);
-        rule.loss_scale_growth = growths[i];
-        REFUSED(invalid, "options.loss_scale_growth");
-    }
-    static const double backoffs[] = {1, 2, -0.5, 0.75, 0x1p-65, (double)NAN};
-    for (size_t i = 0; i < sizeof backoffs / sizeof backoffs[0]; ++i) {
-        rule = rule_of(4);
-        rule.loss_scale_backoff = backoffs[i];
-        REFUSED(invalid, "options.loss_scale_backoff");
-    }
-    static const double floors[] = {8, -1, 3, 0x1p-65, (double)INFINITY, (double)NAN};
-    for (size_t i = 0; i < sizeof floors / sizeof floors[0]; ++i) {
-        rule = rule_of(4);
-        rule.loss_scale_floor = floors[i];
-        REFUSED(invalid, "options.loss_scale_floor");
-    }
-    rule = rule_of(0);
-    rule.loss_scale_growth = 2;
-    REFUSED(invalid, "options.loss_scale_growth is set, but loss_scale is 0");
-    rule = rule_of(0);
-    rule.loss_scale_backoff = 0.5;
-    REFUSED(invalid, "options.loss_scale_backoff is set, but loss_scale is 0");
-    rule = rule_of(0);
-    rule.loss_scale_floor = 1;
-    REFUSED(invalid, "options.loss_scale_floor is set, but loss_scale is 0");
-    rule = rule_of(0);
-    rule.loss_scale_window = 1;
-    REFUSED(invalid, "options.loss_scale_window is set, but loss_scale is 0");
-    rule = rule_of(0);
-    rule.loss_scale_hysteresis = 1;
-    REFUSED(invalid, "options.loss_scale_hysteresis is set, but loss_scale is 0");
+#define WRONG(field, ...)                                                 \
+    do {                                                                  \
+        const double numbers[] = {__VA_ARGS__, INFINITY, NAN};            \
+        for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; ++i) { \
+            rule = rule_of(4);                                            \
+            rule.field = numbers[i];                                      \
+            REFUSED(invalid, "options." #field);                          \
+        }                                                                 \
+    } while (0)
+    WRONG(loss_scale_growth, 0.5, -2, 3, 0x1p65);
+    WRONG(loss_scale_backoff, 1, 2, -0.5, 0.75, 0x1p-65);
+    WRONG(loss_scale_floor, 8, -1, 3, 0x1p-65);
+#undef WRONG
+#define ALONE(field, value)                                                 \
+    do {                                                                    \
+        rule = rule_of(0);                                                  \
+        rule.field = value;                                                 \
+        REFUSED(invalid, "options." #field " is set, but loss_scale is 0"); \
+    } while (0)
+    ALONE(loss_scale_growth, 2);
+    ALONE(loss_scale_backoff, 0.5);
+    ALONE(loss_scale_floor, 1);
+    ALONE(loss_scale_window, 1);
+    ALONE(loss_scale_hysteresis, 1);
+#undef ALONE
     rule = rule_of(4);
     rule.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
     REFUSED(TRIREME_ERROR_UNSUPPORTED, "TRIREME_OPTIMIZER_ONE_SWEEP with a loss scale");
@@ -733,21 +725,18 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     REFUSED(differs, "loss_scale is 4 on rank 0 and 8 on rank 1");
     rule = rule_of(other ? 0 : 4);
     REFUSED(differs, "loss_scale is 4 on rank 0 and 0 on rank 1");
-    rule = rule_of(4);
-    rule.loss_scale_growth = other ? 4 : 2;
-    REFUSED(differs, "loss_scale_growth is 2 on rank 0 and 4 on rank 1");
-    rule = rule_of(4);
-    rule.loss_scale_backoff = other ? 0.25 : 0.5;
-    REFUSED(differs, "loss_scale_backoff is 0.5 on rank 0 and 0.25 on rank 1");
-    rule = rule_of(4);
-    rule.loss_scale_floor = other ? 1 : 2;
-    REFUSED(differs, "loss_scale_floor is 2 on rank 0 and 1 on rank 1");
-    rule = rule_of(4);
-    rule.loss_scale_window = other ? 1 : 0;
-    REFUSED(differs, "loss_scale_window is 2000 on rank 0 and 1 on rank 1");
-    rule = rule_of(4);
-    rule.loss_scale_hysteresis = other ? 2 : 1;
-    REFUSED(differs, "loss_scale_hysteresis is 1 on rank 0 and 2 on rank 1");
+#define DIFFERS(field, own, others, words)     \
+    do {                                       \
+        rule = rule_of(4);                     \
+        rule.field = other ? others : own;     \
+        REFUSED(differs, #field " is " words); \
+    } while (0)
+    DIFFERS(loss_scale_growth, 2, 4, "2 on rank 0 and 4 on rank 1");
+    DIFFERS(loss_scale_backoff, 0.5, 0.25, "0.5 on rank 0 and 0.25 on rank 1");
+    DIFFERS(loss_scale_floor, 2, 1, "2 on rank 0 and 1 on rank 1");
+    DIFFERS(loss_scale_window, 0, 1, "2000 on rank 0 and 1 on rank 1");
+    DIFFERS(loss_scale_hysteresis, 1, 2, "1 on rank 0 and 2 on rank 1");
+#undef DIFFERS
 #undef REFUSED
     /* All of that left the model as it was. */
     trireme_loss_scale_info info = TRIREME_LOSS_SCALE_INFO_INIT;
