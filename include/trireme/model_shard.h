@@ -51,8 +51,8 @@
  * 2 bytes an element; gradients, their sums and optimizer state are f32, 4 bytes an element. A
  * gradient is handed in as its parameter's type or as f32, and becomes f32 in the bucket. Sums never
  * round to 16 bits, so trained bits do not depend on strategy, ranks or buckets any more than with
- * f32. No f32 copy of the parameters is kept: a change below half the distance to the next number
- * is lost, and f16 ends at 65,504.
+ * f32. A change below half the distance to the next number is lost, and f16 ends at 65,504, but with
+ * an optimizer that has TRIREME_OPTIMIZER_MASTER_WEIGHTS.
  *
  * One copy a host: ranks that share memory need no copies of what they gather. All of them see the
  * parameters whole in the same pages, of which each rank counts n/N as its own; the owner of an

@@ -26,6 +26,14 @@
  * machine has. Parameters of f16 and bf16: all of this is computed in f32, in which g and all
  * states are kept, and p is rounded once at the end, to nearest even.
  *
+ * Master weights (Micikevicius et al. 2018, arXiv 1710.03740): steps smaller than half of p's last bit
+ * are lost that way. With TRIREME_OPTIMIZER_MASTER_WEIGHTS the owner of an element keeps it in f32
+ * too, as one more vector of state; the rule changes that one, and p is its rounding, to nearest
+ * even, of f16 beyond its range inf. A master begins as its parameter, and begins anew as it is set
+ * by trireme_model_set_parameters(). Where p was written otherwise, by its range, so that the master
+ * does not round to it, the next step begins the master anew; so who changes a value writes p, and
+ * the master with it if it is known.
+ *
  * Loss scale (Micikevicius et al. 2018, arXiv 1710.03740): small gradients of a backward pass in f16
  * would be 0. So the caller multiplies its loss by trireme_optimizer_loss_scale(), and the step
  * divides: max_value, max_norm, the rule and trireme_optimizer_gradient_norm() see gradients without
@@ -71,7 +79,8 @@ enum {
 enum {
     TRIREME_OPTIMIZER_NESTEROV  = 1, /**< SGD with momentum > 0 only. */
     TRIREME_OPTIMIZER_ONE_SWEEP = 2, /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, loss_scale, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP, LAMB, LARS or a rule of the caller. */
-    TRIREME_OPTIMIZER_CENTERED  = 4  /**< RMSPROP only: gradients are divided by their spread around their mean. */
+    TRIREME_OPTIMIZER_CENTERED  = 4, /**< RMSPROP only: gradients are divided by their spread around their mean. */
+    TRIREME_OPTIMIZER_MASTER_WEIGHTS = 8 /**< Parameters of f16 and bf16 have a master of f32 each: see the top of this file. 4 bytes an element, with its owner. For a model with such parameters; its others stay as they are. Not with offload_path. */
 };
 
 /** Most state vectors that a caller's own rule can ask for. */
@@ -80,13 +89,13 @@ enum {
 /** One piece of the model for a caller's own update rule: the trainable part of one parameter that this rank owns. */
 typedef struct trireme_update {
     uint32_t      struct_size;   /**< sizeof this struct as the library knows it. */
-    trireme_dtype dtype;         /**< Type of `parameters`. */
+    trireme_dtype dtype;         /**< Type of `parameters`: f32 if those are master weights. */
     uint64_t      parameter;     /**< Number of the parameter. */
     uint64_t      first;         /**< Which of its elements comes first here. */
     uint64_t      count;         /**< Elements; 1 or more. */
     uint64_t      step;          /**< Number of this step, from 1. With TRIREME_UNUSED_SKIP: of those in which the parameter had a gradient. */
     double        learning_rate; /**< Of this step: as set, times the factor of the schedule if there is one, times that of the parameter's group. */
-    void         *parameters;    /**< `count` elements, to be updated. */
+    void         *parameters;    /**< `count` elements, to be updated; with TRIREME_OPTIMIZER_MASTER_WEIGHTS the masters of those of 16 bits. */
     const void   *gradients;     /**< `count` elements, reduced and clipped. */
     void         *states[TRIREME_MAX_STATES]; /**< `count` elements each, 0 before the first step; NULL past state_count. */
     trireme_dtype gradient_dtype; /**< Type of `gradients` and `states`: f32 where `dtype` is f16 or bf16, else `dtype`. */
@@ -106,7 +115,7 @@ typedef int32_t(TRIREME_CALL *trireme_update_callback)(const trireme_update *upd
 typedef struct trireme_optimizer_options {
     uint32_t                struct_size;   /**< sizeof this struct as the caller knows it. */
     trireme_optimizer_kind  kind;          /**< Required. */
-    uint32_t                flags;         /**< A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP and CENTERED, or 0. */
+    uint32_t                flags;         /**< A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP, CENTERED and MASTER_WEIGHTS, or 0. */
     uint32_t                state_count;   /**< USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds. */
     double                  learning_rate; /**< Default: 0.001. */
     double                  momentum;      /**< SGD, RMSPROP, LARS; 0 is none. In [0, 1). */
@@ -167,7 +176,7 @@ typedef struct trireme_state_range {
     uint32_t        struct_size; /**< sizeof this struct as the caller knows it. */
     int32_t         kind;        /**< TRIREME_STATE_*. */
     trireme_dtype   dtype;       /**< Type of the elements. OPTIMIZER: f32 where the parameter is f16 or bf16. */
-    uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW, LAMB: m, v; LARS: v if there is momentum; ADAGRAD: v; RMSPROP: v, then b if there is momentum, then m if CENTERED; LION: m; USER: the caller's. */
+    uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW, LAMB: m, v; LARS: v if there is momentum; ADAGRAD: v; RMSPROP: v, then b if there is momentum, then m if CENTERED; LION: m; USER: the caller's. The last one, of parameters of 16 bits only: the masters with TRIREME_OPTIMIZER_MASTER_WEIGHTS. */
     uint64_t        parameter;   /**< Number of the parameter. */
     const char     *name;        /**< Its name; lives as long as the model. */
     const uint64_t *shape;       /**< Its whole shape; lives as long as the model. NULL for a scalar. */
@@ -230,7 +239,8 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  * written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range, or with groups a
- * parameter's norm_group is not below group_count; the message names it.
+ * parameter's norm_group is not below group_count; the message names it. Or
+ * TRIREME_OPTIMIZER_MASTER_WEIGHTS is set, but no parameter that is trained is of f16 or bf16.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process, or norm_ranks is no live
  * communicator of it.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or it has an

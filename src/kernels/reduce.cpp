@@ -110,6 +110,10 @@ void narrow(trireme_dtype dtype, void* destination, const float* source, std::ui
   loops().narrow[dtype](destination, source, count);
 }
 
+void adopt(trireme_dtype dtype, float* wide, const void* narrow, std::uint64_t count) {
+  loops().adopt[dtype](wide, narrow, count);
+}
+
 void add_widened(trireme_dtype dtype, float* destination, const void* source, std::uint64_t count) {
   constexpr std::uint64_t kBlock = 1024;
   alignas(64) float block[kBlock];

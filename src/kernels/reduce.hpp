@@ -34,6 +34,9 @@ bool is_narrow(trireme_dtype dtype);
 // Between a narrow dtype and f32, by the rules above.
 void widen(trireme_dtype dtype, float* destination, const void* source, std::uint64_t count);
 void narrow(trireme_dtype dtype, void* destination, const float* source, std::uint64_t count);
+// Where a wide value does not round to its narrow one, it becomes that: who wrote the narrow one did
+// not know of the other. f16 or bf16.
+void adopt(trireme_dtype dtype, float* wide, const void* narrow, std::uint64_t count);
 // destination[i] += source[i], which is of a narrow dtype.
 void add_widened(trireme_dtype dtype, float* destination, const void* source, std::uint64_t count);
 

@@ -76,6 +76,7 @@ struct Loops {
   ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1][TRIREME_SCALED_SUM + 1];  // null: unsupported
   WidenLoop widen[TRIREME_DTYPE_BYTES + 1];                            // null: not narrower
   NarrowLoop narrow[TRIREME_DTYPE_BYTES + 1];
+  WidenLoop adopt[TRIREME_DTYPE_BYTES + 1];  // widen what the other is not rounded to
   UpdateLoop update[2][kUpdateKinds][2];  // [f64][kind][weight decay]
   DirectionLoop lamb[2][2];               // [f64][weight decay]
   SquareLoop squares[2];                  // [f64]

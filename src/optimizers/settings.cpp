@@ -271,7 +271,8 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
     return invalid_argument("options.kind " + std::to_string(kind) + " is no update rule");
   }
   constexpr std::uint32_t kFlags =
-      TRIREME_OPTIMIZER_NESTEROV | TRIREME_OPTIMIZER_ONE_SWEEP | TRIREME_OPTIMIZER_CENTERED;
+      TRIREME_OPTIMIZER_NESTEROV | TRIREME_OPTIMIZER_ONE_SWEEP | TRIREME_OPTIMIZER_CENTERED |
+      TRIREME_OPTIMIZER_MASTER_WEIGHTS;
   if ((options.flags & ~kFlags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
                             " has a bit that means nothing");
@@ -312,6 +313,10 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   TRIREME_RETURN_IF_ERROR(check_learning_rate(settings.learning_rate, settings.group_rate_factors));
   TRIREME_RETURN_IF_ERROR(read_loss_scale(options, &settings.loss_scale));
   settings.one_sweep = (options.flags & TRIREME_OPTIMIZER_ONE_SWEEP) != 0;
+  settings.master_weights = (options.flags & TRIREME_OPTIMIZER_MASTER_WEIGHTS) != 0;
+  if (settings.master_weights && options.offload_path != nullptr) {
+    return unsupported("TRIREME_OPTIMIZER_MASTER_WEIGHTS with options.offload_path");
+  }
   settings.check_every = options.check_every;
   settings.states = kind == TRIREME_OPTIMIZER_USER
                         ? options.state_count
@@ -347,6 +352,7 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
       {"trust_coefficient", text_of(settings.trust_coefficient)},
       {"max_trust", text_of(settings.max_trust)},
       {"one_sweep", settings.one_sweep ? "on" : "off"},
+      {"master_weights", settings.master_weights ? "on" : "off"},
       {"check_every", std::to_string(settings.check_every)},
       // Paths may differ from host to host.
       {"offload_path", settings.offload_path.empty() ? "not set" : "set"},

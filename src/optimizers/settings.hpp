@@ -32,6 +32,7 @@ struct Settings {
   std::string offload_path;  // empty: all state stays in memory
   double offload_ratio = 0;
   std::uint64_t offload_buffer_bytes = 0;
+  bool master_weights = false;
   std::uint64_t check_every = 0;  // steps
   std::uint32_t states = 0;       // vectors of the rule
   trireme_update_callback update = nullptr;

@@ -21,8 +21,10 @@ void find_direction(const Settings& settings, const Piece& piece, std::uint64_t 
                           piece.count, step, gradient_scale);
 }
 
-std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uint64_t step,
-                          double gradient_scale, double trust) {
+namespace {
+
+std::int32_t update_elements(const Settings& settings, const Piece& piece, std::uint64_t step,
+                             double gradient_scale, double trust) {
   double learning_rate = settings.step_rate;
   if (!settings.group_rate_factors.empty()) {
     learning_rate *= settings.group_rate_factors[piece.group];
@@ -60,6 +62,48 @@ std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uin
   } catch (...) {  // of a caller in C++: the peers must hear that this rank has no update
     return INT32_MIN;
   }
+}
+
+}  // namespace
+
+Piece part_of(const Piece& piece, std::uint64_t first, std::uint64_t count) {
+  const auto moved = [first](void* memory, trireme_dtype dtype) -> void* {
+    return memory == nullptr ? nullptr : static_cast<char*>(memory) + first * dtype_size(dtype);
+  };
+  const trireme_dtype wide = gradient_dtype(piece.dtype);
+  Piece part = piece;
+  part.first += first;
+  part.count = count;
+  part.parameters = moved(piece.parameters, piece.dtype);
+  part.rounded = moved(piece.rounded, piece.rounded_dtype);
+  part.gradients = moved(piece.gradients, wide);
+  for (void*& state : part.states) state = moved(state, wide);
+  return part;
+}
+
+void adopt_written(const Piece& piece) {
+  if (piece.rounded == nullptr) return;
+  kernels::adopt(piece.rounded_dtype, static_cast<float*>(piece.parameters), piece.rounded,
+                 piece.count);
+}
+
+std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uint64_t step,
+                          double gradient_scale, double trust) {
+  if (piece.rounded == nullptr) {
+    return update_elements(settings, piece, step, gradient_scale, trust);
+  }
+  // What is read and written around the rule stays in the nearest caches; the caller's gets all.
+  constexpr std::uint64_t kBlock = 2048;
+  const std::uint64_t block = settings.update == nullptr ? kBlock : piece.count;
+  for (std::uint64_t first = 0; first < piece.count; first += block) {
+    const Piece part = part_of(piece, first, std::min(block, piece.count - first));
+    adopt_written(part);
+    const std::int32_t answer = update_elements(settings, part, step, gradient_scale, trust);
+    if (answer != 0) return answer;
+    kernels::narrow(part.rounded_dtype, part.rounded, static_cast<const float*>(part.parameters),
+                    part.count);
+  }
+  return 0;
 }
 
 }  // namespace trireme::optimizers

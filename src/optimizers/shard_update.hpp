@@ -15,15 +15,24 @@ struct Piece {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
   void* parameters = nullptr;
+  // Of 16 bits, if `parameters` are their f32 masters; else null.
+  void* rounded = nullptr;
+  trireme_dtype rounded_dtype = 0;
   // These are of gradient_dtype(dtype).
   void* gradients = nullptr;
   void* states[TRIREME_MAX_STATES] = {};
 };
 
+// `count` elements of it from `first` on.
+Piece part_of(const Piece& piece, std::uint64_t first, std::uint64_t count);
+
 // Returns 0, or what the caller's rule answered; that rule finds the gradients scaled in place.
 // `trust` multiplies the learning rate. With LAMB the gradients are what find_direction() wrote.
 std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uint64_t step,
                           double gradient_scale, double trust = 1);
+
+// Masters that do not round to their parameters become those. Part of update_piece(), too.
+void adopt_written(const Piece& piece);
 
 // LAMB: the first half of a step.
 void find_direction(const Settings& settings, const Piece& piece, std::uint64_t step,

@@ -57,6 +57,19 @@ std::uint64_t plan_state_bytes(const Layout& layout, std::uint32_t states, std::
                                                : layout.shard_gradient_bytes_of(rank));
 }
 
+std::uint64_t plan_master_bytes(const Registry& registry, const Layout& layout,
+                                std::uint32_t rank) {
+  std::uint64_t elements = 0;
+  for (const Bucket& bucket : layout.buckets) {
+    for (const Segment& segment : bucket.segments) {
+      const trireme_dtype dtype = registry.parameters()[segment.parameter].dtype;
+      if (dtype == gradient_dtype(dtype)) continue;
+      if (layout.spread.whole_state() || segment.owner == rank) elements += segment.count;
+    }
+  }
+  return elements * sizeof(float);
+}
+
 std::uint64_t gather_bytes(const std::vector<std::uint64_t>& counts, std::uint32_t rank,
                            std::uint64_t element_size) {
   return counts[rank] * (counts.size() - 1) * element_size;

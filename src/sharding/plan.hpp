@@ -50,6 +50,9 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
 // Optimizer state of `states` vectors.
 std::uint64_t plan_state_bytes(const Layout& layout, std::uint32_t states, std::uint32_t rank);
 
+// The f32 masters of its parameters of 16 bits.
+std::uint64_t plan_master_bytes(const Registry& registry, const Layout& layout, std::uint32_t rank);
+
 // Bytes that one rank gives its peers to read in one operation over blocks of `counts` elements.
 std::uint64_t gather_bytes(const std::vector<std::uint64_t>& counts, std::uint32_t rank,
                            std::uint64_t element_size);

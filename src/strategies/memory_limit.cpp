@@ -33,6 +33,7 @@ Need most_of(const MemoryLimit& limit, const sharding::Registry& registry, const
       need.state = state;
       need.added_working += buffers;
     }
+    if (limit.masters) need.state += plan_master_bytes(registry, layout, rank);
     if (need.all() > most.all()) most = std::move(need);
   }
   return most;
@@ -89,7 +90,7 @@ Status check_memory_limit(const MemoryLimit& limit, const sharding::Registry& re
                      ": parameters " + std::to_string(need.plan.parameters) + ", gradients " +
                      std::to_string(need.plan.gradients) + ", working memory " +
                      std::to_string(need.working());
-  if (states > 0) text += ", optimizer state " + std::to_string(need.state);
+  if (states > 0 || limit.masters) text += ", optimizer state " + std::to_string(need.state);
   text += "; memory_limit_bytes is " + amount(limit.bytes) + "; with the smallest buckets and " +
           "units " + strategy_name(layout.spread.strategy) + " would need " +
           amount(smallest(layout.spread)) + others + "; the least is " + amount(least) + ", with " +

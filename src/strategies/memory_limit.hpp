@@ -20,6 +20,7 @@ struct MemoryLimit {
   // Bytes of optimizer state of a rank in memory and of its buffers, where some of it lies in a file.
   std::function<std::pair<std::uint64_t, std::uint64_t>(const sharding::Layout&, std::uint32_t)>
       offloaded;
+  bool masters = false;             // of parameters of 16 bits, as state of an optimizer
   // How the model would be spread with another strategy and all else the same. Not to be called
   // for one that cannot be had with these options.
   std::function<sharding::Spread(trireme_strategy)> spread_of;

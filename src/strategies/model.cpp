@@ -511,7 +511,16 @@ Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dt
   TRIREME_RETURN_IF_ERROR(check_flat(values, is_root ? "values" : nullptr, count, dtype, false));
   if (reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(check_released("the parameters change"));
-  if (layout_->spread.shared) return keep(set_shared(values, root));
+  TRIREME_RETURN_IF_ERROR(layout_->spread.shared ? keep(set_shared(values, root))
+                                                 : give_out(values, count, dtype, root));
+  if (parameters_set_ != nullptr) parameters_set_();
+  return Status::success();
+}
+
+// Into copies of each rank's own.
+Status Model::give_out(const void* values, std::uint64_t count, trireme_dtype dtype,
+                       std::int32_t root) {
+  const bool is_root = root == link_.communicator->rank();
   const std::uint64_t size = dtype_size(dtype);
 
   // `elements` of the flat vector from `first` on, to `memory` of every rank.

@@ -5,6 +5,7 @@
 #include <trireme/model_shard.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -79,6 +80,7 @@ class Model {
   bool skips() const { return options_.unused == TRIREME_UNUSED_SKIP; }
   bool uneven() const { return (options_.flags & TRIREME_MODEL_UNEVEN) != 0; }
   Status allocate(const sharding::Layout& layout);
+  Status give_out(const void* values, std::uint64_t count, trireme_dtype dtype, std::int32_t root);
   Status set_shared(const void* values, std::int32_t root);
   Status broadcast(void* memory, std::uint64_t count, trireme_dtype dtype, std::int32_t root,
                    std::shared_ptr<const void> owner);
@@ -122,6 +124,7 @@ class Model {
   Attendance attendance_;                    // uneven
 
   bool has_optimizer_ = false;
+  std::function<void()> parameters_set_;  // of the optimizer, which may keep more of them; or null
   std::uint64_t planned_state_ = 0;
   std::uint64_t planned_norm_ = 0;  // working memory of an optimizer for its norms
   std::uint64_t planned_offload_ = 0;  // and for state that lies in a file

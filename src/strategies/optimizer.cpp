@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/reduce.hpp"
 #include "platform/names.hpp"
 #include "strategies/agreement.hpp"
 
@@ -38,6 +39,10 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   }
   model->has_optimizer_ = true;  // taken back by the destructor
   optimizer->state_bytes_ = plan_state_bytes(*model->layout_, settings.states, model->link_.rank());
+  const std::uint64_t master_bytes =
+      settings.master_weights
+          ? plan_master_bytes(model->registry_, *model->layout_, model->link_.rank())
+          : 0;
   if (model->options_.unused == TRIREME_UNUSED_SKIP) {
     optimizer->steps_of_.assign(model->registry_.parameters().size(), 0);
     optimizer->skipped_.assign(model->registry_.parameters().size(), false);
@@ -54,11 +59,12 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   const std::uint64_t trust_bytes = optimizer->trust_bytes();
   // What comes out the same on all ranks of one model, if not on all norm_ranks.
   const auto prepare = [&]() -> Status {
-    if (model->options_.memory_limit_bytes > 0 || settings.groups > 0) {
+    if (model->options_.memory_limit_bytes > 0 || settings.groups > 0 || settings.master_weights) {
       // Ranks that want other rules are told so, and not that one of them is too large or has a
       // group too few.
       TRIREME_RETURN_IF_ERROR(agree(model->link_, facts, Status::success()));
       TRIREME_RETURN_IF_ERROR(optimizer->check_groups());
+      TRIREME_RETURN_IF_ERROR(optimizer->check_narrow());
       MemoryLimit limit = model->memory_limit();
       limit.added_working = word_bytes + trust_bytes;
       if (!settings.offload_path.empty()) {
@@ -67,10 +73,17 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
           return std::pair(plan.resident_bytes, plan.buffer_bytes());
         };
       }
+      limit.masters = settings.master_weights;
       TRIREME_RETURN_IF_ERROR(
           check_memory_limit(limit, model->registry_, *model->layout_, settings.states));
     }
-    Status allocated = optimizer->allocate_state();
+    Status allocated = Status::success();
+    if (master_bytes > 0) {
+      allocated = optimizer->masters_.allocate(*model->link_.communicator,
+                                               model->storage_->allocated,
+                                               MemoryKind::optimizer_state, master_bytes);
+    }
+    if (allocated.ok()) allocated = optimizer->allocate_state();
     if (allocated.ok() && word_bytes > 0) {
       allocated = optimizer->step_words_.allocate(
           *model->link_.communicator, model->storage_->allocated, MemoryKind::working, word_bytes);
@@ -96,11 +109,16 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   optimizer->last_group_norms_.resize(groups);
   model->planned_state_ = optimizer->state_bytes_;
   optimizer->count_offload();
+  model->planned_state_ += master_bytes;
   model->planned_norm_ += word_bytes + trust_bytes;
   model->reducer_->keep_until_step(settings.one_sweep);
   model->reducer_->watch_overflow(optimizer->loss_scale_.on());
   optimizer->place_norms();
   optimizer->place_ranges();
+  if (settings.master_weights) {
+    optimizer->refresh_masters();
+    model->parameters_set_ = [self = optimizer.get()] { self->refresh_masters(); };
+  }
   *out = std::move(optimizer);
   return Status::success();
 }
@@ -121,6 +139,7 @@ Status Optimizer::open_norm_ranks(Communicator& ranks, const std::vector<shardin
 }
 
 Optimizer::~Optimizer() {
+  model_->parameters_set_ = nullptr;
   model_->planned_norm_ = 0;
   model_->planned_offload_ = 0;
   model_->norm_group_.reset();
@@ -164,6 +183,7 @@ void Optimizer::place_pieces() {
   const Model& model = *model_;
   const sharding::Layout& layout = *model.layout_;
   const bool whole = layout.spread.whole_state();
+  char* master = masters_.data();
   for (const Bucket& bucket : layout.buckets) {
     const std::uint64_t size = dtype_size(bucket.dtype);
     const std::uint64_t begin = whole ? 0 : bucket.block_first[layout.spread.rank];
@@ -197,6 +217,11 @@ void Optimizer::place_pieces() {
           {bucket.block_first[layout.spread.rank], bucket.counts[layout.spread.rank]},
           {segment.position, segment.count});
       own_parts_.push_back({own.count > 0 ? own.first - segment.position : 0, own.count});
+      if (settings_.master_weights && parameter.dtype != bucket.dtype) {
+        piece.rounded = std::exchange(piece.parameters, master);
+        piece.rounded_dtype = std::exchange(piece.dtype, bucket.dtype);
+        master += piece.count * size;
+      }
       pieces_.push_back(piece);
     }
   }
@@ -204,6 +229,26 @@ void Optimizer::place_pieces() {
 
 void Optimizer::fail_groups(trireme_status code, std::string_view why) const noexcept {
   model_->fail_groups(code, why);
+}
+
+// The parameters are what the caller set, and their masters, too.
+void Optimizer::refresh_masters() {
+  for (const Piece& piece : pieces_) {
+    if (piece.rounded == nullptr) continue;
+    kernels::widen(piece.rounded_dtype, static_cast<float*>(piece.parameters), piece.rounded,
+                   piece.count);
+  }
+}
+
+// The same on all ranks of the model.
+Status Optimizer::check_narrow() const {
+  if (!settings_.master_weights) return Status::success();
+  for (const Parameter& parameter : model_->registry_.parameters()) {
+    const bool narrow = gradient_dtype(parameter.dtype) != parameter.dtype;
+    if (narrow && !parameter.frozen) return Status::success();
+  }
+  return invalid_argument(
+      "TRIREME_OPTIMIZER_MASTER_WEIGHTS, but no parameter to be trained is of f16 or bf16");
 }
 
 // The same on all ranks of the model.

@@ -92,6 +92,8 @@ class Optimizer {
   Status allocate_state();
   void place_pieces();
   void place_ranges();
+  void refresh_masters();
+  Status check_narrow() const;
   Saved describe_saved() const;
   std::uint64_t scale_bytes() const {
     return loss_scale_.on() ? sizeof(optimizers::LossScale::State) : 0;
@@ -154,6 +156,7 @@ class Optimizer {
   std::unique_ptr<Offload> offload_;       // or null: all state is in state_
   std::uint64_t state_bytes_ = 0;          // of all of it
   std::vector<SavedPlace> saved_places_;   // by piece
+  Arena masters_;  // of parameters of 16 bits, piece by piece, if they are asked for
   std::unique_ptr<NormRanks> norm_ranks_;  // or null: the norm is that of the model's own ranks
   std::vector<optimizers::Piece> pieces_;
   std::vector<sharding::Range> own_parts_;  // by piece: what of it no other rank owns

@@ -82,7 +82,9 @@ Status Optimizer::update_by_norms(double norm) {
   TRIREME_FAILPOINT("step", "before_update");
   const bool lamb = settings_.rule.kind == TRIREME_OPTIMIZER_LAMB;
   for (const Piece& piece : pieces_) {
-    if (!lamb || is_skipped(piece)) continue;
+    if (is_skipped(piece)) continue;
+    optimizers::adopt_written(piece);
+    if (!lamb) continue;
     optimizers::find_direction(settings_, piece, step_of(piece), scale_of(piece.parameter, norm));
   }
   TRIREME_RETURN_IF_ERROR(add_up_norms());

@@ -55,14 +55,8 @@ struct SweepFold {
     for (; at != pieces.end() && at->position < range.end(); ++at) {
       const sharding::Range part = intersect(range, {at->position, at->piece->count});
       if (part.count == 0) continue;
-      Piece piece = *at->piece;
-      const std::uint64_t skipped = part.first - at->position;
-      piece.count = part.count;
-      piece.parameters = static_cast<char*>(piece.parameters) + skipped * dtype_size(piece.dtype);
+      Piece piece = optimizers::part_of(*at->piece, part.first - at->position, part.count);
       piece.gradients = sums + (part.first - range.first) * size;
-      for (std::uint32_t i = 0; i < settings->states; ++i) {
-        piece.states[i] = static_cast<char*>(piece.states[i]) + skipped * size;
-      }
       optimizers::update_piece(*settings, piece, step, 1);
     }
   }

@@ -1,7 +1,7 @@
 // The state of training as ranges that this rank owns, and as one piece of bytes that it holds.
 //
 // Saved: a header, the steps of each parameter if parameters can be skipped, the loss scale if there is one,
-// the parameters group by group, the optimizer's state. Everything that decides where an element lies is in a hash, so a part
+// the parameters group by group, the optimizer's state, the masters if there are any. Everything that decides where an element lies is in a hash, so a part
 // fits one rank of one layout only.
 #include <algorithm>
 #include <bit>
@@ -67,16 +67,20 @@ void Optimizer::place_ranges() {
       }
     }
   }
-  for (std::uint32_t vector = 0; vector < settings_.states; ++vector) {
+  const std::uint32_t vectors = settings_.states + (settings_.master_weights ? 1 : 0);
+  for (std::uint32_t vector = 0; vector < vectors; ++vector) {
     for (std::uint64_t number = 0; number < pieces_.size(); ++number) {
       const optimizers::Piece& piece = pieces_[number];
+      const bool is_master = vector == settings_.states;
+      if (is_master && piece.rounded == nullptr) continue;
       const Parameter& parameter = model.registry_.parameters()[piece.parameter];
       const Range owned = layout.group_of_parameter(parameter).owned;
       const std::uint64_t first = layout.first_in_group(parameter);
       const Range part = intersect(owned, {first + piece.first, piece.count});
       if (part.count == 0) continue;  // another rank's
       const std::uint64_t in_piece = part.first - first - piece.first;
-      char* const states = static_cast<char*>(piece.states[vector]);
+      char* const states =
+          static_cast<char*>(is_master ? piece.parameters : piece.states[vector]);
       const std::uint64_t skipped = in_piece * dtype_size(gradient_dtype(parameter.dtype));
       ranges_.push_back({TRIREME_STATE_OPTIMIZER, vector, piece.parameter, part.first - first,
                          part.count, states == nullptr ? nullptr : states + skipped, number,
@@ -182,6 +186,7 @@ Optimizer::Saved Optimizer::describe_saved() const {
   // The only option that gives the same number of vectors another meaning.
   if (settings_.rule.centered) text += " centered";
   if (loss_scale_.on()) text += " loss_scale";
+  if (settings_.master_weights) text += " master_weights";
   for (const sharding::Fact& fact : model.registry_.facts()) {
     text += "\n" + fact.subject + "\t" + fact.value;
   }
@@ -196,7 +201,7 @@ Optimizer::Saved Optimizer::describe_saved() const {
   saved.learning_rate = std::bit_cast<std::uint64_t>(settings_.learning_rate);
   saved.norm = std::bit_cast<std::uint64_t>(norm_);
   saved.parameter_bytes = model.layout_->parameter_bytes;
-  saved.state_bytes = state_bytes_;
+  saved.state_bytes = state_bytes_ + masters_.bytes();
   saved.bytes = sizeof saved + steps_of_.size() * sizeof steps_of_[0] + scale_bytes() +
                 saved.parameter_bytes + saved.state_bytes;
   return saved;
@@ -235,7 +240,8 @@ Status Optimizer::save(char* state, std::uint64_t capacity) const {
           group.held.count * size);
   }
   if (offload_ == nullptr) {
-    write(state_.data(), saved.state_bytes);
+    write(state_.data(), state_bytes_);
+    write(masters_.data(), masters_.bytes());
   } else {
     // As it would lie in memory, with what is between the pieces.
     if (saved.state_bytes > 0) std::memset(to, 0, saved.state_bytes);
@@ -359,7 +365,8 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
          group.held.count * size);
   }
   if (offload_ == nullptr) {
-    read(state_.data(), saved.state_bytes);
+    read(state_.data(), state_bytes_);
+    read(masters_.data(), masters_.bytes());
   } else {
     const Status written = offload_->sweep(Offload::Access::write, [&](Offload::Visited* visited) {
       for (std::uint32_t vector = 0; vector < settings_.states; ++vector) {

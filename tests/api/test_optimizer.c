@@ -102,7 +102,7 @@ static void options_out_of_range_are_named(void **state) {
     refusal_count = 0;
     (void)next_refusal("options.kind 0", 0);
     (void)next_refusal("options.kind 99", 99);
-    next_refusal("options.flags 8", sgd)->flags = 8;
+    next_refusal("options.flags 1073741824", sgd)->flags = 1u << 30;
     next_refusal("options.learning_rate -1", sgd)->learning_rate = -1;
     next_refusal("options.learning_rate inf", sgd)->learning_rate = INFINITY;
     next_refusal("options.momentum 1", sgd)->momentum = 1;

@@ -668,6 +668,46 @@ void add_and_scale_work_in_place(void**) {
   }
 }
 
+// Every narrow code beside each of some wide values: kept where it rounds to the code, else replaced.
+void a_wide_value_gives_way_to_one_it_does_not_round_to(void**) {
+  constexpr VectorLevel kLevels[] = {VectorLevel::scalar, VectorLevel::avx2, VectorLevel::avx512};
+  for (const trireme_dtype dtype : {TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16}) {
+    std::vector<std::uint16_t> codes(65536 * 4);
+    std::vector<float> wide(codes.size()), kept(codes.size()), values(codes.size());
+    for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint16_t>(i / 4);
+    widen(dtype, values.data(), codes.data(), codes.size());
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      const float own = values[i], far = std::ldexp(1.0f, 17);
+      // Its own, one near it, one far from most, and none at all.
+      wide[i] = i % 4 == 0   ? own
+                : i % 4 == 1 ? own * 1.0001f
+                : i % 4 == 2 ? far
+                             : std::numeric_limits<float>::quiet_NaN();
+      kept[i] = wide[i];
+    }
+    std::vector<std::uint16_t> rounded(codes.size());
+    narrow(dtype, rounded.data(), wide.data(), wide.size());
+    for (const VectorLevel level : kLevels) {
+      if (level > best_vector_level()) continue;
+      force_vector_level(level);
+      for (const std::size_t skip :
+           {std::size_t{0}, std::size_t{3}}) {  // other alignments and tails
+        std::vector<float> result = wide;
+        adopt(dtype, result.data() + skip, codes.data() + skip, codes.size() - 2 * skip);
+        int kept_count = 0, replaced = 0;
+        for (std::size_t i = skip; i < codes.size() - skip; ++i) {
+          const bool keeps = rounded[i] == codes[i];
+          const float wanted = keeps ? kept[i] : values[i];
+          assert_memory_equal(&result[i], &wanted, sizeof wanted);
+          ++(keeps ? kept_count : replaced);
+        }
+        assert_true(kept_count > 65536 && replaced > 65536);
+      }
+    }
+  }
+  force_vector_level(best_vector_level());
+}
+
 void the_instructions_in_use_have_a_name(void**) {
   force_vector_level(VectorLevel::scalar);
   assert_string_equal(vector_instructions(), "scalar");
@@ -696,6 +736,7 @@ int main() {
       cmocka_unit_test(results_stored_past_the_caches_are_the_same),
       cmocka_unit_test(all_destinations_get_what_one_gets),
       cmocka_unit_test(add_and_scale_work_in_place),
+      cmocka_unit_test(a_wide_value_gives_way_to_one_it_does_not_round_to),
       cmocka_unit_test(the_instructions_in_use_have_a_name),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

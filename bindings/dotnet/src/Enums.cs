@@ -362,5 +362,10 @@ namespace Trireme
 
         /// <summary>Rmsprop: gradients are divided by their spread around their mean.</summary>
         Centered = 4,
+
+        /// <summary>
+        /// Parameters of F16 and Bf16 are the roundings of masters of F32, which the rule changes.
+        /// </summary>
+        MasterWeights = 8,
     }
 }

@@ -339,7 +339,6 @@ namespace Trireme
             }
 
             handle.Parent = model;
-            Model = model;
             hook = model.Handle.Hook;
             handle.Own(userData);
         }
@@ -499,34 +498,6 @@ namespace Trireme
             handle.Dispose();
         }
 
-        internal OptimizerHandle Handle
-        {
-            get { return handle; }
-        }
-
-        internal Model Model { get; }
-
-        /// <summary>
-        /// Throws what a rule, a schedule or a hook of the caller threw in a step that failed.
-        /// </summary>
-        internal void ThrowAgain()
-        {
-            if (schedule != null)
-            {
-                schedule.ThrowAgain();
-            }
-
-            if (runner != null && runner.Thrown != null)
-            {
-                runner.Thrown.Throw();
-            }
-
-            if (hook != null)
-            {
-                hook.ThrowAgain();
-            }
-        }
-
         private void Finish(Status status)
         {
             if (status == Status.Ok)
@@ -538,7 +509,20 @@ namespace Trireme
             TriremeException failure = TriremeException.FromLastError(status);
             if (status == Status.Callback)
             {
-                ThrowAgain();
+                if (schedule != null)
+                {
+                    schedule.ThrowAgain();
+                }
+
+                if (runner != null && runner.Thrown != null)
+                {
+                    runner.Thrown.Throw();
+                }
+
+                if (hook != null)
+                {
+                    hook.ThrowAgain();
+                }
             }
 
             throw failure;

@@ -44,6 +44,39 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void Masters_keep_what_rounding_would_lose()
+        {
+            using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))
+            using (Model model = Sealed(c, Strategy.Zero2))
+            {
+                model.SetParameters<ushort>(Bits(1), 0, ElementType.Bf16);
+                foreach (OptimizerFlags flags in
+                         new[] { OptimizerFlags.None, OptimizerFlags.MasterWeights })
+                {
+                    // A sixteenth of the distance between 1 and the number before it.
+                    using (var optimizer = new Optimizer(
+                        model,
+                        new OptimizerOptions
+                        {
+                            Kind = OptimizerKind.Sgd, LearningRate = 1.0 / 4096, Flags = flags,
+                        }))
+                    {
+                        for (int step = 0; step < 16; ++step)
+                        {
+                            model.AccumulateFlat<float>(Enumerable.Repeat(1f, Elements).ToArray());
+                            optimizer.Step();
+                        }
+                    }
+
+                    var result = new ushort[Elements];
+                    model.GetParameters<ushort>(result, ElementType.Bf16);
+                    Check.Same(
+                        Bits(flags == OptimizerFlags.None ? 1 : 1 - (1f / 256)), result, "bits");
+                }
+            }
+        }
+
+        [Test]
         public static void A_rule_and_the_state_see_floats()
         {
             using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))

@@ -25,6 +25,35 @@ def build(group, strategy, dtype):
 
 
 class NarrowTest(TestCase):
+    def test_masters_keep_what_rounding_would_lose(self):
+        def body(group):
+            model = build(group, "zero2", "bf16")
+            start = bits("bf16", [1.0] * ELEMENTS)
+            model.set_parameters(start if group.rank == 0 else None, dtype="bf16")
+            # A sixteenth of the distance between 1 and the number before it, from two ranks.
+            rate = 0.5 / 4096
+            results = []
+            for masters in (False, True):
+                with trireme.Optimizer(
+                    model, "sgd", learning_rate=rate, master_weights=masters
+                ) as optimizer:
+                    for _ in range(16):
+                        model.accumulate_flat(array.array("f", [1.0] * ELEMENTS))
+                        optimizer.step()
+                    found = [r for r in optimizer.ranges() if r.kind == "optimizer"]
+                    self.assertEqual([r.dtype for r in found], ["f32"] * len(found))
+                    self.assertEqual(len(found) > 0, masters)
+                    del found
+                results.append(list(model.get_parameters(dtype="bf16")))
+            return results
+
+        expected = [list(bits("bf16", [1.0] * ELEMENTS)), list(bits("bf16", [1 - 1 / 256] * ELEMENTS))]
+        self.assertEqual(list(self.ranks(2, body)), [expected, expected])
+        with trireme.Communicator(0, 1, "local://narrow-masters") as group:
+            model = build(group, "zero2", "f32")
+            with self.assertRaises(trireme.InvalidArgumentError):
+                trireme.Optimizer(model, "sgd", master_weights=True)
+
     def test_gradients_of_either_type_train(self):
         for dtype in ("f16", "bf16"):
             for strategy in STRATEGIES:

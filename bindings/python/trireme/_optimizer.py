@@ -189,6 +189,7 @@ class Optimizer(OffloadedState):
         offload_path: str | os.PathLike[str] | None = None,
         offload_ratio: float = 0.0,
         offload_buffer_bytes: int = 0,
+        master_weights: bool = False,
     ) -> None:
         """Collective: all ranks name the same options.
 
@@ -216,12 +217,16 @@ class Optimizer(OffloadedState):
         With `offload_path`, a directory, state lies in a file there that has no name, and streams
         through `offload_buffer_bytes` of memory (0: 64 MiB) at each step; `offload_ratio` is the
         part of it that does (0: all). The bits are the same.
+
+        With `master_weights` parameters of f16 and bf16 are the roundings of masters of f32, which
+        the rule changes and a function of one's own sees.
         """
         options = _native.trireme_optimizer_options(
             struct_size=ctypes.sizeof(_native.trireme_optimizer_options),
             flags=(_native.TRIREME_OPTIMIZER_NESTEROV if nesterov else 0)
             | (_native.TRIREME_OPTIMIZER_ONE_SWEEP if one_sweep else 0)
-            | (_native.TRIREME_OPTIMIZER_CENTERED if centered else 0),
+            | (_native.TRIREME_OPTIMIZER_CENTERED if centered else 0)
+            | (_native.TRIREME_OPTIMIZER_MASTER_WEIGHTS if master_weights else 0),
             state_count=in_range(states, 32, "states"),
             learning_rate=learning_rate or 0.0,
             momentum=momentum,

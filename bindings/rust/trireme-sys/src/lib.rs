@@ -535,7 +535,7 @@ structs! {
         struct_size: u32,
         /// Required.
         kind: trireme_optimizer_kind,
-        /// A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP and CENTERED, or 0.
+        /// A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP, CENTERED and MASTER_WEIGHTS, or 0.
         flags: u32,
         /// USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds.
         state_count: u32,

@@ -82,6 +82,8 @@ pub struct OptimizerOptions {
     /// Zero1 only: gradients are reduced in the step, which updates each while its sum is in the
     /// cache. The fewest bytes, the same bits.
     pub one_sweep: bool,
+    /// Parameters of f16 and bf16 are the roundings of masters of f32, which the rule changes.
+    pub master_weights: bool,
     /// Dynamic loss scale; none by default.
     pub loss_scale: LossScale,
     /// LARS. Default: 0.001.
@@ -360,7 +362,7 @@ impl Optimizer {
     }
 
     /// A call that makes steps; what the caller's own closures said against it is its reason.
-    pub(crate) fn run(
+    fn run(
         &mut self,
         model: &mut Model,
         name: &str,
@@ -430,8 +432,9 @@ impl Optimizer {
     pub fn step_rate(&mut self) -> Result<f64> {
         let mut rate = 0.0;
         // SAFETY: a live optimizer, one call at a time, a place for the number.
-        let outcome = self
-            .call(|optimizer| unsafe { sys::trireme_optimizer_step_rate(optimizer, &mut rate) });
+        let outcome = self.call(|optimizer| unsafe {
+            sys::trireme_optimizer_step_rate(optimizer, &mut rate)
+        });
         outcome.map_err(|error| {
             match self.schedule.as_mut().and_then(OwnSchedule::take_failure) {
                 Some(text) => error.because(&text),
@@ -542,10 +545,6 @@ impl Optimizer {
         Ok(Self { handle, one_call, rule, schedule: None, hook })
     }
 
-    pub(crate) fn raw(&self) -> *mut sys::trireme_optimizer {
-        self.handle.get()
-    }
-
     /// Refuses a model that this optimizer was not made for.
     pub(crate) fn refuse_another(&self, model: &Model, name: &str) -> Result<()> {
         if Arc::ptr_eq(&self.one_call, model.one_call()) {
@@ -584,7 +583,8 @@ pub(crate) fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_
     let mut raw = sys::trireme_optimizer_options::init();
     raw.flags = if options.nesterov { sys::TRIREME_OPTIMIZER_NESTEROV } else { 0 }
         | if options.one_sweep { sys::TRIREME_OPTIMIZER_ONE_SWEEP } else { 0 }
-        | if options.centered { sys::TRIREME_OPTIMIZER_CENTERED } else { 0 };
+        | if options.centered { sys::TRIREME_OPTIMIZER_CENTERED } else { 0 }
+        | if options.master_weights { sys::TRIREME_OPTIMIZER_MASTER_WEIGHTS } else { 0 };
     raw.learning_rate = options.learning_rate;
     raw.momentum = options.momentum;
     raw.beta1 = options.beta1;

@@ -97,3 +97,39 @@ fn other_types_are_refused() {
         fails(other.add_parameter(&tiny), Status::Unsupported);
     });
 }
+
+#[test]
+fn masters_keep_what_rounding_would_lose() {
+    ranks(2, |communicator| {
+        let mut model = model(communicator, Strategy::Zero2, Dtype::Bf16);
+        model.set_parameters(Some(&[bf16(1.0); 7]), 0).unwrap();
+        // A sixteenth of the distance between 1 and the number before it.
+        let rate = 0.5 / 4096.0;
+        for master_weights in [false, true] {
+            let rule = OptimizerOptions {
+                learning_rate: rate,
+                master_weights,
+                ..OptimizerOptions::default()
+            };
+            let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
+            for _ in 0..16 {
+                model.accumulate_flat(&[1.0_f32; 7]).unwrap();
+                optimizer.step(&mut model).unwrap();
+            }
+            let wanted = if master_weights { bf16(1.0 - 1.0 / 256.0) } else { bf16(1.0) };
+            assert_eq!(model.get_parameters::<Bf16>().unwrap(), [wanted; 7]);
+            let ranges = optimizer.ranges(&model).unwrap();
+            let master = ranges.iter().find(|range| range.state == State::Optimizer(0));
+            assert_eq!(master.is_some(), master_weights);
+            if let Some(master) = master {
+                let wanted = 1.0 - 1.0 / 256.0;
+                assert!(master.data::<f32>().unwrap().iter().all(|value| *value == wanted));
+            }
+        }
+    });
+    ranks(1, |communicator| {
+        let mut model = model(communicator, Strategy::Zero2, Dtype::F32);
+        let rule = OptimizerOptions { master_weights: true, ..OptimizerOptions::default() };
+        fails(Optimizer::new(&mut model, Kind::Sgd, &rule), Status::InvalidArgument);
+    });
+}
