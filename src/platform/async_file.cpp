@@ -281,7 +281,11 @@ AsyncFile::~AsyncFile() {
   const Deadline patience = Deadline::after(kPatienceNs);
   const Transfer never{.parts = 1};
   while (!engine_->idle() && !patience.passed()) engine_->wait_some(never);
-  if (!engine_->idle()) leave_alone(engine_);
+  if (engine_->idle()) {
+    engine_->owner.reset();  // here, and not on a thread that ends last
+  } else {
+    leave_alone(engine_);
+  }
   engine_->close();
 }
 
