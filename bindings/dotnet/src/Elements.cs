@@ -63,6 +63,12 @@ namespace Trireme
             return bits ? Known<T>.Size == 2 : Known<T>.Type == type;
         }
 
+        /// <summary>Bytes of one element; 0 for a type with references.</summary>
+        public static int SizeOf<T>() where T : struct
+        {
+            return Known<T>.Size;
+        }
+
         public ulong Count(int length)
         {
             return (ulong)length * factor;

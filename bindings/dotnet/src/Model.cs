@@ -216,6 +216,12 @@ namespace Trireme
             get { return handle; }
         }
 
+        /// <summary>By number of the parameter.</summary>
+        internal List<ElementType> ParameterTypes
+        {
+            get { return types; }
+        }
+
         /// <summary>Adds a parameter.</summary>
         /// <returns>Its number, from 0 in the order added.</returns>
         public unsafe ulong AddParameter(ParameterOptions options)

@@ -339,6 +339,7 @@ namespace Trireme
             }
 
             handle.Parent = model;
+            Model = model;
             hook = model.Handle.Hook;
             handle.Own(userData);
         }
@@ -498,6 +499,34 @@ namespace Trireme
             handle.Dispose();
         }
 
+        internal OptimizerHandle Handle
+        {
+            get { return handle; }
+        }
+
+        internal Model Model { get; }
+
+        /// <summary>
+        /// Throws what a rule, a schedule or a hook of the caller threw in a step that failed.
+        /// </summary>
+        internal void ThrowAgain()
+        {
+            if (schedule != null)
+            {
+                schedule.ThrowAgain();
+            }
+
+            if (runner != null && runner.Thrown != null)
+            {
+                runner.Thrown.Throw();
+            }
+
+            if (hook != null)
+            {
+                hook.ThrowAgain();
+            }
+        }
+
         private void Finish(Status status)
         {
             if (status == Status.Ok)
@@ -509,20 +538,7 @@ namespace Trireme
             TriremeException failure = TriremeException.FromLastError(status);
             if (status == Status.Callback)
             {
-                if (schedule != null)
-                {
-                    schedule.ThrowAgain();
-                }
-
-                if (runner != null && runner.Thrown != null)
-                {
-                    runner.Thrown.Throw();
-                }
-
-                if (hook != null)
-                {
-                    hook.ThrowAgain();
-                }
+                ThrowAgain();
             }
 
             throw failure;

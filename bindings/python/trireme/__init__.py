@@ -50,6 +50,7 @@ from ._offload import OffloadInfo
 from ._optimizer import LossScaleInfo, Optimizer, StateRange, Update
 from ._request import MessageInfo, Request, wait_all, wait_any
 from ._schedule import Schedule
+from ._trainer import Layer, LayerCall, Trainer, TrainerInfo, TrainerMetrics
 from ._transport import Transport
 
 __all__ = [
@@ -68,6 +69,8 @@ __all__ = [
     "InvalidHandleError",
     "InvalidStateError",
     "LossScaleInfo",
+    "Layer",
+    "LayerCall",
     "Mesh",
     "MessageInfo",
     "MismatchError",
@@ -84,6 +87,9 @@ __all__ = [
     "StateRange",
     "SystemCallError",
     "TimeoutError",
+    "Trainer",
+    "TrainerInfo",
+    "TrainerMetrics",
     "Transport",
     "TriremeError",
     "UnitInfo",

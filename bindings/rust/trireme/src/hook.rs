@@ -169,9 +169,8 @@ pub(crate) unsafe extern "C" fn call(bucket: *const sys::trireme_bucket, data: *
     // it lives for the call.
     let (state, bucket) = unsafe { (&mut *data.cast::<State>(), &*bucket) };
     let closure = &mut state.closure;
-    let answer = inside(state.one_call, || {
-        catch_unwind(AssertUnwindSafe(|| closure(&mut Bucket(bucket))))
-    });
+    let answer =
+        inside(state.one_call, || catch_unwind(AssertUnwindSafe(|| closure(&mut Bucket(bucket)))));
     let text = match answer {
         Ok(Ok(())) => return 0,
         Ok(Err(text)) => text,

@@ -67,8 +67,8 @@ mod log;
 mod mesh;
 mod messages;
 mod model;
-mod operation;
 mod offload;
+mod operation;
 mod optimizer;
 mod request;
 mod rooted;
@@ -76,6 +76,7 @@ mod schedule;
 mod state;
 mod subgroup;
 mod to_buffer;
+mod trainer;
 mod transport;
 
 pub use buffer::Buffer;
@@ -91,13 +92,19 @@ pub use model::{
     GradientView, Gradients, Model, ModelInfo, ModelMemory, ModelOptions, ModelStatistics,
     Parameter, Share, Strategy, UnitInfo, Unused,
 };
-pub use operation::{Algorithm, OperationOptions, Priority};
 pub use offload::{Offload, OffloadInfo};
-pub use optimizer::{Groups, Kind, LossScale, LossScaleInfo, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES};
+pub use operation::{Algorithm, OperationOptions, Priority};
+pub use optimizer::{
+    Groups, Kind, LossScale, LossScaleInfo, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES,
+};
 pub use request::{wait_all, wait_any, Pending, Request, Storage};
 pub use schedule::{schedule_factor, ScheduleKind, ScheduleOptions};
 pub use state::{State, StateRange};
 pub use subgroup::GroupOptions;
+pub use trainer::{
+    Layer, LayerCall, LayerMemory, LayerOptions, LayerPhase, Stopper, Trainer, TrainerInfo,
+    TrainerMetrics, TrainerOptions,
+};
 pub use transport::Transport;
 
 /// The library's version: major * 1000000 + minor * 1000 + patch.

@@ -724,6 +724,10 @@ impl Model {
         &self.one_call
     }
 
+    pub(crate) fn dtypes(&self) -> &[Dtype] {
+        &self.dtypes
+    }
+
     pub(crate) fn hook(&self) -> Option<&Arc<Hook>> {
         self.hook.as_ref()
     }

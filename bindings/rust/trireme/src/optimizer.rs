@@ -362,7 +362,7 @@ impl Optimizer {
     }
 
     /// A call that makes steps; what the caller's own closures said against it is its reason.
-    fn run(
+    pub(crate) fn run(
         &mut self,
         model: &mut Model,
         name: &str,
@@ -432,9 +432,8 @@ impl Optimizer {
     pub fn step_rate(&mut self) -> Result<f64> {
         let mut rate = 0.0;
         // SAFETY: a live optimizer, one call at a time, a place for the number.
-        let outcome = self.call(|optimizer| unsafe {
-            sys::trireme_optimizer_step_rate(optimizer, &mut rate)
-        });
+        let outcome = self
+            .call(|optimizer| unsafe { sys::trireme_optimizer_step_rate(optimizer, &mut rate) });
         outcome.map_err(|error| {
             match self.schedule.as_mut().and_then(OwnSchedule::take_failure) {
                 Some(text) => error.because(&text),
@@ -543,6 +542,10 @@ impl Optimizer {
             check(unsafe { sys::trireme_optimizer_create(model.raw(), raw, out) })
         })?;
         Ok(Self { handle, one_call, rule, schedule: None, hook })
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::trireme_optimizer {
+        self.handle.get()
     }
 
     /// Refuses a model that this optimizer was not made for.

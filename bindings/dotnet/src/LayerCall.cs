@@ -1,0 +1,220 @@
+using System;
+
+namespace Trireme
+{
+    /// <summary>
+    /// One call of a layer; good during it. What is not there is empty. Spans are of the element
+    /// type that is asked for; it must divide their bytes.
+    /// </summary>
+    public unsafe ref struct LayerCall
+    {
+        private readonly NativeLayerCall* native;
+        private readonly ElementType[] types;
+        private readonly ulong first;
+
+        internal LayerCall(
+            NativeLayerCall* native, object batch, ElementType[] types, ulong first)
+        {
+            this.native = native;
+            this.types = types;
+            this.first = first;
+            Batch = batch;
+        }
+
+        /// <summary>As handed to Trainer.Step() or Trainer.Evaluate().</summary>
+        public object Batch { get; }
+
+        public LayerPhase Phase
+        {
+            get { return (LayerPhase)native->Phase; }
+        }
+
+        /// <summary>Number of the layer, from 0.</summary>
+        public ulong Layer
+        {
+            get { return native->Layer; }
+        }
+
+        /// <summary>Optimizer.StepCount before the step.</summary>
+        public ulong Step
+        {
+            get { return native->Step; }
+        }
+
+        /// <summary>Which one of this rank, from 0.</summary>
+        public uint MicroBatch
+        {
+            get { return native->MicroBatch; }
+        }
+
+        /// <summary>Which one over all ranks; of a reproducible model the leaf.</summary>
+        public uint Leaf
+        {
+            get { return native->Leaf; }
+        }
+
+        /// <summary>
+        /// Of this layer in this micro-batch and step: the same in forward and backward.
+        /// </summary>
+        public ulong RandomSeed
+        {
+            get { return native->RandomSeed; }
+        }
+
+        /// <summary>
+        /// Backward: what the last layer multiplies the gradient of the loss by.
+        /// </summary>
+        public double LossScale
+        {
+            get { return native->LossScale; }
+        }
+
+        /// <summary>Forward of the last layer: the loss of this micro-batch, to be set.</summary>
+        public double Loss
+        {
+            get
+            {
+                return native->Loss == IntPtr.Zero ? double.NaN : *(double*)native->Loss;
+            }
+
+            set
+            {
+                if (native->Loss == IntPtr.Zero)
+                {
+                    throw new InvalidOperationException(
+                        "Only forward of the last layer has a loss.");
+                }
+
+                *(double*)native->Loss = value;
+            }
+        }
+
+        public int ParameterCount
+        {
+            get { return checked((int)native->ParameterCount); }
+        }
+
+        /// <summary>
+        /// The output of the layer before. Empty for the first, which reads the batch.
+        /// </summary>
+        public ReadOnlySpan<T> Input<T>() where T : struct
+        {
+            return Of<T>(native->Input, native->InputBytes);
+        }
+
+        /// <summary>Written by forward; in backward what forward wrote.</summary>
+        public Span<T> Output<T>() where T : struct
+        {
+            return Of<T>(native->Output, native->OutputBytes);
+        }
+
+        /// <summary>What forward keeps for backward besides.</summary>
+        public Span<T> Saved<T>() where T : struct
+        {
+            return Of<T>(native->Saved, native->SavedBytes);
+        }
+
+        /// <summary>Backward: of the output, by the layer behind. Empty for the last.</summary>
+        public ReadOnlySpan<T> OutputGradient<T>() where T : struct
+        {
+            return Of<T>(native->OutputGradient, native->OutputBytes);
+        }
+
+        /// <summary>
+        /// Backward: the gradient of the input, to be written. Empty for the first layer.
+        /// </summary>
+        public Span<T> InputGradient<T>() where T : struct
+        {
+            return Of<T>(native->InputGradient, native->InputBytes);
+        }
+
+        /// <summary>
+        /// One of the layer's parameters, whole; `T` is its type, ushort or Half for 16 bits.
+        /// </summary>
+        public ReadOnlySpan<T> Parameter<T>(int index) where T : struct
+        {
+            IntPtr data = ((IntPtr*)native->Parameters)[Checked(index)];
+            return new ReadOnlySpan<T>((void*)data, CountOf<T>(index, TypeOf(index)));
+        }
+
+        /// <summary>
+        /// Backward: the gradient of one of the layer's parameters, to be written whole; `T` is its
+        /// type, float for 16 bits. Empty if none is wanted.
+        /// </summary>
+        public Span<T> Gradient<T>(int index) where T : struct
+        {
+            IntPtr data = *GradientPlace(index);
+            return data == IntPtr.Zero
+                ? Span<T>.Empty
+                : new Span<T>((void*)data, CountOf<T>(index, GradientTypeOf(index)));
+        }
+
+        /// <summary>
+        /// Backward: one of the layer's parameters has no gradient; ModelOptions.Unused decides.
+        /// </summary>
+        public void NoGradient(int index)
+        {
+            *GradientPlace(index) = IntPtr.Zero;
+        }
+
+        private static Span<T> Of<T>(IntPtr data, ulong bytes) where T : struct
+        {
+            if (data == IntPtr.Zero)
+            {
+                return Span<T>.Empty;
+            }
+
+            ulong size = (ulong)Elements.SizeOf<T>();
+            if (size == 0 || bytes % size != 0)
+            {
+                throw new ArgumentException(
+                    bytes + " bytes are no whole number of " + typeof(T) + ".");
+            }
+
+            return new Span<T>((void*)data, checked((int)(bytes / size)));
+        }
+
+        private int Checked(int index)
+        {
+            if (index < 0 || index >= ParameterCount)
+            {
+                throw new ArgumentOutOfRangeException(
+                    nameof(index), index, "The layer has " + ParameterCount + " parameters.");
+            }
+
+            return index;
+        }
+
+        private ElementType TypeOf(int index)
+        {
+            return types[checked((int)first + index)];
+        }
+
+        private ElementType GradientTypeOf(int index)
+        {
+            ElementType type = TypeOf(index);
+            return type == ElementType.F16 || type == ElementType.Bf16 ? ElementType.F32 : type;
+        }
+
+        private int CountOf<T>(int index, ElementType type) where T : struct
+        {
+            if (!Elements.Fits<T>(type))
+            {
+                throw new ArgumentException(
+                    "The elements are " + type + ", not " + typeof(T) + ".");
+            }
+
+            return checked((int)((ulong*)native->ParameterCounts)[index]);
+        }
+
+        private IntPtr* GradientPlace(int index)
+        {
+            if (native->Gradients == IntPtr.Zero)
+            {
+                throw new InvalidOperationException("Only backward has gradients.");
+            }
+
+            return (IntPtr*)native->Gradients + Checked(index);
+        }
+    }
+}

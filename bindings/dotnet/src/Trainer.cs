@@ -1,0 +1,461 @@
+using System;
+using System.Collections.Generic;
+using System.Linq;
+using System.Runtime.ExceptionServices;
+using System.Runtime.InteropServices;
+using System.Text;
+
+namespace Trireme
+{
+    /// <summary>Forward or backward of a layer, called for each micro-batch.</summary>
+    public delegate void LayerFunction(LayerCall call);
+
+    /// <summary>One layer: two functions, and what they work on.</summary>
+    public sealed class Layer
+    {
+        public Layer(string name, LayerFunction forward, LayerFunction backward)
+        {
+            Name = name ?? throw new ArgumentNullException(nameof(name));
+            Forward = forward ?? throw new ArgumentNullException(nameof(forward));
+            Backward = backward ?? throw new ArgumentNullException(nameof(backward));
+        }
+
+        public string Name { get; }
+
+        public LayerFunction Forward { get; }
+
+        public LayerFunction Backward { get; }
+
+        /// <summary>Number of its first parameter.</summary>
+        public ulong FirstParameter { get; set; }
+
+        /// <summary>How many, by their numbers one after the other.</summary>
+        public ulong ParameterCount { get; set; }
+
+        /// <summary>Size of its output for one micro-batch.</summary>
+        public ulong OutputBytes { get; set; }
+
+        /// <summary>What forward keeps for backward besides, for one micro-batch.</summary>
+        public ulong SavedBytes { get; set; }
+    }
+
+    /// <summary>How a trainer runs its layers; zero is the default.</summary>
+    public sealed class TrainerOptions
+    {
+        /// <summary>
+        /// Of each rank in a step; 0 is 1. A reproducible model shares out its leaves instead.
+        /// </summary>
+        public uint MicroBatches { get; set; }
+
+        /// <summary>
+        /// Keep the output of every so many-th layer and compute the rest again in backward.
+        /// </summary>
+        public ulong CheckpointEvery { get; set; }
+
+        /// <summary>
+        /// Most that activations and gradients of outputs may take; as little as possible is then
+        /// computed again.
+        /// </summary>
+        public ulong ActivationBudgetBytes { get; set; }
+
+        /// <summary>From which LayerCall.RandomSeed comes.</summary>
+        public ulong Seed { get; set; }
+
+        /// <summary>
+        /// Called when a step is done; true asks all ranks to stop. So does what it throws, which
+        /// Step() throws again.
+        /// </summary>
+        public Func<TrainerMetrics, bool> AfterStep { get; set; }
+    }
+
+    /// <summary>What a step has done.</summary>
+    public struct TrainerMetrics
+    {
+        internal TrainerMetrics(NativeTrainerMetrics native)
+        {
+            Stop = native.Stop != 0;
+            Skipped = native.Skipped != 0;
+            Step = native.Step;
+            MicroBatches = native.MicroBatches;
+            SentBytes = native.SentBytes;
+            Loss = native.Loss;
+            GradientNorm = native.GradientNorm;
+            LearningRate = native.LearningRate;
+            LossScale = native.LossScale;
+            Seconds = native.Seconds;
+            ExposedSeconds = native.ExposedSeconds;
+        }
+
+        /// <summary>A rank has asked to stop; the same on all ranks.</summary>
+        public bool Stop { get; }
+
+        /// <summary>
+        /// With a loss scale: a gradient was inf or NaN, and nothing was updated.
+        /// </summary>
+        public bool Skipped { get; }
+
+        /// <summary>Optimizer.StepCount after the step.</summary>
+        public ulong Step { get; }
+
+        /// <summary>Over all ranks.</summary>
+        public ulong MicroBatches { get; }
+
+        public ulong SentBytes { get; }
+
+        /// <summary>Mean over all micro-batches; the same on all ranks.</summary>
+        public double Loss { get; }
+
+        /// <summary>As Optimizer.GradientNorm; -1 without MaxNorm or if skipped.</summary>
+        public double GradientNorm { get; }
+
+        public double LearningRate { get; }
+
+        public double LossScale { get; }
+
+        /// <summary>That the step took on this rank.</summary>
+        public double Seconds { get; }
+
+        /// <summary>Of these, those in which it waited for communication.</summary>
+        public double ExposedSeconds { get; }
+    }
+
+    /// <summary>What a trainer looks like on this rank; trainer.h describes each number.</summary>
+    public struct TrainerInfo
+    {
+        internal TrainerInfo(NativeTrainerInfo native)
+        {
+            MicroBatches = native.MicroBatches;
+            Layers = native.Layers;
+            Stretches = native.Stretches;
+            Recomputed = native.Recomputed;
+            PlannedCheckpointBytes = native.PlannedCheckpointBytes;
+            PlannedStretchBytes = native.PlannedStretchBytes;
+            PlannedGradientBytes = native.PlannedGradientBytes;
+            PlannedParameterGradientBytes = native.PlannedParameterGradientBytes;
+            PlannedExchangeBytes = native.PlannedExchangeBytes;
+            AllocatedBytes = native.AllocatedBytes;
+            LargestBytes = native.LargestBytes;
+            LeastBytes = native.LeastBytes;
+        }
+
+        public uint MicroBatches { get; }
+
+        public ulong Layers { get; }
+
+        /// <summary>Into which the layers are cut; 1: everything is kept.</summary>
+        public ulong Stretches { get; }
+
+        /// <summary>Layers whose forward runs twice in a micro-batch.</summary>
+        public ulong Recomputed { get; }
+
+        public ulong PlannedCheckpointBytes { get; }
+
+        public ulong PlannedStretchBytes { get; }
+
+        public ulong PlannedGradientBytes { get; }
+
+        public ulong PlannedParameterGradientBytes { get; }
+
+        public ulong PlannedExchangeBytes { get; }
+
+        public ulong AllocatedBytes { get; }
+
+        public ulong LargestBytes { get; }
+
+        /// <summary>The least ActivationBudgetBytes that works.</summary>
+        public ulong LeastBytes { get; }
+    }
+
+    /// <summary>
+    /// Whole training steps over layers of the caller, the same for every strategy. What a layer
+    /// throws comes out of Step() or Evaluate() of its rank, and the others get a
+    /// CallbackException; nothing has changed then, and the next step may come.
+    /// </summary>
+    public sealed class Trainer : IDisposable
+    {
+        // In fields for as long as the process lives: native code calls them in every step.
+        private static readonly NativeMethods.LayerCallback LayerCallback = RunLayer;
+        private static readonly NativeMethods.TrainerCallback AfterCallback = RunAfter;
+
+        private readonly TrainerHandle handle;
+        private readonly TrainerRunner runner;
+        private readonly Optimizer optimizer;
+
+        /// <summary>
+        /// Collective: all ranks name the same layers and options, but for AfterStep.
+        /// </summary>
+        public unsafe Trainer(
+            Optimizer optimizer, IReadOnlyList<Layer> layers, TrainerOptions options = null)
+        {
+            this.optimizer = optimizer ?? throw new ArgumentNullException(nameof(optimizer));
+            if (layers == null)
+            {
+                throw new ArgumentNullException(nameof(layers));
+            }
+
+            options = options ?? new TrainerOptions();
+            runner = new TrainerRunner(
+                layers.ToArray(), options.AfterStep, optimizer.Model.ParameterTypes.ToArray());
+            // Weak: layers run inside Step(), where this object lives, and one that refers to its
+            // own trainer must not keep both for ever.
+            GCHandle userData = GCHandle.Alloc(runner, GCHandleType.Weak);
+            var pinned = new List<GCHandle>();
+            bool made = false;
+            try
+            {
+                var native = new NativeLayer[Math.Max(1, layers.Count)];
+                for (int i = 0; i < layers.Count; ++i)
+                {
+                    Layer layer = layers[i];
+                    if (layer == null)
+                    {
+                        throw new ArgumentNullException(nameof(layers), "Layer " + i + ".");
+                    }
+
+                    GCHandle name = GCHandle.Alloc(
+                        Encoding.UTF8.GetBytes(layer.Name + "\0"), GCHandleType.Pinned);
+                    pinned.Add(name);
+                    native[i] = new NativeLayer
+                    {
+                        StructSize = (uint)sizeof(NativeLayer),
+                        Name = name.AddrOfPinnedObject(),
+                        FirstParameter = layer.FirstParameter,
+                        ParameterCount = layer.ParameterCount,
+                        Forward = Marshal.GetFunctionPointerForDelegate(LayerCallback),
+                        Backward = Marshal.GetFunctionPointerForDelegate(LayerCallback),
+                        UserData = GCHandle.ToIntPtr(userData),
+                        OutputBytes = layer.OutputBytes,
+                        SavedBytes = layer.SavedBytes,
+                    };
+                }
+
+                var nativeOptions = new NativeTrainerOptions
+                {
+                    StructSize = (uint)sizeof(NativeTrainerOptions),
+                    MicroBatches = options.MicroBatches,
+                    CheckpointEvery = options.CheckpointEvery,
+                    ActivationBudgetBytes = options.ActivationBudgetBytes,
+                    Seed = options.Seed,
+                    UserData = GCHandle.ToIntPtr(userData),
+                };
+                if (options.AfterStep != null)
+                {
+                    nativeOptions.AfterStep =
+                        Marshal.GetFunctionPointerForDelegate(AfterCallback);
+                }
+
+                fixed (NativeLayer* first = native)
+                {
+                    TriremeException.Check(NativeMethods.trireme_trainer_create(
+                        optimizer.Handle, first, (ulong)layers.Count, ref nativeOptions,
+                        out handle));
+                }
+
+                made = true;
+            }
+            finally
+            {
+                foreach (GCHandle name in pinned)
+                {
+                    name.Free();
+                }
+
+                if (!made)
+                {
+                    userData.Free();
+                }
+            }
+
+            handle.Own(userData);
+        }
+
+        /// <summary>What the trainer looks like on this rank.</summary>
+        public unsafe TrainerInfo Info
+        {
+            get
+            {
+                var info = new NativeTrainerInfo { StructSize = (uint)sizeof(NativeTrainerInfo) };
+                TriremeException.Check(NativeMethods.trireme_trainer_get_info(handle, ref info));
+                return new TrainerInfo(info);
+            }
+        }
+
+        /// <summary>
+        /// Forward and backward of all micro-batches, and the optimizer's step. Collective. The
+        /// layers find `batch` in LayerCall.Batch.
+        /// </summary>
+        public unsafe TrainerMetrics Step(object batch = null)
+        {
+            var metrics = new NativeTrainerMetrics
+            {
+                StructSize = (uint)sizeof(NativeTrainerMetrics),
+            };
+            object outer = runner.Batch;
+            runner.Batch = batch;
+            Status status;
+            try
+            {
+                status = NativeMethods.trireme_trainer_step(handle, IntPtr.Zero, ref metrics);
+            }
+            finally
+            {
+                runner.Batch = outer;
+            }
+
+            Finish(status);
+            return new TrainerMetrics(metrics);
+        }
+
+        /// <summary>
+        /// The mean loss of forward alone, over as many micro-batches as a step has. Collective.
+        /// </summary>
+        public double Evaluate(object batch = null)
+        {
+            object outer = runner.Batch;
+            runner.Batch = batch;
+            Status status;
+            double loss;
+            try
+            {
+                status = NativeMethods.trireme_trainer_evaluate(handle, IntPtr.Zero, out loss);
+            }
+            finally
+            {
+                runner.Batch = outer;
+            }
+
+            Finish(status);
+            return loss;
+        }
+
+        /// <summary>
+        /// Asks all ranks to stop: TrainerMetrics.Stop becomes true on all of them after the same
+        /// step. On any thread.
+        /// </summary>
+        public void RequestStop()
+        {
+            TriremeException.Check(NativeMethods.trireme_trainer_request_stop(handle));
+        }
+
+        /// <summary>Gives the memory back; waits for no peer.</summary>
+        public void Dispose()
+        {
+            handle.Dispose();
+        }
+
+        private void Finish(Status status)
+        {
+            GC.KeepAlive(this);
+            if (status == Status.Ok)
+            {
+                runner.ThrowAgain();
+                return;
+            }
+
+            TriremeException failure = TriremeException.FromLastError(status);
+            if (status == Status.Callback)
+            {
+                runner.ThrowAgain();
+                optimizer.ThrowAgain();
+            }
+
+            throw failure;
+        }
+
+        private static unsafe int RunLayer(IntPtr call, IntPtr userData)
+        {
+            // Called from native code: no exception may leave.
+            try
+            {
+                var runner = (TrainerRunner)GCHandle.FromIntPtr(userData).Target;
+                return runner.Run((NativeLayerCall*)call);
+            }
+            catch (Exception)
+            {
+                return 1;
+            }
+        }
+
+        private static unsafe int RunAfter(IntPtr metrics, IntPtr userData)
+        {
+            try
+            {
+                var runner = (TrainerRunner)GCHandle.FromIntPtr(userData).Target;
+                return runner.After((NativeTrainerMetrics*)metrics);
+            }
+            catch (Exception)
+            {
+                return 1;
+            }
+        }
+    }
+
+    /// <summary>The layers of one trainer, and what they threw first.</summary>
+    internal sealed class TrainerRunner
+    {
+        private readonly Layer[] layers;
+        private readonly Func<TrainerMetrics, bool> afterStep;
+        private readonly ElementType[] types; // by number of the parameter
+        private ExceptionDispatchInfo thrown;
+
+        internal TrainerRunner(
+            Layer[] layers, Func<TrainerMetrics, bool> afterStep, ElementType[] types)
+        {
+            this.layers = layers;
+            this.types = types;
+            this.afterStep = afterStep;
+        }
+
+        /// <summary>Of the step under way.</summary>
+        internal object Batch { get; set; }
+
+        /// <summary>Throws what a layer threw, once, if one threw.</summary>
+        internal void ThrowAgain()
+        {
+            ExceptionDispatchInfo again = thrown;
+            thrown = null;
+            if (again != null)
+            {
+                again.Throw();
+            }
+        }
+
+        internal unsafe int Run(NativeLayerCall* call)
+        {
+            try
+            {
+                Layer layer = layers[call->Layer];
+                bool backward = call->Phase == (int)LayerPhase.Backward;
+                (backward ? layer.Backward : layer.Forward)(
+                    new LayerCall(call, Batch, types, layer.FirstParameter));
+                return 0;
+            }
+            catch (Exception exception)
+            {
+                Keep(exception);
+                return 1;
+            }
+        }
+
+        internal unsafe int After(NativeTrainerMetrics* metrics)
+        {
+            try
+            {
+                return afterStep(new TrainerMetrics(*metrics)) ? 1 : 0;
+            }
+            catch (Exception exception)
+            {
+                Keep(exception);
+                return 1;
+            }
+        }
+
+        private void Keep(Exception exception)
+        {
+            if (thrown == null)
+            {
+                thrown = ExceptionDispatchInfo.Capture(exception);
+            }
+        }
+    }
+}

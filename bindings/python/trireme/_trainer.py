@@ -1,0 +1,489 @@
+"""Whole training steps over layers of the caller."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import itertools
+import math
+import weakref
+from ctypes import byref, c_double, c_void_p
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence, Union
+
+from . import _native, _request
+from ._buffer import Owner, view_of
+from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
+from ._native import library
+from ._values import DTYPES, LETTERS, Name, dtype_name, in_range, number_of, readable, size_of
+
+if TYPE_CHECKING:
+    from ._model import Which
+    from ._optimizer import Optimizer
+
+_F32 = _native.TRIREME_DTYPE_F32
+_NARROW = (_native.TRIREME_DTYPE_F16, _native.TRIREME_DTYPE_BF16)
+_PHASES = {
+    _native.TRIREME_PHASE_FORWARD: "forward",
+    _native.TRIREME_PHASE_RECOMPUTE: "recompute",
+    _native.TRIREME_PHASE_BACKWARD: "backward",
+    _native.TRIREME_PHASE_EVALUATE: "evaluate",
+}
+
+
+class TrainerMetrics(NamedTuple):
+    """What a step has done."""
+
+    stop: bool  #: A rank has asked to stop; the same on all ranks.
+    skipped: bool  #: With `loss_scale`: a gradient was inf or NaN, and nothing was updated.
+    step: int  #: Optimizer.step_count after the step.
+    micro_batches: int  #: Over all ranks.
+    sent_bytes: int  #: As sent_step_bytes of ModelMemory.
+    loss: float  #: Mean over all micro-batches; the same on all ranks.
+    gradient_norm: float  #: As Optimizer.gradient_norm; -1 without `max_norm` or if skipped.
+    learning_rate: float  #: That the step had.
+    loss_scale: float  #: That the step had.
+    seconds: float  #: That the step took on this rank.
+    exposed_seconds: float  #: Of these, those in which it waited for communication.
+
+
+class TrainerInfo(NamedTuple):
+    """What a trainer looks like on this rank; trainer.h describes each number."""
+
+    micro_batches: int  #: Most that a rank has in a step.
+    layers: int  #: Layers.
+    stretches: int  #: Into which they are cut; 1: everything is kept.
+    recomputed: int  #: Layers whose forward runs twice in a micro-batch.
+    planned_checkpoint_bytes: int
+    planned_stretch_bytes: int
+    planned_gradient_bytes: int
+    planned_parameter_gradient_bytes: int
+    planned_exchange_bytes: int
+    allocated_bytes: int
+    largest_bytes: int  #: What activations and gradients of outputs take if everything is kept.
+    least_bytes: int  #: The least `activation_budget_bytes` that works.
+
+
+class LayerCall:
+    """One call of a layer. Its memoryviews are good until the layer returns.
+
+    numpy.asarray() of one makes no copy. What is not there is empty.
+    """
+
+    def __init__(self, trainer: _Runner, raw: Any) -> None:
+        self._raw = raw
+        self._runner = trainer
+        self._layer = trainer.layers[raw.layer]
+
+    @property
+    def phase(self) -> str:
+        """Why the layer is called: "forward", "recompute", "backward" or "evaluate"."""
+        return _PHASES[self._raw.phase]
+
+    @property
+    def layer(self) -> int:
+        """Number of the layer, from 0."""
+        return int(self._raw.layer)
+
+    @property
+    def step(self) -> int:
+        """Optimizer.step_count before the step."""
+        return int(self._raw.step)
+
+    @property
+    def micro_batch(self) -> int:
+        """Which one of this rank, from 0."""
+        return int(self._raw.micro_batch)
+
+    @property
+    def leaf(self) -> int:
+        """Which one over all ranks; of a reproducible model the leaf."""
+        return int(self._raw.leaf)
+
+    @property
+    def random_seed(self) -> int:
+        """Of this layer in this micro-batch and step: the same in forward and backward."""
+        return int(self._raw.random_seed)
+
+    @property
+    def batch(self) -> Any:
+        """As handed to Trainer.step() or Trainer.evaluate()."""
+        return self._runner.batch
+
+    @property
+    def loss_scale(self) -> float:
+        """Backward: what the last layer multiplies the gradient of the loss by."""
+        return float(self._raw.loss_scale)
+
+    @property
+    def loss(self) -> float:
+        """Forward and evaluate of the last layer: the loss of this micro-batch, to be set."""
+        return float(self._raw.loss[0]) if self._raw.loss else math.nan
+
+    @loss.setter
+    def loss(self, loss: float) -> None:
+        if not self._raw.loss:
+            raise InvalidArgumentError(
+                "only forward of the last layer has a loss", _native.TRIREME_ERROR_INVALID_ARGUMENT
+            )
+        self._raw.loss[0] = loss
+
+    @property
+    def input(self) -> memoryview[Any]:
+        """The output of the layer before; read-only. Empty for the first, which reads the batch."""
+        return self._of_layer(self._raw.input, -1).toreadonly()
+
+    @property
+    def output(self) -> memoryview[Any]:
+        """Written by forward; in backward what forward wrote."""
+        return self._of_layer(self._raw.output, 0)
+
+    @property
+    def output_gradient(self) -> memoryview[Any]:
+        """Backward: of the output, by the layer behind; read-only. Empty for the last."""
+        return self._of_layer(self._raw.output_gradient, 0).toreadonly()
+
+    @property
+    def input_gradient(self) -> memoryview[Any]:
+        """Backward: the gradient of `input`, to be written. Empty for the first layer."""
+        return self._of_layer(self._raw.input_gradient, -1)
+
+    @property
+    def saved(self) -> memoryview[Any]:
+        """Bytes that forward keeps for backward besides; cast() makes other elements of them."""
+        return view_of(self._raw.saved, self._raw.saved_bytes, 1, "B", self._runner.owner())
+
+    @property
+    def parameters(self) -> tuple[memoryview[Any], ...]:
+        """The layer's parameters, whole, in their shapes; read-only."""
+        return tuple(
+            self._view(address, code, shape).toreadonly()
+            for address, (code, shape) in zip(self._addresses(), self._layer.described)
+        )
+
+    @property
+    def gradients(self) -> tuple[memoryview[Any] | None, ...]:
+        """Backward: the gradient of each parameter, to be written whole; None of a frozen one.
+
+        As the parameter, or f32 where that is f16 or bf16.
+        """
+        if not self._raw.gradients:
+            return ()
+        return tuple(
+            None
+            if not self._raw.gradients[i]
+            else self._view(self._raw.gradients[i], _F32 if code in _NARROW else code, shape)
+            for i, (code, shape) in enumerate(self._layer.described)
+        )
+
+    def set_gradient(self, index: int, gradient: Any) -> None:
+        """Backward: memory of one's own is the gradient of the layer's `index`-th parameter.
+
+        None: it has no gradient, and `unused` of the model decides.
+        """
+        if not self._raw.gradients or not 0 <= index < len(self._layer.described):
+            raise InvalidArgumentError(
+                f"no gradient {index} is wanted here", _native.TRIREME_ERROR_INVALID_ARGUMENT
+            )
+        if gradient is None:
+            self._raw.gradients[index] = None
+            return
+        code, shape = self._layer.described[index]
+        code = _F32 if code in _NARROW else code
+        view, address, count, given = readable(gradient, None, "gradient")
+        if given != code or count != math.prod(shape):
+            raise InvalidArgumentError(
+                f"the gradient has {count} elements of {dtype_name(given)}, not "
+                f"{math.prod(shape)} of {dtype_name(code)}",
+                _native.TRIREME_ERROR_INVALID_ARGUMENT,
+            )
+        self._runner.kept.append(view)  # read when the layer has returned
+        self._raw.gradients[index] = address
+
+    def _addresses(self) -> list[int | None]:
+        return [self._raw.parameters[i] for i in range(self._raw.parameter_count)]
+
+    def _view(self, address: int | None, code: int, shape: tuple[int, ...]) -> memoryview[Any]:
+        count = math.prod(shape)
+        size, letter = size_of(code), LETTERS[code]
+        owner = self._runner.owner()
+        if not shape or not count:
+            return view_of(address, count, size, letter, owner)
+        return view_of(address, count, size, letter, owner, shape)
+
+    def _of_layer(self, address: int | None, offset: int) -> memoryview[Any]:
+        number = self._raw.layer + offset
+        if number < 0 or not address:
+            return memoryview(bytearray())
+        layer = self._runner.layers[number]
+        return self._view(address, layer.code, layer.extents)
+
+
+Function = Callable[[LayerCall], object]
+
+
+class Layer:
+    """One layer: two functions, and what they work on.
+
+    `forward` reads call.input and call.parameters and writes call.output, of the last layer
+    call.loss; `backward` reads call.output_gradient and what forward left and writes
+    call.input_gradient and call.gradients. `parameters` are names or numbers of the model's, one
+    after the other. `output` is the shape of the output for one micro-batch, of `dtype`;
+    `saved_bytes` are kept for backward besides.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        forward: Function,
+        backward: Function,
+        *,
+        parameters: Sequence[Which] = (),
+        output: Union[int, Sequence[int]] = 0,
+        dtype: Name = "f32",
+        saved_bytes: int = 0,
+    ) -> None:
+        self.name = name
+        self.forward = forward
+        self.backward = backward
+        self.parameters = tuple(parameters)
+        self.output = (output,) if isinstance(output, int) else tuple(output)
+        self.dtype = dtype
+        self.saved_bytes = saved_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class _Described:
+    """A layer as a runner needs it."""
+
+    forward: Function
+    backward: Function
+    code: int
+    extents: tuple[int, ...]
+    described: tuple[tuple[int, tuple[int, ...]], ...]  # dtype and shape of its parameters
+
+
+AfterStep = Callable[[TrainerMetrics], object]
+
+
+class _Runner:
+    """The layers of one trainer and what they raised first."""
+
+    def __init__(self, layers: list[_Described], after_step: AfterStep | None) -> None:
+        self.layers = layers
+        self.after_step = after_step
+        self.owner: Callable[[], Owner | None] = lambda: None
+        self.batch: Any = None
+        self.kept: list[memoryview] = []
+        self.error: BaseException | None = None
+        self.number = next(_numbers)
+        _runners[self.number] = self
+
+    def run(self, raw: Any) -> None:
+        layer = self.layers[raw.layer]
+        self.kept.clear()
+        backward = raw.phase == _native.TRIREME_PHASE_BACKWARD
+        (layer.backward if backward else layer.forward)(LayerCall(self, raw))
+
+    def take_error(self) -> BaseException | None:
+        """What a function raised, once."""
+        error, self.error = self.error, None
+        return error
+
+
+_numbers = itertools.count(1)
+# The trainer holds its runner; the library calls it from methods of the trainer only.
+_runners: weakref.WeakValueDictionary[int, _Runner] = weakref.WeakValueDictionary()
+
+
+def _guarded(number: int, work: Callable[[_Runner], object]) -> int:
+    runner = _runners.get(number)
+    if runner is None:
+        return 1
+    try:
+        return 1 if work(runner) else 0
+    except BaseException as error:  # nothing may go through the library; the step raises it
+        if runner.error is None:
+            runner.error = error
+        return 1
+
+
+def _run(raw: Any, number: int) -> int:
+    return _guarded(number, lambda runner: runner.run(raw.contents))
+
+
+def _after(raw: Any, number: int) -> int:
+    def work(runner: _Runner) -> object:
+        assert runner.after_step is not None
+        return runner.after_step(_metrics(raw.contents))
+
+    return _guarded(number, work)
+
+
+_layer_callback = _native.trireme_layer_callback(_run)
+_after_callback = _native.trireme_trainer_callback(_after)
+
+
+def _metrics(raw: Any) -> TrainerMetrics:
+    return TrainerMetrics(
+        bool(raw.stop),
+        bool(raw.skipped),
+        *(getattr(raw, field) for field in TrainerMetrics._fields[2:]),
+    )
+
+
+class Trainer:
+    """Whole training steps over layers of the caller, the same for every strategy.
+
+    What a layer raises comes out of step() or evaluate() of its rank, and the others raise a
+    CallbackError; nothing has changed then, and the next step may come.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        layers: Sequence[Layer],
+        *,
+        micro_batches: int = 0,
+        checkpoint_every: int = 0,
+        activation_budget_bytes: int = 0,
+        seed: int = 0,
+        after_step: AfterStep | None = None,
+    ) -> None:
+        """Collective: all ranks name the same layers and options, but for `after_step`.
+
+        `micro_batches` of each rank make a step; a reproducible model shares out its leaves
+        instead. `checkpoint_every` keeps the output of every so many-th layer and computes the rest
+        again in backward; `activation_budget_bytes` does so as little as the bytes allow.
+        `after_step` is called with the TrainerMetrics of each step; what is true asks all ranks to
+        stop, and so does what it raises, which comes out of step() when the step is done.
+        """
+        model = optimizer.model
+        described = []
+        raw = (_native.trireme_layer * max(1, len(layers)))()
+        for place, layer in zip(raw, layers):
+            numbers = [model._parameter(which) for which in layer.parameters]
+            first = numbers[0] if numbers else 0
+            if numbers != list(range(first, first + len(numbers))):
+                raise InvalidArgumentError(
+                    f"layer {layer.name!r}: parameters {numbers} do not come one after the other",
+                    _native.TRIREME_ERROR_INVALID_ARGUMENT,
+                )
+            code = number_of(layer.dtype, DTYPES, "dtype")
+            extents = tuple(in_range(extent, 64, "extent") for extent in layer.output)
+            known = [model._described[n] for n in numbers if n < len(model._described)]
+            described.append(
+                _Described(layer.forward, layer.backward, code, extents, tuple(known))
+            )
+            place.struct_size = ctypes.sizeof(_native.trireme_layer)
+            place.name = layer.name.encode()
+            place.first_parameter = first
+            place.parameter_count = len(numbers)
+            place.forward = _layer_callback
+            place.backward = _layer_callback
+            place.output_bytes = in_range(math.prod(extents) * size_of(code), 64, "output")
+            place.saved_bytes = in_range(layer.saved_bytes, 64, "saved_bytes")
+        runner = _Runner(described, after_step)
+        for place in raw:
+            place.user_data = runner.number
+        options = _native.trireme_trainer_options(
+            struct_size=ctypes.sizeof(_native.trireme_trainer_options),
+            micro_batches=in_range(micro_batches, 32, "micro_batches"),
+            checkpoint_every=in_range(checkpoint_every, 64, "checkpoint_every"),
+            activation_budget_bytes=in_range(activation_budget_bytes, 64, "the budget"),
+            seed=in_range(seed, 64, "seed"),
+            user_data=runner.number,
+        )
+        if after_step is not None:
+            options.after_step = _after_callback
+        handle = c_void_p()
+        check(
+            library.trireme_trainer_create(
+                optimizer._handle, raw, len(layers), byref(options), byref(handle)
+            )
+        )
+        self._token = handle.value
+        self._owner: Owner | None = Owner(library.trireme_trainer_destroy, self._token)
+        self._optimizer = optimizer
+        self._runner = runner
+        runner.owner = weakref.ref(self._owner)
+
+    def close(self) -> None:
+        """Gives the memory back once no view of it is left."""
+        self._owner = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._owner is None
+
+    @property
+    def _handle(self) -> int | None:
+        if self._owner is None:
+            raise InvalidHandleError("the trainer is closed", _native.TRIREME_ERROR_INVALID_HANDLE)
+        return self._token
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def step(self, batch: Any = None) -> TrainerMetrics:
+        """Forward and backward of all micro-batches, and the optimizer's step. Collective."""
+        metrics = _native.trireme_trainer_metrics(
+            struct_size=ctypes.sizeof(_native.trireme_trainer_metrics)
+        )
+        runner, owner, handle = self._runner, self._owner, self._handle
+        outer, runner.batch = runner.batch, batch
+        try:
+            code = library.trireme_trainer_step(handle, None, byref(metrics))
+        finally:
+            runner.batch = outer
+        del owner
+        if code:
+            raise self._cause(code)
+        error = runner.take_error()
+        if error is not None:  # of after_step
+            raise error
+        return _metrics(metrics)
+
+    def evaluate(self, batch: Any = None) -> float:
+        """The mean loss of forward alone, over as many micro-batches as a step has. Collective."""
+        loss = c_double()
+        runner, owner, handle = self._runner, self._owner, self._handle
+        outer, runner.batch = runner.batch, batch
+        try:
+            code = library.trireme_trainer_evaluate(handle, None, byref(loss))
+        finally:
+            runner.batch = outer
+        del owner
+        if code:
+            raise self._cause(code)
+        return loss.value
+
+    def _cause(self, code: int) -> BaseException:
+        """Why a step failed; if it was a function of the caller, what that raised."""
+        failure = last_failure(code)
+        if code != _native.TRIREME_ERROR_CALLBACK:
+            return failure
+        return self._runner.take_error() or self._optimizer._cause(code)
+
+    def request_stop(self) -> None:
+        """Asks all ranks to stop: `stop` of the metrics, after the same step. On any thread."""
+        check(library.trireme_trainer_request_stop(self._handle))
+
+    def info(self) -> TrainerInfo:
+        """What the trainer looks like on this rank."""
+        found = _native.trireme_trainer_info(
+            struct_size=ctypes.sizeof(_native.trireme_trainer_info)
+        )
+        check(library.trireme_trainer_get_info(self._handle, byref(found)))
+        return TrainerInfo(*(getattr(found, field) for field in TrainerInfo._fields))
+
+    def __repr__(self) -> str:
+        return f"<trireme.Trainer{', closed' if self.closed else ''}>"
+
+
+# Layers run inside the library, inside these.
+_request.called_back.add(Trainer.step.__code__)
+_request.called_back.add(Trainer.evaluate.__code__)

@@ -1,0 +1,524 @@
+//! Whole training steps over layers of the caller.
+
+use std::ffi::{c_void, CString};
+use std::fmt;
+use std::ops::Range;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use trireme_sys as sys;
+
+use crate::element::{Dtype, Element, Real};
+use crate::error::{check, panic_text, Error, Result, Status};
+use crate::handle::Handle;
+use crate::hook;
+use crate::model::Model;
+use crate::optimizer::Optimizer;
+
+type Answer<T> = std::result::Result<T, String>;
+
+/// One layer, which computes on batches of type `B`.
+///
+/// When one of them answers a text or panics, the step fails on all ranks with `Callback`, and on
+/// this one the message ends with that text; nothing has changed then, and the next step may come.
+pub trait Layer<B: ?Sized>: Send {
+    /// Reads input and parameters and writes output and, of the last layer, the loss.
+    fn forward(&mut self, call: &mut LayerCall<'_, B>) -> Answer<()>;
+
+    /// Reads the output's gradient and what forward left, and writes the gradients.
+    fn backward(&mut self, call: &mut LayerCall<'_, B>) -> Answer<()>;
+}
+
+/// What a layer works on.
+#[derive(Clone, Debug, Default)]
+pub struct LayerOptions<'a> {
+    /// For messages.
+    pub name: &'a str,
+    /// Numbers of its parameters.
+    pub parameters: Range<usize>,
+    /// Size of its output for one micro-batch.
+    pub output_bytes: usize,
+    /// What forward keeps for backward besides, for one micro-batch.
+    pub saved_bytes: usize,
+}
+
+/// How a trainer runs its layers. In every field 0 means the default, as in the C header.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TrainerOptions {
+    /// Of each rank in a step. Default: 1. A reproducible model shares out its leaves instead.
+    pub micro_batches: u32,
+    /// Keep the output of every so many-th layer and compute the rest again in backward.
+    pub checkpoint_every: u64,
+    /// Most that activations and gradients of outputs may take; as little as possible is then
+    /// computed again.
+    pub activation_budget_bytes: u64,
+    /// From which [`LayerCall::random_seed`] comes.
+    pub seed: u64,
+}
+
+/// What a step has done.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
+pub struct TrainerMetrics {
+    /// A rank has asked to stop; the same on all ranks.
+    pub stop: bool,
+    /// With a loss scale: a gradient was inf or NaN, and nothing was updated.
+    pub skipped: bool,
+    /// [`Optimizer::step_count`] after the step.
+    pub step: u64,
+    /// Over all ranks.
+    pub micro_batches: u64,
+    /// As `sent_step_bytes` of [`ModelMemory`](crate::ModelMemory).
+    pub sent_bytes: u64,
+    /// Mean over all micro-batches; the same on all ranks.
+    pub loss: f64,
+    /// As [`Optimizer::gradient_norm`]; -1 without `max_norm` or if skipped.
+    pub gradient_norm: f64,
+    /// That the step had.
+    pub learning_rate: f64,
+    /// That the step had.
+    pub loss_scale: f64,
+    /// That the step took on this rank.
+    pub seconds: f64,
+    /// Of these, those in which it waited for communication.
+    pub exposed_seconds: f64,
+}
+
+/// What a trainer looks like on this rank; `trainer.h` describes each number.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
+pub struct TrainerInfo {
+    /// Most that a rank has in a step.
+    pub micro_batches: u32,
+    /// Layers.
+    pub layers: u64,
+    /// Into which they are cut; 1: everything is kept.
+    pub stretches: u64,
+    /// Layers whose forward runs twice in a micro-batch.
+    pub recomputed: u64,
+    /// Outputs that are kept of all stretches but the last.
+    pub planned_checkpoint_bytes: u64,
+    /// Outputs and saved of the largest stretch.
+    pub planned_stretch_bytes: u64,
+    /// Gradients of outputs.
+    pub planned_gradient_bytes: u64,
+    /// Gradients that have no view in the model.
+    pub planned_parameter_gradient_bytes: u64,
+    /// Losses and answers of all ranks.
+    pub planned_exchange_bytes: u64,
+    /// The sum of these, counted where memory is allocated.
+    pub allocated_bytes: u64,
+    /// What activations and gradients of outputs take if everything is kept.
+    pub largest_bytes: u64,
+    /// The least `activation_budget_bytes` that works.
+    pub least_bytes: u64,
+}
+
+/// Why a layer is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerPhase {
+    /// Before backward.
+    Forward,
+    /// Forward again, of what was not kept.
+    Recompute,
+    /// Gradients.
+    Backward,
+    /// Forward that no backward follows.
+    Evaluate,
+}
+
+/// One call of a layer.
+pub struct LayerCall<'a, B: ?Sized> {
+    raw: &'a sys::trireme_layer_call,
+    dtypes: &'a [Dtype],
+    batch: &'a B,
+}
+
+/// The memory of a [`LayerCall`]; what is not there is empty. What the layer is to write is 0 before.
+#[derive(Debug)]
+pub struct LayerMemory<'a, T: Real> {
+    /// The output of the layer before. Empty for the first, which reads the batch.
+    pub input: &'a [T],
+    /// Written by forward; in backward what forward wrote.
+    pub output: &'a mut [T],
+    /// What forward keeps for backward besides.
+    pub saved: &'a mut [T],
+    /// The layer's parameters, whole.
+    pub parameters: Vec<&'a [T]>,
+    /// Backward: of each parameter, to be written whole. Empty of a frozen one.
+    pub gradients: Vec<&'a mut [T::Gradient]>,
+    /// Backward: of the output, by the layer behind. Empty for the last.
+    pub output_gradient: &'a [T],
+    /// Backward: of the input, to be written. Empty for the first layer.
+    pub input_gradient: &'a mut [T],
+}
+
+impl<B: ?Sized> LayerCall<'_, B> {
+    /// Why the layer is called.
+    pub fn phase(&self) -> LayerPhase {
+        match self.raw.phase {
+            sys::TRIREME_PHASE_FORWARD => LayerPhase::Forward,
+            sys::TRIREME_PHASE_RECOMPUTE => LayerPhase::Recompute,
+            sys::TRIREME_PHASE_BACKWARD => LayerPhase::Backward,
+            _ => LayerPhase::Evaluate,
+        }
+    }
+
+    /// As handed to [`Trainer::step`] or [`Trainer::evaluate`].
+    pub fn batch(&self) -> &B {
+        self.batch
+    }
+
+    /// Number of the layer, from 0.
+    pub fn layer(&self) -> usize {
+        self.raw.layer as usize
+    }
+
+    /// [`Optimizer::step_count`] before the step.
+    pub fn step(&self) -> u64 {
+        self.raw.step
+    }
+
+    /// Which one of this rank, from 0.
+    pub fn micro_batch(&self) -> u32 {
+        self.raw.micro_batch
+    }
+
+    /// Which one over all ranks; of a reproducible model the leaf.
+    pub fn leaf(&self) -> u32 {
+        self.raw.leaf
+    }
+
+    /// Of this layer in this micro-batch and step: the same in forward and backward.
+    pub fn random_seed(&self) -> u64 {
+        self.raw.random_seed
+    }
+
+    /// Backward: what the last layer multiplies the gradient of the loss by.
+    pub fn loss_scale(&self) -> f64 {
+        self.raw.loss_scale
+    }
+
+    /// Forward of the last layer: the loss of this micro-batch. `Err` elsewhere.
+    pub fn set_loss(&mut self, loss: f64) -> Answer<()> {
+        // SAFETY: trainer.h: a place for one number, or NULL.
+        match unsafe { self.raw.loss.as_mut() } {
+            Some(place) => *place = loss,
+            None => return Err("only forward of the last layer has a loss".to_owned()),
+        }
+        Ok(())
+    }
+
+    /// Backward: this parameter of the layer has no gradient, and
+    /// [`unused`](crate::ModelOptions::unused) decides. `Err` elsewhere.
+    pub fn no_gradient(&mut self, parameter: usize) -> Answer<()> {
+        if self.raw.gradients.is_null() || parameter >= self.dtypes.len() {
+            return Err(format!("no gradient {parameter} is wanted here"));
+        }
+        // SAFETY: trainer.h: a place for each parameter, which may be set to NULL.
+        unsafe { *self.raw.gradients.add(parameter) = ptr::null_mut() };
+        Ok(())
+    }
+
+    /// The memory as elements of one type. `Err` with a text for the layer to hand on if a parameter
+    /// is not of this type, or sizes are no whole number of its elements.
+    pub fn memory<T: Real>(&mut self) -> Answer<LayerMemory<'_, T>> {
+        let raw = self.raw;
+        if let Some(other) = self.dtypes.iter().find(|dtype| **dtype != T::DTYPE) {
+            return Err(format!("a parameter of the layer is {other}, not {}", T::DTYPE));
+        }
+        for bytes in [raw.input_bytes, raw.output_bytes, raw.saved_bytes] {
+            if bytes as usize % size_of::<T>() != 0 {
+                return Err(format!("{bytes} bytes are no whole number of {}", T::DTYPE));
+            }
+        }
+        let backward = self.phase() == LayerPhase::Backward;
+        let count = |bytes: u64| bytes as usize / size_of::<T>();
+        let (input, output) = (count(raw.input_bytes), count(raw.output_bytes));
+        let mut parameters = Vec::new();
+        let mut gradients = Vec::new();
+        // SAFETY: trainer.h: memory of these sizes, aligned and good until the callback returns, that
+        // does not overlap; `&mut self` gives it out once at a time. What is undefined is set first.
+        unsafe {
+            for i in 0..raw.parameter_count as usize {
+                let elements = *raw.parameter_counts.add(i) as usize;
+                parameters.push(&*slice((*raw.parameters.add(i)).cast_mut(), elements, false));
+                if backward {
+                    gradients.push(slice(*raw.gradients.add(i), elements, true));
+                }
+            }
+            Ok(LayerMemory {
+                input: slice(raw.input.cast_mut(), input, false),
+                output: slice(raw.output, output, !backward),
+                saved: slice(raw.saved, count(raw.saved_bytes), !backward),
+                parameters,
+                gradients,
+                output_gradient: slice(raw.output_gradient.cast_mut(), output, false),
+                input_gradient: slice(raw.input_gradient, input, backward),
+            })
+        }
+    }
+}
+
+impl<B: ?Sized> fmt::Debug for LayerCall<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LayerCall").field(self.raw).finish()
+    }
+}
+
+/// # Safety
+/// NULL, or `count` elements that nobody else uses for as long; set, unless `fresh`.
+unsafe fn slice<'a, T: Element>(data: *mut c_void, count: usize, fresh: bool) -> &'a mut [T] {
+    if data.is_null() {
+        return &mut [];
+    }
+    unsafe {
+        if fresh {
+            ptr::write_bytes(data.cast::<T>(), 0, count);
+        }
+        std::slice::from_raw_parts_mut(data.cast(), count)
+    }
+}
+
+struct Described<B: ?Sized> {
+    layer: Box<dyn Layer<B>>,
+    /// Of its parameters.
+    dtypes: Vec<Dtype>,
+}
+
+/// What the library keeps for a trainer.
+struct State<B: ?Sized> {
+    layers: Vec<Described<B>>,
+    /// Why a layer failed first in the step.
+    failure: Option<String>,
+}
+
+/// Whole training steps over layers of the caller, the same for every strategy. It, its optimizer
+/// and its model may be dropped in any order.
+pub struct Trainer<B: ?Sized> {
+    handle: Handle<sys::trireme_trainer>,
+    /// The model's.
+    one_call: Arc<Mutex<()>>,
+    state: NonNull<State<B>>,
+}
+
+// SAFETY: the layers are Send; batches are only lent.
+unsafe impl<B: ?Sized> Send for Trainer<B> {}
+
+/// Asks the ranks of a trainer to stop, on any thread.
+#[derive(Clone, Debug)]
+pub struct Stopper(Handle<sys::trireme_trainer>);
+
+impl Stopper {
+    /// [`TrainerMetrics::stop`] becomes true on all ranks after the same step. `InvalidHandle` when
+    /// the trainer is gone.
+    pub fn request_stop(&self) -> Result<()> {
+        // SAFETY: trainer.h: any thread, any time; a stale handle is an error.
+        check(unsafe { sys::trireme_trainer_request_stop(self.0.get()) })
+    }
+}
+
+impl<B: ?Sized> Trainer<B> {
+    /// A trainer of layers, in the order of forward, over a model and its optimizer. Collective: all
+    /// ranks name the same layers and options.
+    pub fn new(
+        model: &mut Model,
+        optimizer: &mut Optimizer,
+        options: &TrainerOptions,
+        layers: Vec<(LayerOptions<'_>, Box<dyn Layer<B>>)>,
+    ) -> Result<Self> {
+        optimizer.refuse_another(model, "new")?;
+        let mut names = Vec::new();
+        let mut raw = Vec::new();
+        let mut described = Vec::new();
+        for (place, layer) in layers {
+            let name = CString::new(place.name)
+                .map_err(|_| Error::invalid(format!("the name {:?} has a 0", place.name)))?;
+            let one = &mut sys::trireme_layer::init();
+            one.name = name.as_ptr();
+            one.first_parameter = place.parameters.start as u64;
+            one.parameter_count = place.parameters.len() as u64;
+            one.forward = Some(call::<B>);
+            one.backward = Some(call::<B>);
+            one.output_bytes = place.output_bytes as u64;
+            one.saved_bytes = place.saved_bytes as u64;
+            raw.push(*one);
+            names.push(name); // its text stays where it is
+            let dtypes = model.dtypes().get(place.parameters).unwrap_or_default().to_vec();
+            described.push(Described { layer, dtypes });
+        }
+        let state = Box::new(State { layers: described, failure: None });
+        // SAFETY: Box::into_raw gives no null.
+        let state = unsafe { NonNull::new_unchecked(Box::into_raw(state)) };
+        for one in &mut raw {
+            one.user_data = state.as_ptr().cast();
+        }
+        let mut raw_options = sys::trireme_trainer_options::init();
+        raw_options.micro_batches = options.micro_batches;
+        raw_options.checkpoint_every = options.checkpoint_every;
+        raw_options.activation_budget_bytes = options.activation_budget_bytes;
+        raw_options.seed = options.seed;
+        let one_call = model.one_call().clone();
+        let made = hook::refuse_inside(&one_call).and_then(|()| {
+            let _one_call = model.lock();
+            // SAFETY: trainer.h: keeps `user_data` until the trainer is destroyed, and `state` lives
+            // as long; a live optimizer, one call at a time.
+            Handle::create(|out| {
+                check(unsafe {
+                    sys::trireme_trainer_create(
+                        optimizer.raw(),
+                        raw.as_ptr(),
+                        raw.len() as u64,
+                        &raw_options,
+                        out,
+                    )
+                })
+            })
+        });
+        match made {
+            Ok(handle) => Ok(Self { handle, one_call, state }),
+            Err(error) => {
+                // SAFETY: made above; the library has not kept it.
+                drop(unsafe { Box::from_raw(state.as_ptr()) });
+                Err(error)
+            }
+        }
+    }
+
+    /// Forward and backward of all micro-batches, and the optimizer's step. Collective.
+    pub fn step(
+        &mut self,
+        model: &mut Model,
+        optimizer: &mut Optimizer,
+        batch: &B,
+    ) -> Result<TrainerMetrics> {
+        let mut raw = sys::trireme_trainer_metrics::init();
+        self.run(model, optimizer, "step", batch, |trainer, batch| {
+            // SAFETY: a live trainer, one call at a time; the batch lives for the call.
+            unsafe { sys::trireme_trainer_step(trainer, batch, &mut raw) }
+        })?;
+        Ok(TrainerMetrics {
+            stop: raw.stop != 0,
+            skipped: raw.skipped != 0,
+            step: raw.step,
+            micro_batches: raw.micro_batches,
+            sent_bytes: raw.sent_bytes,
+            loss: raw.loss,
+            gradient_norm: raw.gradient_norm,
+            learning_rate: raw.learning_rate,
+            loss_scale: raw.loss_scale,
+            seconds: raw.seconds,
+            exposed_seconds: raw.exposed_seconds,
+        })
+    }
+
+    /// The mean loss of forward alone, over as many micro-batches as a step has. Collective.
+    pub fn evaluate(
+        &mut self,
+        model: &mut Model,
+        optimizer: &mut Optimizer,
+        batch: &B,
+    ) -> Result<f64> {
+        let mut loss = 0.0;
+        self.run(model, optimizer, "evaluate", batch, |trainer, batch| {
+            // SAFETY: as step().
+            unsafe { sys::trireme_trainer_evaluate(trainer, batch, &mut loss) }
+        })?;
+        Ok(loss)
+    }
+
+    /// Asks all ranks to stop, from any thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.handle)
+    }
+
+    /// What the trainer looks like on this rank.
+    pub fn info(&self) -> Result<TrainerInfo> {
+        let mut raw = sys::trireme_trainer_info::init();
+        hook::refuse_inside(&self.one_call)?;
+        let _one_call = self.one_call.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: trainer.h: filled up to its own struct_size.
+        check(unsafe { sys::trireme_trainer_get_info(self.handle.get(), &mut raw) })?;
+        Ok(TrainerInfo {
+            micro_batches: raw.micro_batches,
+            layers: raw.layers,
+            stretches: raw.stretches,
+            recomputed: raw.recomputed,
+            planned_checkpoint_bytes: raw.planned_checkpoint_bytes,
+            planned_stretch_bytes: raw.planned_stretch_bytes,
+            planned_gradient_bytes: raw.planned_gradient_bytes,
+            planned_parameter_gradient_bytes: raw.planned_parameter_gradient_bytes,
+            planned_exchange_bytes: raw.planned_exchange_bytes,
+            allocated_bytes: raw.allocated_bytes,
+            largest_bytes: raw.largest_bytes,
+            least_bytes: raw.least_bytes,
+        })
+    }
+
+    fn run(
+        &mut self,
+        model: &mut Model,
+        optimizer: &mut Optimizer,
+        name: &str,
+        batch: &B,
+        call: impl FnOnce(*mut sys::trireme_trainer, *mut c_void) -> i32,
+    ) -> Result<()> {
+        if !Arc::ptr_eq(&self.one_call, model.one_call()) {
+            return Err(Error::invalid(format!("{name}: the trainer was made for another model")));
+        }
+        let trainer = self.handle.get();
+        // A reference to `batch` may be two words.
+        let lent: *const &B = &batch;
+        let outcome = optimizer.run(model, name, |_| call(trainer, lent.cast_mut().cast()));
+        // SAFETY: callbacks run inside such a call only, which is over.
+        let failure = unsafe { self.state.as_mut() }.failure.take();
+        outcome.map_err(|error| match failure {
+            Some(text) if error.status() == Status::Callback => error.because(&text),
+            _ => error,
+        })
+    }
+}
+
+impl<B: ?Sized> Drop for Trainer<B> {
+    fn drop(&mut self) {
+        {
+            let _one_call = self.one_call.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: destroyed once, while no other call runs; nothing calls the layers any more.
+            unsafe { sys::trireme_trainer_destroy(self.handle.get()) }
+        }
+        // Without the lock: the layers' own drop is the caller's code.
+        // SAFETY: made by Box::into_raw.
+        drop(unsafe { Box::from_raw(self.state.as_ptr()) });
+    }
+}
+
+impl<B: ?Sized> fmt::Debug for Trainer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trainer").field("handle", &self.handle).finish_non_exhaustive()
+    }
+}
+
+unsafe extern "C" fn call<B: ?Sized>(
+    raw: *const sys::trireme_layer_call,
+    data: *mut c_void,
+) -> i32 {
+    // SAFETY: called inside step() or evaluate(), which have the trainer to themselves and lend the
+    // batch; all of it lives for the call.
+    let (state, raw) = unsafe { (&mut *data.cast::<State<B>>(), &*raw) };
+    let batch: &B = unsafe { *raw.batch.cast::<&B>() };
+    let one = &mut state.layers[raw.layer as usize];
+    let mut call = LayerCall { raw, dtypes: &one.dtypes, batch };
+    let layer = &mut one.layer;
+    let answer = catch_unwind(AssertUnwindSafe(|| match call.phase() {
+        LayerPhase::Backward => layer.backward(&mut call),
+        _ => layer.forward(&mut call),
+    }));
+    let text = match answer {
+        Ok(Ok(())) => return 0,
+        Ok(Err(text)) => text,
+        Err(payload) => format!("panicked: {}", panic_text(payload)),
+    };
+    state.failure.get_or_insert(text);
+    1
+}
