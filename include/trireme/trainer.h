@@ -237,7 +237,8 @@ TRIREME_API void TRIREME_CALL trireme_trainer_destroy(trireme_trainer *trainer);
  * trireme_optimizer_step() says.
  * @retval TRIREME_ERROR_CALLBACK  A layer's callback returned another number than 0 or threw, on
  * this rank or another: the same message on all ranks names rank, layer, phase and answer. Nothing
- * has changed. Or the optimizer's rule or a bucket hook did, as trireme_optimizer_step() says.
+ * has changed. So it is if the optimizer's schedule has no rate. Or the optimizer's rule or a bucket
+ * hook did, as trireme_optimizer_step() says.
  * @return Any other status as listed at the top of model_shard.h; the model has failed.
  *
  * Thread safety: one call at a time per model.

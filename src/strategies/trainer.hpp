@@ -43,7 +43,7 @@ class Trainer {
  private:
   // What went wrong on this rank in a step: nothing, or the first thing.
   struct Failure {
-    enum Kind : std::int32_t { none, answered, threw, left_out };
+    enum Kind : std::int32_t { none, answered, threw, left_out, no_rate };
     Kind kind = none;
     std::int32_t phase = 0, answer = 0;
     std::uint64_t layer = 0;

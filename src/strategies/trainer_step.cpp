@@ -52,7 +52,8 @@ Status Trainer::step(void* batch, trireme_trainer_metrics* out) {
   const std::uint64_t before = optimizer_->step_count();
   TRIREME_RETURN_IF_ERROR(pass(batch, true, &metrics.loss));
   if (Status status = optimizer_->step(); !status.ok()) {
-    // A schedule of the caller that fails does so before this rank has met the others, who wait.
+    // A schedule that had a rate before and has none now fails before this rank has met the others,
+    // who wait.
     if (model_->reducer_->step_under_way() && model_->failed_.ok()) {
       model_->fail_groups(status.code(), status.message());
       model_->give_up(status);
@@ -91,6 +92,9 @@ void Trainer::request_stop() { stop_asked_.store(true, std::memory_order_relaxed
 // All micro-batches, and what the ranks tell each other about them.
 Status Trainer::pass(void* batch, bool trains, double* out_loss) {
   failure_ = {};
+  // A schedule of the caller may fail. That is known now, and told as a failure of a layer is.
+  double rate = 0;
+  if (trains && !optimizer_->next_rate(&rate).ok()) fail(Failure::no_rate, 0, 0, 0);
   for (trireme_layer_call& call : calls_) {
     call.batch = batch;
     call.step = optimizer_->step_count();
@@ -323,6 +327,12 @@ Status Trainer::tell_failures(const std::int64_t* all) const {
   if (details.blamed.empty()) return Status::success();
   const auto first = static_cast<std::uint32_t>(details.blamed[0]);
   const std::int64_t* const words_of = all + first * words();
+  if (words_of[kKind] == Failure::no_rate) {
+    details.communicator = model_->link_.communicator->name();
+    return Status::failure(TRIREME_ERROR_CALLBACK, "the schedule has no rate for the step on rank " +
+                                                       std::to_string(first))
+        .with_details(std::move(details));
+  }
   const auto layer = static_cast<std::uint64_t>(words_of[kLayer]);
   static constexpr const char* kPhases[] = {"", "forward", "recomputed forward", "backward",
                                             "forward of an evaluation"};

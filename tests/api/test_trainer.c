@@ -285,6 +285,44 @@ static void a_failed_callback_leaves_no_trace(void **state) {
     }
 }
 
+/* A schedule that has no rate for the second step when it is asked for the first time. */
+static double TRIREME_CALL fail_in_second(uint64_t step, void *user_data) {
+    bool *const failed = user_data;
+    if (step != 1 || *failed) return 1;
+    *failed = true;
+    return NAN;
+}
+
+static void have_no_rate(trireme_communicator *communicator, int number, void *context) {
+    struct job *const job = context;
+    struct rank r = start(job, number);
+    struct verdict *const v = r.verdict;
+    make(&r, communicator);
+    bool failed = number != job->rank;
+    trireme_schedule_options schedule = TRIREME_SCHEDULE_OPTIONS_INIT;
+    schedule.kind = TRIREME_SCHEDULE_USER;
+    schedule.factor = fail_in_second;
+    schedule.user_data = &failed;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(r.optimizer, &schedule));
+    for (int call = 0; call < STEPS + 1; ++call) {
+        EXPECT_STATUS(v, call == 1 ? TRIREME_ERROR_CALLBACK : TRIREME_OK,
+                      trireme_trainer_step(r.trainer, &r, NULL));
+        if (call == 1) EXPECT(v, strstr(trireme_last_error(), "no rate for the step on rank 1"));
+        if (v->text[0] != 0) break;
+    }
+    check_values(&r);
+    unmake(&r);
+}
+
+static void a_schedule_without_a_rate_leaves_no_trace(void **state) {
+    (void)state;
+    for (trireme_strategy s = 1; s <= TRIREME_STRATEGY_HYBRID_SHARD; ++s) {
+        struct job job = job_of(s, 3, reproducible());
+        job.rank = 1;
+        run_job(&job, have_no_rate);
+    }
+}
+
 /* A gradient that is left out is none where the model allows it. */
 static void go_through(trireme_communicator *communicator, int number, void *context) {
     struct job *const job = context;
@@ -544,6 +582,7 @@ int main(void) {
         cmocka_unit_test(checkpoints_take_what_the_formula_says),
         cmocka_unit_test(a_budget_computes_as_little_again_as_fits),
         cmocka_unit_test(a_failed_callback_leaves_no_trace),
+        cmocka_unit_test(a_schedule_without_a_rate_leaves_no_trace),
         cmocka_unit_test(what_callbacks_may_do),
         cmocka_unit_test(all_stop_after_the_same_step),
         cmocka_unit_test(ranks_that_disagree_hear_of_it),
