@@ -34,6 +34,13 @@
  * does not round to it, the next step begins the master anew; so who changes a value writes p, and
  * the master with it if it is known.
  *
+ * Stochastic rounding (Gupta et al. 2015, arXiv 1502.02551): with
+ * TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING, and without masters, p of bf16 is rounded away from 0 with
+ * the probability of what is cut off, else towards it, so that on average small steps are not lost.
+ * What is drawn for an element depends on rounding_seed, step t, number of the parameter and number
+ * of the element in it alone: the bits are as reproducible as without. inf and NaN stay; beyond
+ * bf16's range p becomes inf, as to nearest.
+ *
  * Loss scale (Micikevicius et al. 2018, arXiv 1710.03740): small gradients of a backward pass in f16
  * would be 0. So the caller multiplies its loss by trireme_optimizer_loss_scale(), and the step
  * divides: max_value, max_norm, the rule and trireme_optimizer_gradient_norm() see gradients without
@@ -80,7 +87,8 @@ enum {
     TRIREME_OPTIMIZER_NESTEROV  = 1, /**< SGD with momentum > 0 only. */
     TRIREME_OPTIMIZER_ONE_SWEEP = 2, /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, loss_scale, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP, LAMB, LARS or a rule of the caller. */
     TRIREME_OPTIMIZER_CENTERED  = 4, /**< RMSPROP only: gradients are divided by their spread around their mean. */
-    TRIREME_OPTIMIZER_MASTER_WEIGHTS = 8 /**< Parameters of f16 and bf16 have a master of f32 each: see the top of this file. 4 bytes an element, with its owner. For a model with such parameters; its others stay as they are. Not with offload_path. */
+    TRIREME_OPTIMIZER_MASTER_WEIGHTS = 8, /**< Parameters of f16 and bf16 have a master of f32 each: see the top of this file. 4 bytes an element, with its owner. For a model with such parameters; its others stay as they are. Not with offload_path. */
+    TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING = 16 /**< Parameters of bf16 are rounded by chance: see the top of this file. For a model with such parameters, and without trained ones of f16. Not with MASTER_WEIGHTS or a rule of the caller. */
 };
 
 /** Most state vectors that a caller's own rule can ask for. */
@@ -115,7 +123,7 @@ typedef int32_t(TRIREME_CALL *trireme_update_callback)(const trireme_update *upd
 typedef struct trireme_optimizer_options {
     uint32_t                struct_size;   /**< sizeof this struct as the caller knows it. */
     trireme_optimizer_kind  kind;          /**< Required. */
-    uint32_t                flags;         /**< A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP, CENTERED and MASTER_WEIGHTS, or 0. */
+    uint32_t                flags;         /**< A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP, CENTERED, MASTER_WEIGHTS and STOCHASTIC_ROUNDING, or 0. */
     uint32_t                state_count;   /**< USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds. */
     double                  learning_rate; /**< Default: 0.001. */
     double                  momentum;      /**< SGD, RMSPROP, LARS; 0 is none. In [0, 1). */
@@ -144,10 +152,11 @@ typedef struct trireme_optimizer_options {
     const char             *offload_path;  /**< A directory: state of the rule lies in a file in it, which each rank makes for itself, without a name, so that nothing is left of it when the process ends, and streams through memory at each step (see docs/offload.md). The bits are the same. Read as a path of the rank's own host; copied. For a rule that has state; not with TRIREME_OPTIMIZER_ONE_SWEEP, LAMB or LARS. Pieces of a caller's own rule may be smaller then. NULL: all state stays in memory. */
     double                  offload_ratio; /**< Which part of the state's bytes lies in the file, in (0, 1], rounded up to whole blocks. Default: 1. */
     uint64_t                offload_buffer_bytes; /**< Most memory for what is on its way to and from the file, at least 32,768. Default: 64 MiB. */
+    uint64_t                rounding_seed; /**< With TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING: other numbers, other draws. 0 is a seed, too. */
 } trireme_optimizer_options; /* since 1.0 */
 
 /** Options of which only the kind is missing. */
-#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** The loss scale, and how the last step went with it. Set struct_size before the call. */
 typedef struct trireme_loss_scale_info {
@@ -240,7 +249,8 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range, or with groups a
  * parameter's norm_group is not below group_count; the message names it. Or
- * TRIREME_OPTIMIZER_MASTER_WEIGHTS is set, but no parameter that is trained is of f16 or bf16.
+ * TRIREME_OPTIMIZER_MASTER_WEIGHTS or STOCHASTIC_ROUNDING is set, but no parameter that is trained is
+ * of f16 or bf16.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process, or norm_ranks is no live
  * communicator of it.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or it has an

@@ -1,5 +1,6 @@
 #include "kernels/update.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/reduce.hpp"
@@ -74,9 +75,14 @@ int state_count(const UpdateRule& rule) {
   }
 }
 
+// The loop that draws counts in 32 bits.
+constexpr std::uint64_t draws_until_carry(std::uint64_t number) {
+  return (std::uint64_t{1} << 32) - (number & 0xffffffff);
+}
+
 void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const void* gradients,
             void* const* states, std::uint64_t count, std::uint64_t step, double learning_rate,
-            double gradient_scale) {
+            double gradient_scale, const RandomRounding* random) {
   if (count == 0) return;
   const UpdateFactors factors = factors_of(rule, step, learning_rate, gradient_scale);
   const int kept = state_count(rule);
@@ -88,8 +94,9 @@ void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const
   constexpr std::uint64_t kBlock = 1024;
   alignas(64) float block[kBlock];
   void* shifted[kMostKeptStates] = {};
-  for (std::uint64_t first = 0; first < count; first += kBlock) {
-    const std::uint64_t here = count - first < kBlock ? count - first : kBlock;
+  for (std::uint64_t first = 0, here = 0; first < count; first += here) {
+    here = std::min(kBlock, count - first);
+    if (random != nullptr) here = std::min(here, draws_until_carry(random->first + first));
     char* const narrow_parameters = static_cast<char*>(parameters) + first * sizeof(std::uint16_t);
     widen(dtype, block, narrow_parameters, here);
     for (int i = 0; i < kept; ++i) {
@@ -97,7 +104,11 @@ void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const
     }
     loop(block, static_cast<const char*>(gradients) + first * sizeof(float), shifted, here,
          factors);
-    narrow(dtype, narrow_parameters, block, here);
+    if (random == nullptr) {
+      narrow(dtype, narrow_parameters, block, here);
+    } else {
+      loops().round_randomly(narrow_parameters, block, here, random->key, random->first + first);
+    }
   }
 }
 

@@ -71,11 +71,15 @@ using FiniteLoop = bool (*)(const void* values, std::uint64_t count);
 // Between a float narrower than f32 and f32.
 using WidenLoop = void (*)(float* destination, const void* source, std::uint64_t count);
 using NarrowLoop = void (*)(void* destination, const float* source, std::uint64_t count);
+// f32 to bf16 by chance; `first` and its `count` followers agree in their upper 32 bits.
+using RandomLoop = void (*)(void* destination, const float* source, std::uint64_t count,
+                            std::uint64_t key, std::uint64_t first);
 
 struct Loops {
   ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1][TRIREME_SCALED_SUM + 1];  // null: unsupported
   WidenLoop widen[TRIREME_DTYPE_BYTES + 1];                            // null: not narrower
   NarrowLoop narrow[TRIREME_DTYPE_BYTES + 1];
+  RandomLoop round_randomly;
   WidenLoop adopt[TRIREME_DTYPE_BYTES + 1];  // widen what the other is not rounded to
   UpdateLoop update[2][kUpdateKinds][2];  // [f64][kind][weight decay]
   DirectionLoop lamb[2][2];               // [f64][weight decay]

@@ -199,6 +199,26 @@ Status check_groups(const trireme_optimizer_options& options) {
 }
 
 // What of the state lies in a file. `states` are the vectors of the rule.
+Status read_rounding(const trireme_optimizer_options& options, Settings* settings) {
+  const bool on = (options.flags & TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING) != 0;
+  settings->stochastic_rounding = on;
+  settings->rounding_seed = options.rounding_seed;
+  if (!on && options.rounding_seed != 0) {
+    return invalid_argument(
+        "options.rounding_seed means nothing without TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING");
+  }
+  if (on && settings->master_weights) {
+    return unsupported(
+        "TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING with TRIREME_OPTIMIZER_MASTER_WEIGHTS: a master is "
+        "rounded to nearest");
+  }
+  if (on && options.kind == TRIREME_OPTIMIZER_USER) {
+    return unsupported(
+        "TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING with a rule of the caller, which rounds itself");
+  }
+  return Status::success();
+}
+
 Status read_offload(const trireme_optimizer_options& options, Settings* settings) {
   constexpr std::uint64_t kDefaultBuffer = 64u << 20;
   constexpr std::uint64_t kLeastBuffer = kOffloadSlots * 4096;
@@ -272,7 +292,7 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   }
   constexpr std::uint32_t kFlags =
       TRIREME_OPTIMIZER_NESTEROV | TRIREME_OPTIMIZER_ONE_SWEEP | TRIREME_OPTIMIZER_CENTERED |
-      TRIREME_OPTIMIZER_MASTER_WEIGHTS;
+      TRIREME_OPTIMIZER_MASTER_WEIGHTS | TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING;
   if ((options.flags & ~kFlags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
                             " has a bit that means nothing");
@@ -317,6 +337,7 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   if (settings.master_weights && options.offload_path != nullptr) {
     return unsupported("TRIREME_OPTIMIZER_MASTER_WEIGHTS with options.offload_path");
   }
+  TRIREME_RETURN_IF_ERROR(read_rounding(options, &settings));
   settings.check_every = options.check_every;
   settings.states = kind == TRIREME_OPTIMIZER_USER
                         ? options.state_count
@@ -353,6 +374,8 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
       {"max_trust", text_of(settings.max_trust)},
       {"one_sweep", settings.one_sweep ? "on" : "off"},
       {"master_weights", settings.master_weights ? "on" : "off"},
+      {"stochastic_rounding", settings.stochastic_rounding ? "on" : "off"},
+      {"rounding_seed", std::to_string(settings.rounding_seed)},
       {"check_every", std::to_string(settings.check_every)},
       // Paths may differ from host to host.
       {"offload_path", settings.offload_path.empty() ? "not set" : "set"},

@@ -33,6 +33,8 @@ struct Settings {
   double offload_ratio = 0;
   std::uint64_t offload_buffer_bytes = 0;
   bool master_weights = false;
+  bool stochastic_rounding = false;  // of bf16
+  std::uint64_t rounding_seed = 0;
   std::uint64_t check_every = 0;  // steps
   std::uint32_t states = 0;       // vectors of the rule
   trireme_update_callback update = nullptr;

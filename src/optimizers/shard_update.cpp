@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "kernels/reduce.hpp"
+#include "platform/mix.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::optimizers {
@@ -38,8 +39,11 @@ std::int32_t update_elements(const Settings& settings, const Piece& piece, std::
       rule.kind = TRIREME_OPTIMIZER_SGD;
       gradient_scale = 1;
     }
+    const kernels::RandomRounding random{
+        mix(mix(mix(0, settings.rounding_seed), step), piece.parameter), piece.first};
+    const bool by_chance = settings.stochastic_rounding && piece.dtype == TRIREME_DTYPE_BF16;
     kernels::update(rule, piece.dtype, piece.parameters, piece.gradients, piece.states, piece.count,
-                    step, learning_rate, gradient_scale);
+                    step, learning_rate, gradient_scale, by_chance ? &random : nullptr);
     return 0;
   }
   if (gradient_scale != 1) {

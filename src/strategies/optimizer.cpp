@@ -59,7 +59,8 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   const std::uint64_t trust_bytes = optimizer->trust_bytes();
   // What comes out the same on all ranks of one model, if not on all norm_ranks.
   const auto prepare = [&]() -> Status {
-    if (model->options_.memory_limit_bytes > 0 || settings.groups > 0 || settings.master_weights) {
+    if (model->options_.memory_limit_bytes > 0 || settings.groups > 0 ||
+        settings.master_weights || settings.stochastic_rounding) {
       // Ranks that want other rules are told so, and not that one of them is too large or has a
       // group too few.
       TRIREME_RETURN_IF_ERROR(agree(model->link_, facts, Status::success()));
@@ -242,13 +243,21 @@ void Optimizer::refresh_masters() {
 
 // The same on all ranks of the model.
 Status Optimizer::check_narrow() const {
-  if (!settings_.master_weights) return Status::success();
+  if (!settings_.master_weights && !settings_.stochastic_rounding) return Status::success();
+  bool found = false;
   for (const Parameter& parameter : model_->registry_.parameters()) {
-    const bool narrow = gradient_dtype(parameter.dtype) != parameter.dtype;
-    if (narrow && !parameter.frozen) return Status::success();
+    if (parameter.frozen || gradient_dtype(parameter.dtype) == parameter.dtype) continue;
+    found = true;
+    if (settings_.stochastic_rounding && parameter.dtype == TRIREME_DTYPE_F16) {
+      return unsupported("TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING, but parameter " +
+                         sharding::quoted(parameter.name) + " is of f16, and not of bf16");
+    }
   }
+  if (found) return Status::success();
   return invalid_argument(
-      "TRIREME_OPTIMIZER_MASTER_WEIGHTS, but no parameter to be trained is of f16 or bf16");
+      settings_.master_weights
+          ? "TRIREME_OPTIMIZER_MASTER_WEIGHTS, but no parameter to be trained is of f16 or bf16"
+          : "TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING, but no parameter to be trained is of bf16");
 }
 
 // The same on all ranks of the model.

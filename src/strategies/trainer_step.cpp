@@ -7,6 +7,7 @@
 
 #include "platform/clock.hpp"
 #include "platform/failpoint.hpp"
+#include "platform/mix.hpp"
 #include "platform/names.hpp"
 #include "strategies/trainer.hpp"
 
@@ -15,14 +16,6 @@ namespace trireme::strategies {
 using sharding::Parameter;
 
 namespace {
-
-// A stream of numbers for each number (Steele, Lea and Flood 2014).
-std::uint64_t mix(std::uint64_t state, std::uint64_t number) {
-  state += (number + 1) * 0x9e3779b97f4a7c15;
-  state = (state ^ state >> 30) * 0xbf58476d1ce4e5b9;
-  state = (state ^ state >> 27) * 0x94d049bb133111eb;
-  return state ^ state >> 31;
-}
 
 class Running {
  public:

@@ -2,6 +2,7 @@
 #include <trireme/optimizer_shard.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdarg>
 #include <cstddef>
@@ -672,6 +673,51 @@ void lamb_widens_what_is_narrow(void**) {
 
 }  // namespace
 
+// The same draws at every level and in every cut, also where the element's number passes 2^32, and
+// each to a neighbour.
+void chance_goes_by_the_number_of_the_element(void**) {
+  constexpr std::uint64_t kCount = 3001, kFirst = (1ull << 32) - 1234;
+  UpdateRule rule;
+  rule.kind = TRIREME_OPTIMIZER_SGD;
+  std::vector<std::uint16_t> start(kCount), wanted;
+  std::vector<float> gradients(kCount);
+  for (std::uint64_t i = 0; i < kCount; ++i) {
+    start[i] = static_cast<std::uint16_t>((i % 2 == 0 ? 0x3f80 : 0xbf80) + i % 300);
+    gradients[i] = std::ldexp(static_cast<float>(i % 97) - 48.0f, -13);
+  }
+  gradients[7] = std::numeric_limits<float>::infinity();
+  gradients[2900] = std::numeric_limits<float>::quiet_NaN();
+  for (const VectorLevel level : levels()) {
+    force_vector_level(level);
+    for (const std::uint64_t piece : {kCount, std::uint64_t{1000}, std::uint64_t{17}}) {
+      std::vector<std::uint16_t> values = start;
+      for (std::uint64_t first = 0; first < kCount; first += piece) {
+        const RandomRounding random{0x0123456789abcdef, kFirst + first};
+        update(rule, TRIREME_DTYPE_BF16, values.data() + first, gradients.data() + first, nullptr,
+               std::min(piece, kCount - first), 1, 1, 1, &random);
+      }
+      if (wanted.empty()) wanted = values;
+      assert_true(values == wanted);
+    }
+  }
+  force_vector_level(best_vector_level());
+  int towards = 0, away = 0;
+  for (std::uint64_t i = 0; i < kCount; ++i) {
+    const auto wide = [](std::uint16_t bits) {
+      return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+    };
+    const float exact = wide(start[i]) - gradients[i], got = wide(wanted[i]);
+    if (std::isnan(exact)) {
+      assert_int_equal(wanted[i], 0x7fc0);
+    } else if (got != exact) {
+      const auto inner = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(exact) >> 16);
+      assert_true(wanted[i] == inner || wanted[i] == inner + 1);
+      ++(wanted[i] == inner ? towards : away);
+    }
+  }
+  assert_true(towards > 500 && away > 500);
+}
+
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(every_rule_follows_its_formula),
@@ -686,6 +732,7 @@ int main() {
       cmocka_unit_test(lamb_goes_the_same_way_at_every_level),
       cmocka_unit_test(lamb_widens_what_is_narrow),
       cmocka_unit_test(lion_steps_by_the_rate_alone_and_tells_of_a_nan),
+      cmocka_unit_test(chance_goes_by_the_number_of_the_element),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

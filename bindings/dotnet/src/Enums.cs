@@ -367,5 +367,11 @@ namespace Trireme
         /// Parameters of F16 and Bf16 are the roundings of masters of F32, which the rule changes.
         /// </summary>
         MasterWeights = 8,
+
+        /// <summary>
+        /// Parameters of Bf16 are rounded by chance: right on average. See
+        /// <see cref="OptimizerOptions.RoundingSeed"/>.
+        /// </summary>
+        StochasticRounding = 16,
     }
 }

@@ -314,6 +314,7 @@ namespace Trireme
         public IntPtr OffloadPath;
         public double OffloadRatio;
         public ulong OffloadBufferBytes;
+        public ulong RoundingSeed;
     }
 
     [StructLayout(LayoutKind.Sequential)]

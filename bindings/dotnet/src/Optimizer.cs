@@ -117,6 +117,11 @@ namespace Trireme
         /// <summary>Most memory for what is on its way; 0 is 64 MiB.</summary>
         public ulong OffloadBufferBytes { get; set; }
 
+        /// <summary>
+        /// With <see cref="OptimizerFlags.StochasticRounding"/>: other numbers, other draws.
+        /// </summary>
+        public ulong RoundingSeed { get; set; }
+
         /// <summary>The caller's own rule; only and always with OptimizerKind.User.</summary>
         public UpdateRule Rule { get; set; }
     }
@@ -282,6 +287,7 @@ namespace Trireme
                 MaxTrust = options.MaxTrust,
                 OffloadRatio = options.OffloadRatio,
                 OffloadBufferBytes = options.OffloadBufferBytes,
+                RoundingSeed = options.RoundingSeed,
             };
             // Weak: rules run inside Step(), where this object lives, and a rule that refers to
             // its own optimizer must not keep both for ever.

@@ -18,6 +18,7 @@ namespace Trireme.Tests
             Pair("TRIREME_OPTIMIZER_ONE_SWEEP", typeof(OptimizerFlags)),
             Pair("TRIREME_OPTIMIZER_CENTERED", typeof(OptimizerFlags)),
             Pair("TRIREME_OPTIMIZER_MASTER_WEIGHTS", typeof(OptimizerFlags)),
+            Pair("TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING", typeof(OptimizerFlags)),
             Pair("TRIREME_PARAMETER_", typeof(ParameterFlags)),
             Pair("TRIREME_SCHEDULE_FROM_ZERO", typeof(ScheduleFlags)),
             Pair("TRIREME_SCHEDULE_LINEAR_ANNEALING", typeof(ScheduleFlags)),

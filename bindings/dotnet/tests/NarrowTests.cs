@@ -77,6 +77,36 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void Rounding_by_chance_goes_to_a_neighbour()
+        {
+            using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))
+            using (Model model = Sealed(c, Strategy.Zero2))
+            {
+                model.SetParameters<ushort>(Bits(1), 0, ElementType.Bf16);
+                var options = new OptimizerOptions
+                {
+                    Kind = OptimizerKind.Sgd,
+                    LearningRate = 0.5 / 256, // half the distance
+                    Flags = OptimizerFlags.StochasticRounding,
+                    RoundingSeed = 3,
+                };
+                using (var optimizer = new Optimizer(model, options))
+                {
+                    model.AccumulateFlat<float>(Enumerable.Repeat(1f, Elements).ToArray());
+                    optimizer.Step();
+                }
+
+                var result = new ushort[Elements];
+                model.GetParameters<ushort>(result, ElementType.Bf16);
+                ushort up = Bits(1)[0], down = Bits(1 - (1f / 256))[0];
+                Check.That(result.All(value => value == up || value == down), "a neighbour");
+                Check.That(result.Contains(up) && result.Contains(down), "by chance");
+                options.Flags |= OptimizerFlags.MasterWeights;
+                Check.Throws<UnsupportedException>(() => new Optimizer(model, options));
+            }
+        }
+
+        [Test]
         public static void A_rule_and_the_state_see_floats()
         {
             using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))

@@ -54,6 +54,29 @@ class NarrowTest(TestCase):
             with self.assertRaises(trireme.InvalidArgumentError):
                 trireme.Optimizer(model, "sgd", master_weights=True)
 
+    def test_rounding_by_chance_is_right_on_average(self):
+        def body(group):
+            model = build(group, "zero2", "bf16")
+            start = bits("bf16", [1.0] * ELEMENTS)
+            model.set_parameters(start if group.rank == 0 else None, dtype="bf16")
+            options = {"learning_rate": 0.5 / 256, "stochastic_rounding": True}
+            for seed in (1, 2):
+                with trireme.Optimizer(model, "sgd", rounding_seed=seed, **options) as optimizer:
+                    model.accumulate_flat(array.array("f", [0.25] * ELEMENTS))
+                    optimizer.step()
+            return list(model.get_parameters(dtype="bf16"))
+
+        # A quarter of the distance to the next number, twice: each element has gone none, one or
+        # two of them, and not all the same.
+        results = self.ranks(2, body)
+        self.assertEqual(results[0], results[1])
+        self.assertLessEqual(set(results[0]), set(bits("bf16", [1.0, 1 - 1 / 256, 1 - 2 / 256])))
+        self.assertGreater(len(set(results[0])), 1)
+        with trireme.Communicator(0, 1, "local://narrow-chance") as group:
+            model = build(group, "zero2", "f16")
+            with self.assertRaises(trireme.UnsupportedError):
+                trireme.Optimizer(model, "sgd", stochastic_rounding=True)
+
     def test_gradients_of_either_type_train(self):
         for dtype in ("f16", "bf16"):
             for strategy in STRATEGIES:

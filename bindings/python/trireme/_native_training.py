@@ -223,6 +223,7 @@ TRIREME_OPTIMIZER_NESTEROV = 1
 TRIREME_OPTIMIZER_ONE_SWEEP = 2
 TRIREME_OPTIMIZER_CENTERED = 4
 TRIREME_OPTIMIZER_MASTER_WEIGHTS = 8
+TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING = 16
 
 TRIREME_STATE_PARAMETER = 1
 TRIREME_STATE_OPTIMIZER = 2
@@ -283,6 +284,7 @@ class trireme_optimizer_options(Structure):
         ("offload_path", c_char_p),
         ("offload_ratio", c_double),
         ("offload_buffer_bytes", c_uint64),
+        ("rounding_seed", c_uint64),
     ]
 
 

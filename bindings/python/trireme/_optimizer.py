@@ -190,6 +190,8 @@ class Optimizer(OffloadedState):
         offload_ratio: float = 0.0,
         offload_buffer_bytes: int = 0,
         master_weights: bool = False,
+        stochastic_rounding: bool = False,
+        rounding_seed: int = 0,
     ) -> None:
         """Collective: all ranks name the same options.
 
@@ -219,14 +221,17 @@ class Optimizer(OffloadedState):
         part of it that does (0: all). The bits are the same.
 
         With `master_weights` parameters of f16 and bf16 are the roundings of masters of f32, which
-        the rule changes and a function of one's own sees.
+        the rule changes and a function of one's own sees. With `stochastic_rounding` those of bf16
+        are rounded by chance, with draws that `rounding_seed` and the element's number decide.
         """
         options = _native.trireme_optimizer_options(
             struct_size=ctypes.sizeof(_native.trireme_optimizer_options),
             flags=(_native.TRIREME_OPTIMIZER_NESTEROV if nesterov else 0)
             | (_native.TRIREME_OPTIMIZER_ONE_SWEEP if one_sweep else 0)
             | (_native.TRIREME_OPTIMIZER_CENTERED if centered else 0)
-            | (_native.TRIREME_OPTIMIZER_MASTER_WEIGHTS if master_weights else 0),
+            | (_native.TRIREME_OPTIMIZER_MASTER_WEIGHTS if master_weights else 0)
+            | (_native.TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING if stochastic_rounding else 0),
+            rounding_seed=in_range(rounding_seed, 64, "rounding_seed"),
             state_count=in_range(states, 32, "states"),
             learning_rate=learning_rate or 0.0,
             momentum=momentum,

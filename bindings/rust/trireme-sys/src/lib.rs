@@ -535,7 +535,7 @@ structs! {
         struct_size: u32,
         /// Required.
         kind: trireme_optimizer_kind,
-        /// A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP, CENTERED and MASTER_WEIGHTS, or 0.
+        /// A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP, CENTERED, MASTER_WEIGHTS and STOCHASTIC_ROUNDING, or 0.
         flags: u32,
         /// USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds.
         state_count: u32,
@@ -596,6 +596,8 @@ structs! {
         offload_ratio: f64,
         /// Most memory for what is on its way. Default: 64 MiB.
         offload_buffer_bytes: u64,
+        /// With TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING: other numbers, other draws.
+        rounding_seed: u64,
     }
     /// The loss scale, and how the last step went with it. Set struct_size before the call.
     trireme_loss_scale_info {

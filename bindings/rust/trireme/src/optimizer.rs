@@ -84,6 +84,9 @@ pub struct OptimizerOptions {
     pub one_sweep: bool,
     /// Parameters of f16 and bf16 are the roundings of masters of f32, which the rule changes.
     pub master_weights: bool,
+    /// Parameters of bf16 are rounded by chance, right on average, with draws that this number and
+    /// the element's decide. `None`: to nearest.
+    pub stochastic_rounding: Option<u64>,
     /// Dynamic loss scale; none by default.
     pub loss_scale: LossScale,
     /// LARS. Default: 0.001.
@@ -588,6 +591,10 @@ pub(crate) fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_
         | if options.one_sweep { sys::TRIREME_OPTIMIZER_ONE_SWEEP } else { 0 }
         | if options.centered { sys::TRIREME_OPTIMIZER_CENTERED } else { 0 }
         | if options.master_weights { sys::TRIREME_OPTIMIZER_MASTER_WEIGHTS } else { 0 };
+    if let Some(seed) = options.stochastic_rounding {
+        raw.flags |= sys::TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING;
+        raw.rounding_seed = seed;
+    }
     raw.learning_rate = options.learning_rate;
     raw.momentum = options.momentum;
     raw.beta1 = options.beta1;

@@ -99,6 +99,31 @@ fn other_types_are_refused() {
 }
 
 #[test]
+fn rounding_by_chance_goes_to_a_neighbour() {
+    ranks(2, |communicator| {
+        let mut model = model(communicator, Strategy::Zero2, Dtype::Bf16);
+        model.set_parameters(Some(&[bf16(1.0); 7]), 0).unwrap();
+        let rule = OptimizerOptions {
+            learning_rate: 0.25 / 256.0, // of two ranks: half the distance
+            stochastic_rounding: Some(3),
+            ..OptimizerOptions::default()
+        };
+        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
+        model.accumulate_flat(&[1.0_f32; 7]).unwrap();
+        optimizer.step(&mut model).unwrap();
+        let down = bf16(1.0 - 1.0 / 256.0);
+        let values = model.get_parameters::<Bf16>().unwrap();
+        assert!(values.iter().all(|value| *value == bf16(1.0) || *value == down));
+        assert!(values.contains(&bf16(1.0)) && values.contains(&down));
+    });
+    ranks(1, |communicator| {
+        let mut model = model(communicator, Strategy::Zero2, Dtype::F16);
+        let rule = OptimizerOptions { stochastic_rounding: Some(0), ..OptimizerOptions::default() };
+        fails(Optimizer::new(&mut model, Kind::Sgd, &rule), Status::Unsupported);
+    });
+}
+
+#[test]
 fn masters_keep_what_rounding_would_lose() {
     ranks(2, |communicator| {
         let mut model = model(communicator, Strategy::Zero2, Dtype::Bf16);
