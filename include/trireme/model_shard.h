@@ -43,7 +43,8 @@
  * which is planned and allocated when it happens: to hand in gradients in another order than
  * buckets are reduced in, and to keep several units gathered at the same time. So does a rank whose
  * second or later pass of a step is ABSENT (of a reproducible one any pass), with zero2, zero3 and
- * hybrid_shard: its buckets wait for nobody. Buckets are reduced
+ * hybrid_shard: its buckets wait for nobody; and with TRIREME_UNUSED_ZERO and TRIREME_UNUSED_SKIP,
+ * zero3 and hybrid_shard, a rank that has gradients which others lack. Buckets are reduced
  * in the reverse order of registration in the first step, and then in the order in which rank 0 had
  * their gradients there; TRIREME_MODEL_FIXED_ORDER. No element moves for it, and no bit changes.
  *
@@ -281,7 +282,7 @@ typedef struct trireme_model_statistics {
     uint64_t reductions;     /**< Buckets that were reduced, once for each pass. */
     uint64_t peak_groups;    /**< Most groups that were whole in flight at one time. */
     uint64_t exposed_ns;     /**< Time in which calls of this model waited for operations: communication that compute did not hide. With ONE_SWEEP the update is part of an operation. */
-    uint64_t extra_buckets;  /**< How often a bucket took memory beyond the plan, because gradients came in another order than buckets are reduced in, or this rank was absent. */
+    uint64_t extra_buckets;  /**< How often a bucket took memory beyond the plan, because gradients came in another order than buckets are reduced in, this rank was absent, or others may lack gradients (TRIREME_UNUSED_*) and need this rank in a gather first. */
     uint64_t moved_buckets;  /**< Buckets that are reduced at another place than the reverse order of registration gives them, since the first step has shown the order of gradients. */
     uint64_t reshard_gathers; /**< Those of `gathers` that came from reshard_ranks only. */
 } trireme_model_statistics; /* since 1.0 */

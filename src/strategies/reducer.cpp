@@ -390,6 +390,13 @@ Status Reducer::contribution(std::uint64_t bucket, char** out) {
   return Status::success();
 }
 
+// Others may first need this rank in a gather, if it is absent, or if they lack a gradient of a bucket that
+// it has launched, which they know at the end of their pass only: it does not wait for them.
+bool Reducer::may_be_needed() const {
+  return absent_ ||
+         (settings_.unused != TRIREME_UNUSED_ERROR && !layout_.spread.whole_parameters());
+}
+
 Status Reducer::find_slot(std::uint64_t bucket) {
   Contribution& mine = contributions_[bucket];
   for (;;) {
@@ -400,8 +407,7 @@ Status Reducer::find_slot(std::uint64_t bucket) {
       mine.data = slots_[i].data;
       return Status::success();
     }
-    // Others may first need this rank in a gather, if it is absent: it does not wait for them.
-    if (in_flight_.empty() || absent_) break;
+    if (in_flight_.empty() || (may_be_needed() && !in_flight_.front().request->done())) break;
     TRIREME_RETURN_IF_ERROR(wait_oldest());
   }
   // Gradients come in another order than buckets are launched, so nothing that could be waited for

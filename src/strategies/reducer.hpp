@@ -151,6 +151,7 @@ class Reducer {
   char* view_of(std::uint64_t target) const;
   Status contribution(std::uint64_t bucket, char** out);
   Status find_slot(std::uint64_t bucket);
+  bool may_be_needed() const;
   void put(std::uint64_t parameter, char* bucket, Handed gradient, bool add);
   Status merge(std::uint64_t target, std::uint64_t place, Handed gradient, char* bucket);
   Status fill_missing();
