@@ -5,6 +5,7 @@
  * the reason, and the group lives on. With --table every cell is printed, or with --table STRATEGY
  * those of one strategy, from which matrix.py writes docs/features.md.
  */
+#include <unistd.h>
 /* The trainings are those of test_strategies.c: its model, its plain process and its checks. */
 #define main run_the_sweeps
 #include "test_strategies.c"
@@ -39,6 +40,23 @@ enum feature {
     NARROW,
     LIMITED,
     BY_NORMS,
+    /* In pairs with these, two to four ranks take turns. */
+    IN_TURN,
+    PLAIN = IN_TURN,
+    MOMENTUM,
+    NESTEROV,
+    ADAM,
+    ADAMW,
+    ADAGRAD,
+    RMSPROP,
+    LION,
+    MASTERS,
+    SCALED,
+    IN_FILE,
+    IN_FILE_IN_PART,
+    CHECKPOINTED,
+    WITHIN_BUDGET,
+    SCHEDULED,
     FEATURES
 };
 
@@ -71,7 +89,25 @@ static const char *const kNames[FEATURES] = {
     "parameters of f16 and bf16",
     "memory limit: just enough, and a byte less",
     "rules with norms of whole parameters (LAMB, LARS)",
+    "SGD",
+    "SGD with momentum",
+    "SGD with Nesterov's momentum",
+    "Adam",
+    "AdamW",
+    "Adagrad",
+    "RMSProp, centered, with momentum",
+    "Lion",
+    "master weights of f16 and bf16",
+    "dynamic loss scale, one step overflows",
+    "state in a file (offload_path)",
+    "state in a file by 0.4 (offload_ratio), eight vectors",
+    "trainer, each layer is a checkpoint",
+    "trainer, the least budget for activations",
+    "schedule of the library, or of the caller",
 };
+
+/* Where state lies in files, which have no names there. */
+static char directory[128];
 
 static void switch_on(struct setup *s, enum feature feature) {
     switch (feature) {
@@ -100,6 +136,31 @@ static void switch_on(struct setup *s, enum feature feature) {
         case STRIDE: s->shard_stride = 2; break;
         case NORM_RANKS: s->two_models = true; break;
         case NORM_GROUPS_CLIPPED: s->norm_groups = true; break;
+        case PLAIN:
+        case MOMENTUM:
+        case NESTEROV:
+            s->rule = TRIREME_OPTIMIZER_SGD;
+            s->plain = feature == PLAIN;
+            s->nesterov = feature == NESTEROV;
+            break;
+        case ADAM: s->rule = TRIREME_OPTIMIZER_ADAM; break;
+        case ADAMW: s->rule = TRIREME_OPTIMIZER_ADAMW; break;
+        case ADAGRAD: s->rule = TRIREME_OPTIMIZER_ADAGRAD; break;
+        case RMSPROP: s->rule = TRIREME_OPTIMIZER_RMSPROP; break;
+        case LION: s->rule = TRIREME_OPTIMIZER_LION; break;
+        case MASTERS: s->masters = true; break;
+        case SCALED: s->scaled = true; break;
+        case IN_FILE:
+        case IN_FILE_IN_PART:
+            s->state_path = directory;
+            s->in_file = feature == IN_FILE ? 1 : 0.4;
+            break;
+        case CHECKPOINTED: s->checkpoints = EACH_LAYER; break;
+        case WITHIN_BUDGET: s->checkpoints = LEAST_BUDGET; break;
+        case SCHEDULED:
+            s->scheduled = true;
+            s->own_schedule = (s->world_size + s->strategy) % 2 == 0;
+            break;
         case BY_NORMS:
         case NARROW:
         case LIMITED: break; /* see check_cell() */
@@ -107,11 +168,22 @@ static void switch_on(struct setup *s, enum feature feature) {
     }
 }
 
+static bool is_rule(enum feature f) {
+    return f == OWN_RULE || f == BY_NORMS || (f >= PLAIN && f <= LION);
+}
+
+/* Who hands in gradients: the caller in a way of its own, or a trainer. */
+static bool is_way(enum feature f) {
+    return f == FLAT_VECTOR || f == ANY_ORDER || f == LEARNT_ORDER || f == VIEWS;
+}
+
 /* Two values of one option. */
 static bool exclude_each_other(enum feature a, enum feature b) {
     return (a == FLAT_VECTOR && b == ANY_ORDER) || (a == UNUSED_AS_ZERO && b == UNUSED_SKIPPED) ||
            ((a == FLAT_VECTOR || a == ANY_ORDER) && b == LEARNT_ORDER) ||
-           (a == FLAT_VECTOR && b == VIEWS) || (a == OWN_RULE && b == BY_NORMS) ||
+           (a == FLAT_VECTOR && b == VIEWS) || (a != b && is_rule(a) && is_rule(b)) ||
+           (a == IN_FILE && b == IN_FILE_IN_PART) || (a == CHECKPOINTED && b == WITHIN_BUDGET) ||
+           (is_way(a) && (b == CHECKPOINTED || b == WITHIN_BUDGET)) ||
            /* A whole vector misses nothing; it may be absent, which UNEVEN is. */
            (a == FLAT_VECTOR && (b == UNUSED_AS_ZERO || b == UNUSED_SKIPPED));
 }
@@ -121,16 +193,20 @@ static trireme_status expected_of(const struct setup *s, bool no_sync) {
     if ((s->shared && s->strategy == TRIREME_STRATEGY_DATA_PARALLEL) ||
         ((s->kept || s->reshard_ranks > 0) && s->strategy < TRIREME_STRATEGY_ZERO3) ||
         (s->kept && s->reshard_ranks > 1) ||
-        (s->shard_stride > 0 && s->strategy != TRIREME_STRATEGY_HYBRID_SHARD)) {
+        (s->shard_stride > 0 && s->strategy != TRIREME_STRATEGY_HYBRID_SHARD) ||
+        (s->state_path != NULL && states_of(s) == 0)) {
         return TRIREME_ERROR_INVALID_ARGUMENT;
     }
-    if ((s->max_norm > 0 && s->norm_groups) || (s->two_models && s->uneven)) {
+    if ((s->max_norm > 0 && s->norm_groups) || (s->two_models && s->uneven) ||
+        (s->checkpoints != NO_TRAINER && s->uneven) ||
+        (s->state_path != NULL && (s->masters || needs_norms(s)))) {
         return TRIREME_ERROR_UNSUPPORTED;
     }
     if (s->one_sweep &&
         (s->strategy != TRIREME_STRATEGY_ZERO1 || s->leaves > 0 || s->max_norm > 0 ||
-         s->norm_groups || s->max_value > 0 || s->hook || s->uneven ||
-         s->unused == TRIREME_UNUSED_SKIP || s->rule == TRIREME_OPTIMIZER_USER || needs_norms(s))) {
+         s->norm_groups || s->max_value > 0 || s->hook || s->uneven || s->scaled ||
+         s->state_path != NULL || s->unused == TRIREME_UNUSED_SKIP ||
+         s->rule == TRIREME_OPTIMIZER_USER || needs_norms(s))) {
         return TRIREME_ERROR_UNSUPPORTED;
     }
     return no_sync && s->leaves > 0 ? TRIREME_ERROR_UNSUPPORTED : TRIREME_OK;
@@ -153,6 +229,8 @@ static void ask_for_it(trireme_communicator *communicator, int rank, void *conte
     make_model(o, communicator, setup, attempt->dtype, &model);
     if (o->status == TRIREME_OK) OK(o, trireme_model_seal(model));
     if (o->status == TRIREME_OK) make_optimizer(o, setup, communicator, model, &optimizer);
+    struct worker worker = {.setup = setup, .outcome = o, .dtype = attempt->dtype};
+    make_trainer(&worker, optimizer);
     if (o->status == TRIREME_OK) {
         OK(o, trireme_model_begin_backward(model, TRIREME_BACKWARD_NO_SYNC));
     }
@@ -249,6 +327,9 @@ static struct setup setup_of(int world, int strategy, enum feature a, enum featu
     if (a == BY_NORMS || b == BY_NORMS) {
         setup.rule = (a + b + world) % 2 == 0 ? TRIREME_OPTIMIZER_LAMB : TRIREME_OPTIMIZER_LARS;
     }
+    const bool in_part = a == IN_FILE_IN_PART || b == IN_FILE_IN_PART;
+    if (in_part) setup.rule = TRIREME_OPTIMIZER_USER; /* or the other feature's */
+    if (in_part && (a == BY_NORMS || b == BY_NORMS)) setup.rule = TRIREME_OPTIMIZER_LAMB;
     switch_on(&setup, a);
     switch_on(&setup, b);
     if (setup.two_models && !setup.norm_groups) setup.max_norm = 1.5;
@@ -273,18 +354,22 @@ static bool is_refused_alone(int strategy, enum feature feature) {
 /* One feature, or two. */
 static void check_cell(int strategy, enum feature a, enum feature b) {
     const char *reason = NULL;
+    const bool in_turn = a != b && (a >= IN_TURN || b >= IN_TURN);
     for (int world = 1; world <= 4; ++world) {
+        if (in_turn && world != 2 + ((int)a + (int)b + strategy) % 3) continue;
         struct setup setup = setup_of(world, strategy, a, b);
         const trireme_status expected = expected_of(&setup, a == NO_SYNC || b == NO_SYNC);
+        const bool narrow = a == NARROW || b == NARROW || setup.masters;
         if (expected != TRIREME_OK) {
-            reason = check_refused(&setup, TRIREME_DTYPE_F32, expected);
+            const trireme_dtype dtype = narrow ? TRIREME_DTYPE_F16 : TRIREME_DTYPE_F32;
+            reason = check_refused(&setup, dtype, expected);
             continue;
         }
-        /* Each type once in each cell. */
+        /* Each type once in each cell, or in turn by strategies. */
         static const trireme_dtype kTypes[] = {TRIREME_DTYPE_F32, TRIREME_DTYPE_F64,
                                                TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16};
-        const int turn = (world + (int)a + (int)b) % 4;
-        const trireme_dtype dtype = kTypes[a == NARROW || b == NARROW ? 2 + turn % 2 : turn];
+        const int turn = ((in_turn ? strategy : world) + (int)a + (int)b) % 4;
+        const trireme_dtype dtype = kTypes[narrow ? 2 + turn % 2 : turn];
         if (a == LIMITED || b == LIMITED) setup.most_bytes = least_limit(&setup, dtype);
         switch (dtype) {
             case TRIREME_DTYPE_F32: check_f32(&setup); break;
@@ -350,5 +435,17 @@ int main(int argc, char **argv) {
     };
     prints = argc > 1 && strcmp(argv[1], "--table") == 0;
     only = argc > 2 ? argv[2] : NULL;
-    return cmocka_run_group_tests_name("matrix", tests, NULL, NULL);
+    const char *const folder = getenv("TMPDIR");
+    snprintf(directory, sizeof directory, "%.90s/trireme-matrix-XXXXXX",
+             folder != NULL ? folder : "/tmp");
+    if (mkdtemp(directory) == NULL) {
+        perror(directory);
+        return 1;
+    }
+    const int failures = cmocka_run_group_tests_name("matrix", tests, NULL, NULL);
+    if (rmdir(directory) != 0) { /* as if anything is left in it */
+        perror(directory);
+        return 1;
+    }
+    return failures;
 }

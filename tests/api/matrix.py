@@ -32,6 +32,14 @@ loops in one process compute, that memory and traffic are those of the plan, and
 the same on all ranks. What is not equal is refused when it is asked for, on all ranks, with the
 reason, and the group goes on: the number leads to the reason. There is no third kind.
 
+The pairs of the update rules and of all below them are trained once with each strategy, in which 2,
+3 and 4 ranks and the types take turns. The loss scale grows after each step; between the first and
+the second one comes another, in which one gradient of one rank is inf, and which all skip. A trainer
+has the model as eight layers, of which each knows the parameters of those before by its input, and
+those behind by the gradient of its output; what is computed again is counted. Files of state have
+the smallest buffer. A rule that another feature does not name is SGD with momentum or AdamW, or the
+caller's with eight vectors where 0.4 of the state is in a file: the others' would be one block here.
+
 Ranks and strategies train to the same bits as each other where `leaves` is on. Without it, sums
 are those of the same ranks in their order.
 """

@@ -70,224 +70,8 @@ static bool is_frozen(int element) { return kParameters[parameter_of(element)].f
  * one on each rank. */
 enum way { FLAT, HOOKS, FORWARD, SHUFFLED };
 
-/* Groups of parameters that are clipped together, if they are; the last one is not. */
-enum { NORM_GROUPS = 3 };
-static const double kMaxNorms[NORM_GROUPS] = {1.5, 0.75, 0};
-static int norm_group_of(int parameter) { return parameter % NORM_GROUPS; }
-
-struct setup {
-    int world_size;
-    trireme_strategy strategy;
-    int leaves; /* 0: ordinary, with `passes` micro-batches a step */
-    int passes;
-    int32_t gradients;
-    enum way way;
-    uint64_t bucket_bytes;
-    uint64_t prefetch_bytes;
-    trireme_optimizer_kind rule;
-    double max_norm;
-    double max_value;
-    uint64_t minimum_unit_bytes; /* 0: a group for each unit */
-    uint64_t persistent_unit_bytes;
-    uint64_t first_bucket_bytes;
-    uint32_t shard_ranks;
-    int32_t unused; /* what happens where unused_in() says so */
-    bool uneven;    /* some ranks are absent here and there, the odd ones in the last step */
-    bool hook;
-    uint64_t check_every;
-    bool shared; /* one copy of the parameters */
-    bool one_sweep;
-    bool resumed; /* saved after the first step, and gone on with in a new model */
-    bool views;   /* gradients are written where they are exchanged, where that can be */
-    bool kept;    /* units stay gathered until the parameters change */
-    bool whole_rows;
-    uint32_t shard_stride;
-    uint32_t reshard_ranks;
-    bool norm_groups;    /* clipping by kMaxNorms, instead of max_norm */
-    bool two_models;     /* twice the ranks, for two models with one norm */
-    uint64_t most_bytes; /* that a rank may hold; 0: any number */
-};
-
-/* One of two models has the same gradients as the other, and every second parameter is one that
- * both hold, which counts once. */
-static int models_of(const struct setup *setup) { return setup->two_models ? 2 : 1; }
-static uint32_t replicas_of(const struct setup *setup, int parameter) {
-    return setup->two_models && parameter % 2 == 0 ? 2 : 1;
-}
-
-/* Rules that need the norms of whole parameters. */
-static bool needs_norms(const struct setup *setup) {
-    return setup->rule == TRIREME_OPTIMIZER_LAMB || setup->rule == TRIREME_OPTIMIZER_LARS;
-}
-
-/* Whether a parameter gets no gradient from a leaf; the last one gets none at all in step 1. */
-static bool unused_in(const struct setup *setup, int step, int parameter, int leaf) {
-    if (setup->unused == TRIREME_UNUSED_ERROR) return false;
-    return (parameter * 5 + leaf * 3 + step) % 4 == 0 || (step == 1 && parameter == 10);
-}
-
-/* Whether a rank has data for its pass. */
-static bool joins(const struct setup *setup, int step, int rank) {
-    return setup->uneven && step == 2 && rank % 2 == 1;
-}
-static bool absent_in(const struct setup *setup, int step, int pass, int rank) {
-    return setup->uneven && (joins(setup, step, rank) || (rank + pass * 2 + step) % 3 == 1);
-}
-
-struct outcome {
-    trireme_status status; /* the first failure */
-    int line;
-    char message[256];
-    double norms[STEPS][NORM_GROUPS]; /* only the first, where there are no groups */
-    trireme_model_info info;
-    trireme_model_memory memory;
-    trireme_model_statistics statistics;
-    uint64_t sent; /* in the last step, as the communicator counts it */
-    uint64_t steps;
-};
-
-struct training {
-    const struct setup *setup;
-    void *results;
-};
-
-static void note(struct outcome *outcome, trireme_status status, int line) {
-    if (status == TRIREME_OK || outcome->status != TRIREME_OK) return;
-    outcome->status = status;
-    outcome->line = line;
-    snprintf(outcome->message, sizeof outcome->message, "%s", trireme_last_error());
-}
-#define OK(outcome, call) note(outcome, call, __LINE__)
-
-static int32_t TRIREME_CALL bucket_hook(const trireme_bucket *bucket, void *user_data);
-
-static void make_model(struct outcome *o, trireme_communicator *communicator,
-                       const struct setup *setup, trireme_dtype dtype, trireme_model **out) {
-    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
-    options.strategy = setup->strategy;
-    options.leaves = (uint32_t)setup->leaves;
-    options.gradients = setup->gradients;
-    options.bucket_bytes = setup->bucket_bytes;
-    options.prefetch_bytes = setup->prefetch_bytes;
-    options.minimum_unit_bytes = setup->minimum_unit_bytes > 0 ? setup->minimum_unit_bytes : 1;
-    options.persistent_unit_bytes = setup->persistent_unit_bytes;
-    options.first_bucket_bytes = setup->first_bucket_bytes;
-    options.shard_ranks = setup->shard_ranks;
-    options.unused = setup->unused;
-    options.flags = (setup->uneven ? TRIREME_MODEL_UNEVEN : 0) |
-                    (setup->kept ? TRIREME_MODEL_KEEP_GATHERED : 0) |
-                    (setup->whole_rows ? TRIREME_MODEL_WHOLE_ROWS : 0);
-    options.shard_stride = setup->shard_stride;
-    options.reshard_ranks = setup->reshard_ranks;
-    options.memory_limit_bytes = setup->most_bytes;
-    options.bucket_hook = setup->hook ? bucket_hook : NULL;
-    options.hook_data = (void *)setup;
-    options.share_parameters = setup->shared ? TRIREME_SHARE_ALWAYS : TRIREME_SHARE_NEVER;
-    OK(o, trireme_model_create(communicator, &options, out));
-    for (int i = 0; i < PARAMETERS; ++i) {
-        trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
-        parameter.name = kParameters[i].name;
-        parameter.unit = kParameters[i].unit_name;
-        parameter.tied_to = kParameters[i].tied_to;
-        parameter.dtype = dtype;
-        parameter.dimensions = kParameters[i].dimensions;
-        parameter.shape = kParameters[i].shape;
-        parameter.flags = kParameters[i].frozen ? TRIREME_PARAMETER_FROZEN : 0;
-        if (kParameters[i].tied_to == NULL) {
-            parameter.replicas = replicas_of(setup, i);
-            parameter.norm_group = setup->norm_groups ? (uint32_t)norm_group_of(i) : 0;
-        }
-        OK(o, trireme_model_add_parameter(*out, &parameter, NULL));
-    }
-}
-
-static int32_t TRIREME_CALL user_rule(const trireme_update *update, void *user_data);
-
-/* `everyone` are the ranks of all models. */
-static void make_optimizer(struct outcome *o, const struct setup *setup,
-                           trireme_communicator *everyone, trireme_model *model,
-                           trireme_optimizer **out) {
-    trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = setup->rule;
-    options.learning_rate = setup->rule == TRIREME_OPTIMIZER_SGD ? 0.05 : 0.01;
-    options.max_norm = setup->max_norm;
-    options.max_value = setup->max_value;
-    options.norm_ranks = setup->two_models ? everyone : NULL;
-    options.group_max_norms = setup->norm_groups ? kMaxNorms : NULL;
-    options.group_count = setup->norm_groups ? NORM_GROUPS : 0;
-    options.check_every = setup->check_every;
-    options.flags = setup->one_sweep ? TRIREME_OPTIMIZER_ONE_SWEEP : 0;
-    if (setup->rule == TRIREME_OPTIMIZER_SGD) {
-        options.momentum = 0.9;
-        options.weight_decay = 0.01;
-    } else if (setup->rule == TRIREME_OPTIMIZER_ADAMW || setup->rule == TRIREME_OPTIMIZER_LAMB) {
-        options.weight_decay = 0.1;
-    } else if (setup->rule == TRIREME_OPTIMIZER_LARS) {
-        options.momentum = 0.9;
-        options.weight_decay = 0.01;
-        options.trust_coefficient = 0.5;
-    } else {
-        options.state_count = 1;
-        options.update = user_rule;
-    }
-    OK(o, trireme_optimizer_create(model, &options, out));
-}
-
-/* All there was ends, and what was saved of it begins anew. */
-static void resume(struct outcome *o, const struct setup *setup, trireme_dtype dtype,
-                   trireme_communicator *everyone, trireme_communicator *communicator,
-                   trireme_model **model, trireme_optimizer **optimizer) {
-    uint64_t bytes = 0;
-    OK(o, trireme_optimizer_saved_bytes(*optimizer, &bytes));
-    void *const state = malloc(bytes + 1);
-    if (state == NULL) abort();
-    OK(o, trireme_optimizer_save(*optimizer, state, bytes, NULL));
-    trireme_optimizer_destroy(*optimizer);
-    trireme_model_destroy(*model);
-    *model = NULL;
-    *optimizer = NULL;
-    make_model(o, communicator, setup, dtype, model);
-    OK(o, trireme_model_seal(*model));
-    make_optimizer(o, setup, everyone, *model, optimizer);
-    OK(o, trireme_optimizer_load(*optimizer, state, bytes));
-    free(state);
-}
-
-static void describe(const struct setup *s) {
-    print_error(
-        "world size %d, %s, leaves %d, passes %d, gradients %d, way %d, bucket_bytes %llu, "
-        "prefetch_bytes %llu, %s, max_norm %g, max_value %g, minimum_unit_bytes %llu, "
-        "persistent_unit_bytes %llu, shard_ranks %u, unused %d, uneven %d, hook %d, shared %d, "
-        "one sweep %d, views %d, kept %d, whole rows %d, shard_stride %u, norm groups %d, "
-        "two models %d, most bytes %llu, reshard_ranks %u\n",
-        s->world_size, trireme_strategy_name(s->strategy), s->leaves, s->passes, (int)s->gradients,
-        (int)s->way, (unsigned long long)s->bucket_bytes, (unsigned long long)s->prefetch_bytes,
-        trireme_optimizer_kind_name(s->rule), s->max_norm, s->max_value,
-        (unsigned long long)s->minimum_unit_bytes, (unsigned long long)s->persistent_unit_bytes,
-        s->shard_ranks, (int)s->unused, s->uneven, s->hook, s->shared, s->one_sweep, s->views,
-        s->kept, s->whole_rows, s->shard_stride, s->norm_groups, s->two_models,
-        (unsigned long long)s->most_bytes, s->reshard_ranks);
-}
-
-static void explain(const struct setup *setup, const struct outcome *outcome, int rank) {
-    if (outcome->status == TRIREME_OK) return;
-    print_error("rank %d, line %d: %s\n", rank, outcome->line, outcome->message);
-    describe(setup);
-}
-
-static void read_norms(struct outcome *o, const struct setup *setup,
-                       const trireme_optimizer *optimizer, int step) {
-    if (setup->max_norm > 0) OK(o, trireme_optimizer_gradient_norm(optimizer, &o->norms[step][0]));
-    for (uint64_t group = 0; setup->norm_groups && group < NORM_GROUPS; ++group) {
-        OK(o, trireme_optimizer_group_norm(optimizer, group, &o->norms[step][group]));
-    }
-}
-
-static uint64_t bytes_sent(struct outcome *o, const trireme_communicator *communicator) {
-    trireme_communicator_statistics statistics = TRIREME_COMMUNICATOR_STATISTICS_INIT;
-    OK(o, trireme_communicator_get_statistics(communicator, &statistics));
-    return statistics.bytes_sent;
-}
+#include "training_setup.inc"
+#include "training_worker.inc"
 
 #include "norms.inc"
 #include "training_bytes.inc"
@@ -345,6 +129,28 @@ static int32_t TRIREME_CALL user_rule(const trireme_update *update, void *user_d
         case TRIREME_DTYPE_F32: return user_rule_f32(update);
         default: return user_rule_f64(update);
     }
+}
+
+#define FOR_DTYPE(dtype, name, ...)                               \
+    switch (dtype) {                                              \
+        case TRIREME_DTYPE_F16: name##_f16(__VA_ARGS__); break;   \
+        case TRIREME_DTYPE_BF16: name##_bf16(__VA_ARGS__); break; \
+        case TRIREME_DTYPE_F32: name##_f32(__VA_ARGS__); break;   \
+        default: name##_f64(__VA_ARGS__);                         \
+    }
+
+static int32_t TRIREME_CALL layer_forward(const trireme_layer_call *call, void *user_data) {
+    struct worker *const worker = user_data;
+    ++worker->calls[call->phase];
+    FOR_DTYPE(worker->dtype, layer_forward, worker, call)
+    return 0;
+}
+
+static int32_t TRIREME_CALL layer_backward(const trireme_layer_call *call, void *user_data) {
+    struct worker *const worker = user_data;
+    ++worker->calls[call->phase];
+    FOR_DTYPE(worker->dtype, layer_backward, worker, call)
+    return 0;
 }
 
 /* Before the reduction times 1.5, after it 0.25 more; and what it is shown must make sense. */
