@@ -3,7 +3,7 @@
 //   $ trireme run --nproc-per-node 2 -- ./example_gpt --text FILE --strategy zero3
 //
 // Without the launcher it trains alone. The losses and the trained parameters are the same bits
-// for every strategy and number of ranks, and with any --checkpoint.
+// for every strategy and number of ranks, and with any --checkpoint or --activation-budget.
 #include <trireme/trireme.h>
 
 #include <algorithm>
@@ -17,9 +17,10 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
-#include "network.hpp"
 #include "numbers.hpp"
+#include "plain.hpp"
 #include "report.hpp"
 #include "text.hpp"
 #include "train.hpp"
@@ -32,11 +33,13 @@ struct Options {
   int sample = 500;  // characters
 };
 
-int whole_number(const std::string& text) {
+template <class Integer>
+Integer whole_number(const std::string& text) {
   std::size_t used = 0;
-  const int number = std::stoi(text, &used);
-  if (used != text.size() || number < 0) throw std::invalid_argument(text);
-  return number;
+  const unsigned long long number = std::stoull(text, &used);
+  if (used != text.size() || text[0] == '-' || !std::in_range<Integer>(number))
+    throw std::invalid_argument(text);
+  return static_cast<Integer>(number);
 }
 
 double real_number(const std::string& text) {
@@ -49,8 +52,8 @@ double real_number(const std::string& text) {
 Options parse(int argc, char** argv) {
   Options options;
   gpt::Training& t = options.training;
-  const auto whole = [](int& to) {
-    return [&to](const std::string& text) { to = whole_number(text); };
+  const auto whole = []<class Integer>(Integer& to) {
+    return [&to](const std::string& text) { to = whole_number<Integer>(text); };
   };
   const auto real = [](double& to) {
     return [&to](const std::string& text) { to = real_number(text); };
@@ -61,22 +64,20 @@ Options parse(int argc, char** argv) {
          if (trireme_strategy_parse(text.c_str(), &t.strategy) != TRIREME_OK)
            throw std::invalid_argument(text);
        }},
-      {"--shard-ranks",
-       [&t](const std::string& text) {
-         t.shard_ranks = static_cast<std::uint32_t>(whole_number(text));
-       }},
+      {"--shard-ranks", whole(t.shard_ranks)},
       {"--share",
        [&t](const std::string& text) {
          if (text != "yes" && text != "no") throw std::invalid_argument(text);
          t.share = text == "yes";
        }},
-      {"--seed", [&t](const std::string& text) { t.seed = std::stoull(text); }},
+      {"--seed", whole(t.seed)},
       {"--layers", whole(t.config.blocks)},
       {"--width", whole(t.config.width)},
       {"--heads", whole(t.config.heads)},
       {"--context", whole(t.config.context)},
       {"--dropout", real(t.config.dropout)},
-      {"--checkpoint", whole(t.config.checkpoint)},
+      {"--checkpoint", whole(t.checkpoint_every)},
+      {"--activation-budget", whole(t.activation_budget)},
       {"--leaves", whole(t.leaves)},
       {"--sequences", whole(t.sequences)},
       {"--steps", whole(t.steps)},
@@ -119,27 +120,11 @@ gpt::Text read_text(const std::string& path) {
   return gpt::encode(bytes.str());
 }
 
-// The mean loss over the first stretches of a text, at most `most`.
-double measure(const gpt::Config& config, gpt::Store<float>& store, const gpt::Sampler& sampler,
-               int most) {
-  gpt::Network<float> network(config, 1);
-  std::vector<std::int32_t> tokens(config.context), targets(config.context);
-  const int count = std::min(most, sampler.stretches());
-  double sum = 0;
-  for (int i = 0; i < count; ++i) {
-    sampler.stretch(i, tokens.data(), targets.data());
-    const gpt::Batch batch{1, tokens.data(), targets.data(), 0, false};
-    network.forward(store, &batch);
-    sum += network.loss(batch);
-  }
-  return sum / count;
-}
-
 // Text that the model goes on with, character by character, from softmax(scores / 0.8).
-std::string write_sample(const gpt::Config& config, gpt::Store<float>& store, const gpt::Text& text,
-                         int count, std::uint64_t seed) {
+std::string write_sample(const gpt::Config& config, const std::vector<float>& values,
+                         const gpt::Text& text, int count, std::uint64_t seed) {
   constexpr double kTemperature = 0.8;
-  gpt::Network<float> network(config, 1);
+  gpt::Plain<float> model(config, 1, values);
   std::vector<std::int32_t> written = {text.tokens[0]}, window(config.context);
   std::vector<double> chances(config.vocabulary);
   for (int i = 0; i < count; ++i) {
@@ -147,10 +132,9 @@ std::string write_sample(const gpt::Config& config, gpt::Store<float>& store, co
     const int seen = std::min<int>(static_cast<int>(written.size()), config.context);
     std::fill(window.begin(), window.end(), 0);
     std::copy(written.end() - seen, written.end(), window.begin());
-    const gpt::Batch batch{1, window.data(), nullptr, 0, false};
-    network.forward(store, &batch);
+    model.forward(TRIREME_PHASE_EVALUATE, {window.data(), nullptr}, 0, nullptr);
     const float* scores =
-        network.scores() + static_cast<std::ptrdiff_t>(seen - 1) * config.vocabulary;
+        model.scores() + static_cast<std::ptrdiff_t>(seen - 1) * config.vocabulary;
     const float largest = *std::max_element(scores, scores + config.vocabulary);
     double sum = 0;
     for (int c = 0; c < config.vocabulary; ++c)
@@ -165,21 +149,28 @@ std::string write_sample(const gpt::Config& config, gpt::Store<float>& store, co
 
 double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-void print_memory(const gpt::Outcome& outcome) {
+void print_costs(const gpt::Outcome& outcome) {
   const trireme_model_memory& m = outcome.memory;
   std::printf(
       "memory of rank 0 in MiB, planned/allocated: parameters %.2f/%.2f, gradients "
-      "%.2f/%.2f, optimizer state %.2f/%.2f, working %.2f/%.2f; activations %.2f\n",
+      "%.2f/%.2f, optimizer state %.2f/%.2f, working %.2f/%.2f; the trainer's %.2f\n",
       mebibytes(m.planned_parameters), mebibytes(m.allocated_parameters),
       mebibytes(m.planned_gradients), mebibytes(m.allocated_gradients),
       mebibytes(m.planned_optimizer_state), mebibytes(m.allocated_optimizer_state),
       mebibytes(m.planned_working), mebibytes(m.allocated_working),
-      mebibytes(outcome.activation_bytes));
+      mebibytes(outcome.trainer.allocated_bytes));
   std::printf("%llu gathers (%llu ahead of their use), %llu reductions, %.1f s waited for them\n",
               static_cast<unsigned long long>(outcome.statistics.gathers),
               static_cast<unsigned long long>(outcome.statistics.prefetched),
               static_cast<unsigned long long>(outcome.statistics.reductions),
               static_cast<double>(outcome.statistics.exposed_ns) * 1e-9);
+  std::printf(
+      "time: %zu steps in %.2f s, %.2f ms a step, %.2f ms an evaluation of as many characters "
+      "(medians); %llu bytes of activations planned, %llu of %llu layers computed twice\n",
+      outcome.losses.size(), outcome.seconds, outcome.step_seconds * 1e3,
+      outcome.evaluation_seconds * 1e3, static_cast<unsigned long long>(outcome.activation_bytes),
+      static_cast<unsigned long long>(outcome.trainer.recomputed),
+      static_cast<unsigned long long>(outcome.trainer.layers));
 }
 
 trireme_communicator* join() {
@@ -225,19 +216,19 @@ void run(const Options& given) {
 
   gpt::Progress progress(options.training.steps);
   const gpt::Outcome outcome =
-      gpt::train(communicator, options.training, trained, [&](int step, double loss) {
-        if (rank == 0) progress.after_step(step, loss);
+      gpt::train(communicator, options.training, trained, held_out, [&](const auto& metrics) {
+        if (rank == 0) progress.after_step(static_cast<int>(metrics.step), metrics.loss);
       });
   trireme_communicator_destroy(communicator);
   if (rank != 0) return;
 
-  gpt::FlatStore<float> store(layers, outcome.values);
   const std::size_t last = std::min<std::size_t>(10, outcome.losses.size());
   double final_loss = 0;
   for (std::size_t i = 0; i < last; ++i) final_loss += *(outcome.losses.end() - 1 - i);
-  print_memory(outcome);
-  std::printf("---- sample\n%s\n---- end of the sample\n",
-              write_sample(config, store, text, options.sample, options.training.seed).c_str());
+  print_costs(outcome);
+  std::printf(
+      "---- sample\n%s\n---- end of the sample\n",
+      write_sample(config, outcome.values, text, options.sample, options.training.seed).c_str());
   const std::string plot = options.out + "/loss.svg";
   if (!gpt::write_plot(plot, outcome.losses, entropy))
     throw std::runtime_error(plot + " cannot be written");
@@ -245,8 +236,8 @@ void run(const Options& given) {
   std::printf(
       "loss: first step %.4f, last %zu steps %.4f, text not trained on %.4f; unigram entropy "
       "%.4f\n",
-      outcome.losses.front(), last, final_loss / static_cast<double>(last),
-      measure(config, store, held_out, 200), entropy);
+      outcome.losses.front(), last, final_loss / static_cast<double>(last), outcome.held_out,
+      entropy);
 }
 
 }  // namespace

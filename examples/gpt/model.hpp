@@ -14,9 +14,6 @@ struct Config {
   int context = 64;
   int vocabulary = 0;
   double dropout = 0;
-  // Only the input of every `checkpoint`-th block is kept for backward, which computes the rest
-  // again; 0 keeps everything.
-  int checkpoint = 0;
 };
 
 struct Parameter {
@@ -60,7 +57,6 @@ struct BlockAt {
 struct HeadAt {
   enum { norm_gain, norm_bias, weight, end };
 };
-enum { kMostParameters = BlockAt::end };
 
 // The embedding, the blocks and the head, in the order of forward.
 std::vector<Layer> describe(const Config& config);

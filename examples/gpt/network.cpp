@@ -9,9 +9,44 @@ namespace gpt {
 
 namespace {
 
-std::uint64_t dropout_key(const Batch& batch, int block, int place) {
-  return stream(stream(batch.key, static_cast<std::uint64_t>(block)),
-                static_cast<std::uint64_t>(place));
+template <class T>
+const T* parameter(const trireme_layer_call& call, int place) {
+  return static_cast<const T*>(call.parameters[place]);
+}
+
+template <class T>
+T* gradient(const trireme_layer_call& call, int place) {
+  return static_cast<T*>(call.gradients[place]);
+}
+
+// What forward of a block leaves for its backward, one after the other in `saved`.
+template <class T>
+struct Kept {
+  static std::uint64_t count(const Config& config, int rows) {
+    const auto narrow = static_cast<std::uint64_t>(rows) * config.width;
+    return 15 * narrow + static_cast<std::uint64_t>(rows) * config.heads * config.context;
+  }
+  Kept(std::int64_t narrow, void* saved)
+      : normal1(static_cast<T*>(saved)),
+        qkv(normal1 + narrow),
+        mixed(qkv + 3 * narrow),
+        middle(mixed + narrow),
+        normal2(middle + narrow),
+        wide(normal2 + narrow),
+        bent(wide + 4 * narrow),
+        weights(bent + 4 * narrow) {}
+  T *const normal1, *const qkv, *const mixed, *const middle, *const normal2, *const wide,
+                                                                                 *const bent,
+                                                                                     *const weights;
+};
+
+// Dropout happens in training only. It follows from the call's seed, which is the same in forward,
+// when forward is computed again, and in backward.
+template <class T>
+void drop(const Config& config, const trireme_layer_call& call, int place, std::int64_t count,
+          T* x) {
+  if (call.phase == TRIREME_PHASE_EVALUATE) return;
+  dropout(count, config.dropout, stream(call.random_seed, static_cast<std::uint64_t>(place)), x);
 }
 
 template <class T>
@@ -19,201 +54,153 @@ void add(std::int64_t count, const T* x, T* y) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] + y[i];
 }
 
+const Batch& batch_of(const trireme_layer_call& call) {
+  return *static_cast<const Batch*>(call.batch);
+}
+
 }  // namespace
 
-// A segment is what is computed again at one time. Without checkpoints all blocks are one segment;
-// the last segment's activations are still there when backward begins.
 template <class T>
-Network<T>::Network(const Config& config, int most_sequences)
+Network<T>::Network(const Config& config, int sequences)
     : config_(config),
-      segment_(config.checkpoint > 0 ? std::min(config.checkpoint, config.blocks) : config.blocks) {
-  const auto rows = static_cast<std::size_t>(most_sequences) * config.context;
-  const std::size_t narrow = rows * config.width;
-  kept_.resize(segment_);
-  for (Kept& kept : kept_) {
-    kept.normal1.resize(narrow);
-    kept.qkv.resize(3 * narrow);
-    kept.weights.resize(rows * config.heads * config.context);
-    kept.mixed.resize(narrow);
-    kept.middle.resize(narrow);
-    kept.normal2.resize(narrow);
-    kept.wide.resize(4 * narrow);
-    kept.bent.resize(4 * narrow);
-  }
-  inputs_.resize(segment_, std::vector<T>(narrow));
-  inputs_[0].clear();
-  inputs_[0].shrink_to_fit();
-  checkpoints_.resize((config.blocks + segment_ - 1) / segment_, std::vector<T>(narrow));
-  last_.resize(narrow);
-  normal_.resize(narrow);
-  scores_.resize(rows * config.vocabulary);
-  stream_.resize(narrow);
-  narrow_.resize(narrow);
-  wide_.resize(4 * narrow);
-  square_.resize(static_cast<std::size_t>(config.context) * config.context);
+      sequences_(sequences),
+      rows_(sequences * config.context),
+      narrow_(narrow()),
+      wide_(4 * narrow()),
+      square_(static_cast<std::size_t>(config.context) * config.context) {}
+
+template <class T>
+std::uint64_t Network<T>::output_bytes(int layer) const {
+  return is_head(layer) ? 0 : narrow() * sizeof(T);
 }
 
 template <class T>
-std::uint64_t Network<T>::activation_bytes() const {
-  std::uint64_t count = last_.size() + normal_.size() + scores_.size();
-  for (const auto& input : inputs_) count += input.size();
-  for (const auto& input : checkpoints_) count += input.size();
-  for (const Kept& k : kept_)
-    count += k.normal1.size() + k.qkv.size() + k.weights.size() + k.mixed.size() + k.middle.size() +
-             k.normal2.size() + k.wide.size() + k.bent.size();
-  return count * sizeof(T);
+std::uint64_t Network<T>::saved_bytes(int layer) const {
+  if (layer == 0) return 0;
+  if (!is_head(layer)) return Kept<T>::count(config_, rows_) * sizeof(T);
+  return (static_cast<std::uint64_t>(rows_) * config_.vocabulary + narrow()) * sizeof(T);
 }
 
 template <class T>
-T* Network<T>::input(int block) {
-  if (block == config_.blocks) return last_.data();
-  const int place = block % segment_;
-  return place == 0 ? checkpoints_[block / segment_].data() : inputs_[place].data();
+void Network<T>::forward(const trireme_layer_call& call) {
+  if (call.layer == 0) return embedding_forward(call);
+  if (is_head(call.layer)) return head_forward(call);
+  block_forward(call);
 }
 
 template <class T>
-void Network<T>::forward(Store<T>& store, const Batch* batch) {
-  const T* p[EmbeddingAt::end];
-  store.open(0, p);
-  if (batch != nullptr)
-    embedding_forward(rows(*batch), config_.context, config_.width, batch->tokens,
-                      p[EmbeddingAt::token], p[EmbeddingAt::position], input(0));
-  store.close(0);
-  for (int block = 0; block < config_.blocks; ++block) forward_block(store, block, batch);
-  forward_head(store, batch);
+void Network<T>::backward(const trireme_layer_call& call) {
+  if (call.layer == 0) return embedding_backward(call);
+  if (is_head(call.layer)) return head_backward(call);
+  block_backward(call);
 }
 
 template <class T>
-void Network<T>::backward(Store<T>& store, const Batch* batch) {
-  backward_head(store, batch);
-  const int segments = static_cast<int>(checkpoints_.size());
-  for (int segment = segments - 1; segment >= 0; --segment) {
-    const int first = segment * segment_, end = std::min(first + segment_, config_.blocks);
-    for (int block = first; segment < segments - 1 && block < end; ++block)
-      forward_block(store, block, batch);
-    for (int block = end - 1; block >= first; --block) backward_block(store, block, batch);
-  }
-  const T* p[EmbeddingAt::end];
-  store.open(0, p);
-  if (batch != nullptr) {
-    T* d[EmbeddingAt::end];
-    store.gradients(0, d);
-    embedding_backward(rows(*batch), config_.context, config_.width, config_.vocabulary,
-                       batch->tokens, stream_.data(), d[EmbeddingAt::token],
-                       d[EmbeddingAt::position]);
-    store.hand_in(0, d);
-  }
-  store.close(0);
+void Network<T>::embedding_forward(const trireme_layer_call& call) const {
+  gpt::embedding_forward(rows_, config_.context, config_.width,
+                         batch_of(call).tokens + std::int64_t{call.leaf} * rows_,
+                         parameter<T>(call, EmbeddingAt::token),
+                         parameter<T>(call, EmbeddingAt::position), static_cast<T*>(call.output));
 }
 
 template <class T>
-void Network<T>::forward_block(Store<T>& store, int block, const Batch* batch) {
+void Network<T>::embedding_backward(const trireme_layer_call& call) const {
+  gpt::embedding_backward(rows_, config_.context, config_.width, config_.vocabulary,
+                          batch_of(call).tokens + std::int64_t{call.leaf} * rows_,
+                          static_cast<const T*>(call.output_gradient),
+                          gradient<T>(call, EmbeddingAt::token),
+                          gradient<T>(call, EmbeddingAt::position));
+}
+
+template <class T>
+void Network<T>::block_forward(const trireme_layer_call& call) const {
   using At = BlockAt;
-  const T* p[At::end];
-  store.open(block + 1, p);
-  if (batch != nullptr) {
-    const int n = rows(*batch), d = config_.width;
-    const std::int64_t count = std::int64_t{n} * d;
-    const double rate = batch->training ? config_.dropout : 0;
-    const T* x = input(block);
-    Kept& k = kept_[block % segment_];
-    norm_forward(n, d, x, p[At::norm1_gain], p[At::norm1_bias], k.normal1.data());
-    linear_forward(n, d, 3 * d, k.normal1.data(), p[At::attention_weight], p[At::attention_bias],
-                   k.qkv.data());
-    attention_forward({batch->sequences, config_.context, d, config_.heads}, k.qkv.data(),
-                      k.weights.data(), k.mixed.data());
-    linear_forward(n, d, d, k.mixed.data(), p[At::project_weight], p[At::project_bias],
-                   k.middle.data());
-    dropout(count, rate, dropout_key(*batch, block, 0), k.middle.data());
-    add(count, x, k.middle.data());
+  const auto p = [&](int place) { return parameter<T>(call, place); };
+  const int n = rows_, d = config_.width;
+  const std::int64_t count = std::int64_t{n} * d;
+  const Kept<T> k(count, call.saved);
+  const T* x = static_cast<const T*>(call.input);
+  norm_forward(n, d, x, p(At::norm1_gain), p(At::norm1_bias), k.normal1);
+  linear_forward<T>(n, d, 3 * d, k.normal1, p(At::attention_weight), p(At::attention_bias), k.qkv);
+  attention_forward<T>({sequences_, config_.context, d, config_.heads}, k.qkv, k.weights, k.mixed);
+  linear_forward<T>(n, d, d, k.mixed, p(At::project_weight), p(At::project_bias), k.middle);
+  drop(config_, call, 0, count, k.middle);
+  add(count, x, k.middle);
 
-    T* y = input(block + 1);
-    norm_forward(n, d, k.middle.data(), p[At::norm2_gain], p[At::norm2_bias], k.normal2.data());
-    linear_forward(n, d, 4 * d, k.normal2.data(), p[At::expand_weight], p[At::expand_bias],
-                   k.wide.data());
-    gelu_forward(4 * count, k.wide.data(), k.bent.data());
-    linear_forward(n, 4 * d, d, k.bent.data(), p[At::contract_weight], p[At::contract_bias], y);
-    dropout(count, rate, dropout_key(*batch, block, 1), y);
-    add(count, k.middle.data(), y);
-  }
-  store.close(block + 1);
+  T* y = static_cast<T*>(call.output);
+  norm_forward<T>(n, d, k.middle, p(At::norm2_gain), p(At::norm2_bias), k.normal2);
+  linear_forward<T>(n, d, 4 * d, k.normal2, p(At::expand_weight), p(At::expand_bias), k.wide);
+  gelu_forward<T>(4 * count, k.wide, k.bent);
+  linear_forward<T>(n, 4 * d, d, k.bent, p(At::contract_weight), p(At::contract_bias), y);
+  drop(config_, call, 1, count, y);
+  add<T>(count, k.middle, y);
 }
 
 template <class T>
-void Network<T>::backward_block(Store<T>& store, int block, const Batch* batch) {
+void Network<T>::block_backward(const trireme_layer_call& call) {
   using At = BlockAt;
-  const T* p[At::end];
-  store.open(block + 1, p);
-  if (batch != nullptr) {
-    T* g[At::end];
-    store.gradients(block + 1, g);
-    const int n = rows(*batch), d = config_.width;
-    const std::int64_t count = std::int64_t{n} * d;
-    const double rate = batch->training ? config_.dropout : 0;
-    const Kept& k = kept_[block % segment_];
-    T *const stream = stream_.data(), *const narrow = narrow_.data(), *const wide = wide_.data();
+  const auto p = [&](int place) { return parameter<T>(call, place); };
+  const auto g = [&](int place) { return gradient<T>(call, place); };
+  const int n = rows_, d = config_.width;
+  const std::int64_t count = std::int64_t{n} * d;
+  const Kept<T> k(count, call.saved);
+  T *const narrow = narrow_.data(), *const wide = wide_.data();
+  // The gradient of the residual stream, to which the norms add.
+  T* const stream = static_cast<T*>(call.input_gradient);
+  std::copy_n(static_cast<const T*>(call.output_gradient), count, stream);
 
-    std::copy_n(stream, count, narrow);
-    dropout(count, rate, dropout_key(*batch, block, 1), narrow);
-    linear_backward(n, 4 * d, d, k.bent.data(), p[At::contract_weight], narrow, wide,
-                    g[At::contract_weight], g[At::contract_bias]);
-    gelu_backward(4 * count, k.wide.data(), wide, wide);
-    linear_backward(n, d, 4 * d, k.normal2.data(), p[At::expand_weight], wide, narrow,
-                    g[At::expand_weight], g[At::expand_bias]);
-    norm_backward(n, d, k.middle.data(), p[At::norm2_gain], narrow, stream, g[At::norm2_gain],
-                  g[At::norm2_bias]);
+  std::copy_n(stream, count, narrow);
+  drop(config_, call, 1, count, narrow);
+  linear_backward<T>(n, 4 * d, d, k.bent, p(At::contract_weight), narrow, wide,
+                     g(At::contract_weight), g(At::contract_bias));
+  gelu_backward<T>(4 * count, k.wide, wide, wide);
+  linear_backward<T>(n, d, 4 * d, k.normal2, p(At::expand_weight), wide, narrow,
+                     g(At::expand_weight), g(At::expand_bias));
+  norm_backward<T>(n, d, k.middle, p(At::norm2_gain), narrow, stream, g(At::norm2_gain),
+                   g(At::norm2_bias));
 
-    // The gradient of queries, keys and values is 3 wide and that of what attention gave 1.
-    T* const mixed = wide + 3 * count;
-    std::copy_n(stream, count, narrow);
-    dropout(count, rate, dropout_key(*batch, block, 0), narrow);
-    linear_backward(n, d, d, k.mixed.data(), p[At::project_weight], narrow, mixed,
-                    g[At::project_weight], g[At::project_bias]);
-    attention_backward({batch->sequences, config_.context, d, config_.heads}, k.qkv.data(),
-                       k.weights.data(), mixed, wide, square_.data());
-    linear_backward(n, d, 3 * d, k.normal1.data(), p[At::attention_weight], wide, narrow,
-                    g[At::attention_weight], g[At::attention_bias]);
-    norm_backward(n, d, input(block), p[At::norm1_gain], narrow, stream, g[At::norm1_gain],
-                  g[At::norm1_bias]);
-    store.hand_in(block + 1, g);
-  }
-  store.close(block + 1);
+  // The gradient of queries, keys and values is 3 wide and that of what attention gave 1.
+  T* const mixed = wide + 3 * count;
+  std::copy_n(stream, count, narrow);
+  drop(config_, call, 0, count, narrow);
+  linear_backward<T>(n, d, d, k.mixed, p(At::project_weight), narrow, mixed, g(At::project_weight),
+                     g(At::project_bias));
+  attention_backward<T>({sequences_, config_.context, d, config_.heads}, k.qkv, k.weights, mixed,
+                        wide, square_.data());
+  linear_backward<T>(n, d, 3 * d, k.normal1, p(At::attention_weight), wide, narrow,
+                     g(At::attention_weight), g(At::attention_bias));
+  norm_backward(n, d, static_cast<const T*>(call.input), p(At::norm1_gain), narrow, stream,
+                g(At::norm1_gain), g(At::norm1_bias));
 }
 
 template <class T>
-void Network<T>::forward_head(Store<T>& store, const Batch* batch) {
-  const T* p[HeadAt::end];
-  store.open(config_.blocks + 1, p);
-  if (batch != nullptr) {
-    norm_forward(rows(*batch), config_.width, last_.data(), p[HeadAt::norm_gain],
-                 p[HeadAt::norm_bias], normal_.data());
-    linear_forward<T>(rows(*batch), config_.width, config_.vocabulary, normal_.data(),
-                      p[HeadAt::weight], nullptr, scores_.data());
-  }
-  store.close(config_.blocks + 1);
+void Network<T>::head_forward(const trireme_layer_call& call) const {
+  T* const scores = static_cast<T*>(call.saved);
+  T* const normal = scores + std::int64_t{rows_} * config_.vocabulary;
+  norm_forward(rows_, config_.width, static_cast<const T*>(call.input),
+               parameter<T>(call, HeadAt::norm_gain), parameter<T>(call, HeadAt::norm_bias),
+               normal);
+  linear_forward<T>(rows_, config_.width, config_.vocabulary, normal,
+                    parameter<T>(call, HeadAt::weight), nullptr, scores);
+  if (call.loss != nullptr)
+    *call.loss = cross_entropy(rows_, config_.vocabulary, scores,
+                               batch_of(call).targets + std::int64_t{call.leaf} * rows_);
 }
 
 template <class T>
-double Network<T>::loss(const Batch& batch) {
-  return cross_entropy(rows(batch), config_.vocabulary, scores_.data(), batch.targets);
-}
-
-template <class T>
-void Network<T>::backward_head(Store<T>& store, const Batch* batch) {
-  const T* p[HeadAt::end];
-  store.open(config_.blocks + 1, p);
-  if (batch != nullptr) {
-    T* g[HeadAt::end];
-    store.gradients(config_.blocks + 1, g);
-    std::fill(stream_.begin(), stream_.end(), T(0));
-    linear_backward<T>(rows(*batch), config_.width, config_.vocabulary, normal_.data(),
-                       p[HeadAt::weight], scores_.data(), narrow_.data(), g[HeadAt::weight],
-                       nullptr);
-    norm_backward(rows(*batch), config_.width, last_.data(), p[HeadAt::norm_gain], narrow_.data(),
-                  stream_.data(), g[HeadAt::norm_gain], g[HeadAt::norm_bias]);
-    store.hand_in(config_.blocks + 1, g);
-  }
-  store.close(config_.blocks + 1);
+void Network<T>::head_backward(const trireme_layer_call& call) {
+  const std::int64_t count = std::int64_t{rows_} * config_.vocabulary;
+  T* const dscores = static_cast<T*>(call.saved);
+  const T* const normal = dscores + count;
+  for (std::int64_t i = 0; i < count; ++i) dscores[i] *= static_cast<T>(call.loss_scale);
+  T* const stream = static_cast<T*>(call.input_gradient);
+  std::fill_n(stream, narrow(), T(0));
+  linear_backward<T>(rows_, config_.width, config_.vocabulary, normal,
+                     parameter<T>(call, HeadAt::weight), dscores, narrow_.data(),
+                     gradient<T>(call, HeadAt::weight), nullptr);
+  norm_backward<T>(rows_, config_.width, static_cast<const T*>(call.input),
+                   parameter<T>(call, HeadAt::norm_gain), narrow_.data(), stream,
+                   gradient<T>(call, HeadAt::norm_gain), gradient<T>(call, HeadAt::norm_bias));
 }
 
 template class Network<float>;

@@ -1,61 +1,52 @@
-// Forward and backward of the whole network over one micro-batch, layer by layer, each opened in
-// its store only while it is used.
+// Forward and backward of the embedding, a block and the head, each as a trireme_layer has them:
+// all they read and write is named by the call. T is what its memory consists of.
 #pragma once
+
+#include <trireme/trainer.h>
 
 #include <cstdint>
 #include <vector>
 
 #include "model.hpp"
-#include "store.hpp"
 
 namespace gpt {
 
-// `sequences` stretches of text, each of the model's context.
+// What `batch` of a call points at: the text of all micro-batches, in the order of the leaves.
 struct Batch {
-  int sequences;
   const std::int32_t* tokens;
-  const std::int32_t* targets;  // the token that follows each; unused by forward
-  std::uint64_t key;            // of this micro-batch's dropout
-  bool training;                // dropout happens
+  const std::int32_t* targets;  // the token that follows each; read where a loss is wanted
 };
 
+// One for each rank, whose calls come one after the other.
 template <class T>
 class Network {
  public:
-  Network(const Config& config, int most_sequences);
+  // `sequences` stretches of text, each of the model's context, in a micro-batch.
+  Network(const Config& config, int sequences);
 
-  // Without a batch (nullptr) the layers are opened and closed in the same order, for a rank that
-  // has nothing to compute where others do.
-  void forward(Store<T>& store, const Batch* batch);
-  // Scores of each position for each token of the vocabulary, after forward.
-  const T* scores() const { return scores_.data(); }
-  // The mean cross entropy in nats, after forward. Turns the scores into their gradient.
-  double loss(const Batch& batch);
-  // After loss.
-  void backward(Store<T>& store, const Batch* batch);
-
-  // Of all arrays between forward and backward.
-  std::uint64_t activation_bytes() const;
+  // What trireme_layer asks for.
+  std::uint64_t output_bytes(int layer) const;
+  std::uint64_t saved_bytes(int layer) const;
+  // In the head's `saved` lie first the scores of each position for each token of the vocabulary;
+  // where the call wants a loss, the mean cross entropy in nats, they become their gradient.
+  void forward(const trireme_layer_call& call);
+  void backward(const trireme_layer_call& call);
 
  private:
-  // What forward of a block leaves for its backward.
-  struct Kept {
-    std::vector<T> normal1, qkv, weights, mixed, middle, normal2, wide, bent;
-  };
-  int rows(const Batch& batch) const { return batch.sequences * config_.context; }
-  T* input(int block);
-  void forward_block(Store<T>& store, int block, const Batch* batch);
-  void backward_block(Store<T>& store, int block, const Batch* batch);
-  void forward_head(Store<T>& store, const Batch* batch);
-  void backward_head(Store<T>& store, const Batch* batch);
+  std::uint64_t narrow() const { return static_cast<std::uint64_t>(rows_) * config_.width; }
+  bool is_head(std::uint64_t layer) const {
+    return layer == static_cast<std::uint64_t>(config_.blocks) + 1;
+  }
+  void embedding_forward(const trireme_layer_call& call) const;
+  void embedding_backward(const trireme_layer_call& call) const;
+  void block_forward(const trireme_layer_call& call) const;
+  void block_backward(const trireme_layer_call& call);
+  void head_forward(const trireme_layer_call& call) const;
+  void head_backward(const trireme_layer_call& call);
 
   const Config config_;
-  const int segment_;  // blocks whose activations exist at one time
-  std::vector<Kept> kept_;
-  std::vector<std::vector<T>> inputs_;              // of the blocks of a segment after its first
-  std::vector<std::vector<T>> checkpoints_;         // inputs of the first blocks of all segments
-  std::vector<T> last_, normal_, scores_;           // the head's input, its norm, its scores
-  std::vector<T> stream_, narrow_, wide_, square_;  // gradients on their way down
+  const int sequences_, rows_;
+  std::vector<T> narrow_, wide_, square_;  // gradients inside a layer, while it is called
 };
 
 }  // namespace gpt

@@ -12,8 +12,8 @@ namespace gpt {
 
 Progress::Progress(int steps) : steps_(steps), terminal_(isatty(STDERR_FILENO) == 1) {}
 
-void Progress::after_step(int step, double loss) {
-  const int done = step + 1, every = std::max(1, steps_ / 20);
+void Progress::after_step(int done, double loss) {
+  const int every = std::max(1, steps_ / 20);
   if (!terminal_ && done % every != 0 && done != steps_ && done != 1) return;
   constexpr int kCells = 24;
   const int filled = kCells * done / steps_;

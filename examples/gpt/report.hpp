@@ -11,7 +11,7 @@ namespace gpt {
 class Progress {
  public:
   explicit Progress(int steps);
-  void after_step(int step, double loss);
+  void after_step(int done, double loss);
 
  private:
   const int steps_;

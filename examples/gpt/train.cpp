@@ -1,13 +1,12 @@
 #include "train.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <string>
 
 #include "network.hpp"
-#include "numbers.hpp"
 
 namespace gpt {
 
@@ -22,9 +21,11 @@ void check(trireme_status status) {
 struct Destroy {
   void operator()(trireme_model* model) const { trireme_model_destroy(model); }
   void operator()(trireme_optimizer* optimizer) const { trireme_optimizer_destroy(optimizer); }
+  void operator()(trireme_trainer* trainer) const { trireme_trainer_destroy(trainer); }
 };
 using Model = std::unique_ptr<trireme_model, Destroy>;
 using Optimizer = std::unique_ptr<trireme_optimizer, Destroy>;
+using Trainer = std::unique_ptr<trireme_trainer, Destroy>;
 
 Model make_model(trireme_communicator* communicator, const Training& training,
                  const std::vector<Layer>& layers) {
@@ -49,6 +50,8 @@ Model make_model(trireme_communicator* communicator, const Training& training,
     }
   }
   check(trireme_model_seal(made));
+  const std::vector<float> values = initial_values(layers, training.seed);
+  check(trireme_model_set_parameters(made, values.data(), values.size(), TRIREME_DTYPE_F32, 0));
   return model;
 }
 
@@ -60,130 +63,139 @@ Optimizer make_optimizer(trireme_model* model, const Training& training) {
   options.max_norm = training.max_norm;
   trireme_optimizer* made = nullptr;
   check(trireme_optimizer_create(model, &options, &made));
-  return Optimizer(made);
+  Optimizer optimizer(made);
+  trireme_schedule_options schedule = TRIREME_SCHEDULE_OPTIONS_INIT;
+  schedule.kind = TRIREME_SCHEDULE_COSINE;
+  schedule.total_steps = static_cast<std::uint64_t>(training.steps);
+  schedule.warm_up_steps = static_cast<std::uint64_t>(std::min(training.warm_up, training.steps));
+  schedule.end_factor = 0.1;
+  check(trireme_optimizer_set_schedule(made, &schedule));
+  return optimizer;
 }
 
-// Layers are units: gathered when they are opened, let go when they are closed.
-class ModelStore final : public Store<float> {
+std::int32_t TRIREME_CALL forward(const trireme_layer_call* call, void* network) {
+  static_cast<Network<float>*>(network)->forward(*call);
+  return 0;
+}
+
+std::int32_t TRIREME_CALL backward(const trireme_layer_call* call, void* network) {
+  static_cast<Network<float>*>(network)->backward(*call);
+  return 0;
+}
+
+Trainer make_trainer(trireme_optimizer* optimizer, const Training& training,
+                     const std::vector<Layer>& layers, Network<float>* network) {
+  std::vector<trireme_layer> list;
+  std::uint64_t parameters = 0;
+  for (const Layer& layer : layers) {
+    const int number = static_cast<int>(list.size());
+    trireme_layer& described = list.emplace_back() = TRIREME_LAYER_INIT;
+    described.name = layer.unit.c_str();
+    described.first_parameter = parameters;
+    described.parameter_count = layer.parameters.size();
+    described.forward = forward;
+    described.backward = backward;
+    described.user_data = network;
+    described.output_bytes = network->output_bytes(number);
+    described.saved_bytes = network->saved_bytes(number);
+    parameters += layer.parameters.size();
+  }
+  trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
+  options.checkpoint_every = training.checkpoint_every;
+  options.activation_budget_bytes = training.activation_budget;
+  options.seed = training.seed;
+  trireme_trainer* made = nullptr;
+  check(trireme_trainer_create(optimizer, list.data(), list.size(), &options, &made));
+  return Trainer(made);
+}
+
+// The text of a step's micro-batches. Each rank has that of all, and its layers read their own.
+class Pages {
  public:
-  ModelStore(trireme_model* model, const std::vector<Layer>& layers) : model_(model) {
-    std::uint64_t most = 0;
-    for (const Layer& layer : layers) {
-      auto& counts = counts_.emplace_back();
-      first_.push_back(parameters_);
-      std::uint64_t sum = 0;
-      for (const Parameter& parameter : layer.parameters) {
-        counts.push_back(parameter.count());
-        sum += parameter.count();
-      }
-      parameters_ += layer.parameters.size();
-      most = std::max(most, sum);
+  explicit Pages(const Training& training)
+      : leaves_(training.leaves),
+        sequences_(training.sequences),
+        context_(training.config.context),
+        tokens_(static_cast<std::size_t>(leaves_) * sequences_ * context_),
+        targets_(tokens_.size()) {}
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  Batch* of_step(const Sampler& sampler, int step) {
+    for (int leaf = 0; leaf < leaves_; ++leaf) {
+      const std::ptrdiff_t at = std::ptrdiff_t{leaf} * sequences_ * context_;
+      sampler.leaf(step, leaf, sequences_, tokens_.data() + at, targets_.data() + at);
     }
-    own_.resize(most);
+    return &batch_;
   }
-  void open(int layer, const float** parameters) override {
-    check(trireme_model_gather_unit(model_, static_cast<std::uint64_t>(layer)));
-    for (std::uint64_t i = 0; i < counts(layer).size(); ++i) {
-      void* data = nullptr;
-      check(trireme_model_parameter_data(model_, first(layer) + i, &data, nullptr));
-      parameters[i] = static_cast<const float*>(data);
+  int stretches() const { return leaves_ * sequences_; }
+  // A short text begins again.
+  Batch* of_stretches(const Sampler& sampler, int first) {
+    for (int i = 0; i < stretches(); ++i) {
+      const std::ptrdiff_t at = std::ptrdiff_t{i} * context_;
+      sampler.stretch((first + i) % sampler.stretches(), tokens_.data() + at, targets_.data() + at);
     }
-  }
-  void close(int layer) override {
-    check(trireme_model_release_unit(model_, static_cast<std::uint64_t>(layer)));
-  }
-  // Where the exchange reads it, if the strategy has such a place and nothing lies there yet.
-  void gradients(int layer, float** out) override {
-    float* own = own_.data();
-    for (std::uint64_t i = 0; i < counts(layer).size(); own += counts(layer)[i], ++i) {
-      void* data = nullptr;
-      std::int32_t adds = 0;
-      check(trireme_model_gradient_data(model_, first(layer) + i, &data, nullptr, nullptr, &adds));
-      out[i] = data != nullptr && adds == 0 ? static_cast<float*>(data) : own;
-    }
-  }
-  void hand_in(int layer, float* const* gradients) override {
-    for (std::uint64_t i = counts(layer).size(); i-- > 0;)
-      check(trireme_model_gradient_ready(model_, first(layer) + i, gradients[i], counts(layer)[i],
-                                         TRIREME_DTYPE_F32));
+    return &batch_;
   }
 
  private:
-  const std::vector<std::uint64_t>& counts(int layer) const {
-    return counts_[static_cast<std::size_t>(layer)];
-  }
-  std::uint64_t first(int layer) const { return first_[static_cast<std::size_t>(layer)]; }
-
-  trireme_model* const model_;
-  std::uint64_t parameters_ = 0;
-  std::vector<std::uint64_t> first_;  // number of each layer's first parameter
-  std::vector<std::vector<std::uint64_t>> counts_;
-  std::vector<float> own_;
+  const int leaves_, sequences_, context_;
+  std::vector<std::int32_t> tokens_, targets_;
+  Batch batch_{tokens_.data(), targets_.data()};
 };
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The mean loss over some two hundred stretches from the beginning.
+void evaluate(trireme_trainer* trainer, const Sampler& held_out, Pages& pages, Outcome* outcome) {
+  const int passes = std::max(1, std::min(200, held_out.stretches()) / pages.stretches());
+  std::vector<double> times;
+  for (int pass = 0; pass < passes; ++pass) {
+    Batch* const batch = pages.of_stretches(held_out, pass * pages.stretches());
+    const auto begin = std::chrono::steady_clock::now();
+    double loss = 0;
+    check(trireme_trainer_evaluate(trainer, batch, &loss));
+    times.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    outcome->held_out += loss / passes;
+  }
+  outcome->evaluation_seconds = median(times);
+}
 
 }  // namespace
 
-double learning_rate(const Training& training, int step) {
-  if (step < training.warm_up) return training.rate * (step + 1) / training.warm_up;
-  const int rest = std::max(1, training.steps - training.warm_up);
-  const double way = static_cast<double>(step - training.warm_up) / rest;
-  return training.rate * (0.1 + 0.9 * 0.5 * (1 + std::cos(M_PI * way)));
-}
-
-std::uint64_t leaf_key(const Training& training, int step, int leaf) {
-  return stream(stream(mix(training.seed), static_cast<std::uint64_t>(step)),
-                static_cast<std::uint64_t>(leaf));
-}
-
-Outcome train(trireme_communicator* communicator, const Training& training, const Sampler& sampler,
-              const std::function<void(int step, double loss)>& after_step) {
+Outcome train(trireme_communicator* communicator, const Training& training, const Sampler& trained,
+              const Sampler& held_out,
+              const std::function<void(const trireme_trainer_metrics&)>& after_step) {
   const std::vector<Layer> layers = describe(training.config);
-  const Model model = make_model(communicator, training, layers);
-  Outcome outcome;
-  outcome.values = initial_values(layers, training.seed);
-  check(trireme_model_set_parameters(model.get(), outcome.values.data(), outcome.values.size(),
-                                     TRIREME_DTYPE_F32, 0));
-  const Optimizer optimizer = make_optimizer(model.get(), training);
-  check(trireme_model_get_info(model.get(), &outcome.info));
-
-  ModelStore store(model.get(), layers);
   Network<float> network(training.config, training.sequences);
-  outcome.activation_bytes = network.activation_bytes();
-  const auto positions = static_cast<std::size_t>(training.sequences) * training.config.context;
-  std::vector<std::int32_t> tokens(positions), targets(positions);
+  const Model model = make_model(communicator, training, layers);
+  const Optimizer optimizer = make_optimizer(model.get(), training);
+  const Trainer trainer = make_trainer(optimizer.get(), training, layers, &network);
+  Outcome outcome;
+  check(trireme_trainer_get_info(trainer.get(), &outcome.trainer));
+  outcome.activation_bytes = outcome.trainer.planned_checkpoint_bytes +
+                             outcome.trainer.planned_stretch_bytes +
+                             outcome.trainer.planned_gradient_bytes;
 
+  Pages pages(training);
+  std::vector<double> times;
   for (int step = 0; step < training.steps; ++step) {
-    std::vector<double> losses(static_cast<std::size_t>(training.leaves));
-    for (std::uint32_t i = 0; i < outcome.info.micro_batches; ++i) {
-      std::uint32_t leaf = 0;
-      check(trireme_model_leaf(model.get(), i, &leaf));
-      if (leaf == UINT32_MAX) {  // the others gather layers for theirs, and so all do
-        network.forward(store, nullptr);
-        network.backward(store, nullptr);
-        continue;
-      }
-      const int number = static_cast<int>(leaf);
-      sampler.leaf(step, number, training.sequences, tokens.data(), targets.data());
-      const Batch batch{training.sequences, tokens.data(), targets.data(),
-                        leaf_key(training, step, number), true};
-      network.forward(store, &batch);
-      losses[leaf] = network.loss(batch);
-      check(trireme_model_begin_backward(model.get(), 0));
-      network.backward(store, &batch);
-      check(trireme_model_end_backward(model.get()));
-    }
-    check(trireme_optimizer_set_learning_rate(optimizer.get(), learning_rate(training, step)));
-    check(trireme_optimizer_step(optimizer.get()));
-
-    // Each rank knows the losses of its leaves, and 0 for the rest: no sum rounds here, and the
-    // one below has the order of the leaves on any number of ranks.
-    check(trireme_all_reduce(communicator, losses.data(), losses.data(), losses.size(),
-                             TRIREME_DTYPE_F64, TRIREME_SUM, nullptr));
-    double sum = 0;
-    for (const double loss : losses) sum += loss;
-    outcome.losses.push_back(sum / training.leaves);
-    after_step(step, outcome.losses.back());
+    trireme_trainer_metrics metrics = TRIREME_TRAINER_METRICS_INIT;
+    check(trireme_trainer_step(trainer.get(), pages.of_step(trained, step), &metrics));
+    outcome.losses.push_back(metrics.loss);
+    outcome.seconds += metrics.seconds;
+    times.push_back(metrics.seconds);
+    after_step(metrics);
   }
+  outcome.step_seconds = median(times);
+  evaluate(trainer.get(), held_out, pages, &outcome);
+
+  outcome.values.resize(element_count(layers));
   check(trireme_model_get_parameters(model.get(), outcome.values.data(), outcome.values.size(),
                                      TRIREME_DTYPE_F32));
   check(trireme_model_get_memory(model.get(), &outcome.memory));

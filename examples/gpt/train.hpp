@@ -1,4 +1,4 @@
-// The loop: everything that is distributed, by Trireme's public ABI alone.
+// A training: everything that is distributed, by Trireme's public ABI alone.
 #pragma once
 
 #include <trireme/trireme.h>
@@ -18,11 +18,13 @@ struct Training {
   std::uint32_t shard_ranks = 0;         // hybrid_shard
   std::uint64_t minimum_unit_bytes = 0;  // as of trireme_model_options
   bool share = true;                     // ranks of one host may keep one copy of the parameters
-  int leaves = 8;                        // micro-batches of a step, over all ranks
-  int sequences = 4;                     // stretches of text in each
+  // As of trireme_trainer_options: what backward needs is computed again where it is not kept.
+  std::uint64_t checkpoint_every = 0, activation_budget = 0;
+  int leaves = 8;     // micro-batches of a step, over all ranks
+  int sequences = 4;  // stretches of text in each
   int steps = 300;
-  int warm_up = 20;
-  double rate = 3e-3;  // after the warm-up; it ends at a tenth
+  int warm_up = 20;    // of these, the first
+  double rate = 3e-3;  // after the warm-up; it falls along half a cosine to a tenth
   double weight_decay = 0.01;
   double max_norm = 1;
   std::uint64_t seed = 2026;
@@ -30,21 +32,19 @@ struct Training {
 
 struct Outcome {
   std::vector<double> losses;  // of all leaves, step by step; the same on all ranks
+  double held_out = 0;         // loss on text that was not trained on
   std::vector<float> values;   // all parameters
-  std::uint64_t activation_bytes = 0;
-  trireme_model_info info = TRIREME_MODEL_INFO_INIT;
+  double seconds = 0;          // that the steps took
+  double step_seconds = 0, evaluation_seconds = 0;  // the median of one
+  std::uint64_t activation_bytes = 0;               // planned for a rank
+  trireme_trainer_info trainer = TRIREME_TRAINER_INFO_INIT;
   trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
   trireme_model_statistics statistics = TRIREME_MODEL_STATISTICS_INIT;
 };
 
-// Linear up to the rate, then half a cosine down; `step` counts from 0.
-double learning_rate(const Training& training, int step);
-
-// The dropout of one leaf of one step.
-std::uint64_t leaf_key(const Training& training, int step, int leaf);
-
 // Throws std::runtime_error with what Trireme said if a call fails.
-Outcome train(trireme_communicator* communicator, const Training& training, const Sampler& sampler,
-              const std::function<void(int step, double loss)>& after_step);
+Outcome train(trireme_communicator* communicator, const Training& training, const Sampler& trained,
+              const Sampler& held_out,
+              const std::function<void(const trireme_trainer_metrics&)>& after_step);
 
 }  // namespace gpt

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The language model as a user runs it, small: it learns, writes a sample and a picture, and its
-losses are the same with any strategy, number of ranks and checkpoints.
+losses are the same with any strategy, number of ranks, checkpoints and budget of activations.
 
 Usage: test_command.py TRIREME EXAMPLE_GPT TEXT.gz [unittest arguments]
 """
@@ -56,17 +56,29 @@ class Command(unittest.TestCase):
         self.assertEqual(max(curve.count("L") for curve in curves), STEPS - 1)
         self.assertIn(f"{STEPS}/{STEPS}", done.stderr)
 
-        other = self.losses(0, "--strategy", "data_parallel", "--checkpoint", "1")
-        self.assertEqual(other[1], line)
+        time = re.search(r"^time: 60 steps in ([0-9.]+) s, ([0-9.]+) ms a step, .*; (\d+) bytes of "
+                         r"activations planned, 0 of 6 layers", done.stdout, flags=re.M)
+        self.assertIsNotNone(time, done.stdout)
+        self.assertGreater(float(time[1]), 0)
+        self.assertGreater(float(time[2]), 0)
+
+        for less in (["--checkpoint", "1"], ["--activation-budget", str(int(time[3]) // 2)]):
+            other = self.losses(0, "--strategy", "data_parallel", *less)
+            self.assertEqual(other[1], line)
+            planned = re.search(r"(\d+) bytes of activations planned", other[2].stdout)[1]
+            self.assertLessEqual(int(planned), int(time[3]) // 2)
 
     def test_what_it_does_not_understand(self):
         for options, complaint in [(["--stepps", "3"], "options, each with a value"),
                                    (["--steps"], "options, each with a value"),
                                    (["--steps", "3x"], "--steps does not take 3x"),
+                                   (["--checkpoint", "-1"], "--checkpoint does not take -1"),
+                                   (["--shard-ranks", "4294967296"], "--shard-ranks does not take"),
                                    (["--strategy", "zero9"], "--strategy does not take zero9"),
                                    (["--heads", "5"], "--heads divides --width"),
                                    (["--dropout", "1"], "--dropout is below 1"),
-                                   (["--text", "/no/such/file"], "cannot be read")]:
+                                   (["--text", "/no/such/file"], "cannot be read"),
+                                   (["--activation-budget", "1"], "the least that works is")]:
             done = self.run_program(0, *options)
             self.assertEqual(done.returncode, 1, options)
             self.assertIn(complaint, done.stderr)

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,8 @@ extern "C" {
 #include <cmocka.h>
 }
 
-#include "network.hpp"
 #include "numbers.hpp"
-#include "store.hpp"
+#include "plain.hpp"
 #include "text.hpp"
 #include "train.hpp"
 
@@ -73,10 +73,19 @@ double power_of(double base, int exponent) {
   return result;
 }
 
+// Linear up to the rate, then half a cosine down to a tenth of it.
+double learning_rate(const gpt::Training& training, int step) {
+  if (step < training.warm_up) return training.rate * ((step + 1.0) / training.warm_up);
+  const double way =
+      static_cast<double>(step - training.warm_up) / (training.steps - training.warm_up);
+  const double cosine = (1 + std::cos(M_PI * way)) / 2;
+  return training.rate * (cosine + 0.1 * (1 - cosine));
+}
+
 // Loshchilov and Hutter 2019, from left to right in float.
 void adamw(const gpt::Training& training, int step, const std::vector<float>& gradient,
            std::vector<float>& value, std::vector<float>& m, std::vector<float>& v) {
-  const double rate = gpt::learning_rate(training, step);
+  const double rate = learning_rate(training, step);
   const auto decay = static_cast<float>(rate * training.weight_decay);
   const auto step_size = static_cast<float>(rate / (1 - power_of(0.9, step + 1)));
   const auto inverse_root = static_cast<float>(1 / std::sqrt(1 - power_of(0.999, step + 1)));
@@ -106,38 +115,131 @@ std::vector<float> tree_sum(std::vector<std::vector<float>> leaves) {
   return leaves[0];
 }
 
+constexpr int kLayers = 6, kMostSteps = 5, kMostLeaves = 6;
+
+// What a trainer hands its layers depends on seed, step, leaf and layer alone; so layers that
+// compute nothing, on one rank, are handed the same as those of the model.
+struct Seeds {
+  std::uint64_t of[kMostSteps][kMostLeaves][kLayers] = {};
+};
+
+int32_t TRIREME_CALL note_seed(const trireme_layer_call* call, void* user_data) {
+  static_cast<Seeds*>(user_data)->of[call->step][call->leaf][call->layer] = call->random_seed;
+  if (call->loss != nullptr) *call->loss = 0;
+  return 0;
+}
+
+int32_t TRIREME_CALL no_gradient(const trireme_layer_call* call, void*) {
+  *static_cast<float*>(call->gradients[0]) = 0;
+  return 0;
+}
+
+struct SeedsJob {
+  const gpt::Training* training;
+  Seeds* seeds;
+  bool done;
+};
+
+void draw_seeds(trireme_communicator* communicator, int, void* context) {
+  SeedsJob& job = *static_cast<SeedsJob*>(context);
+  trireme_model_options about = TRIREME_MODEL_OPTIONS_INIT;
+  about.strategy = TRIREME_STRATEGY_DATA_PARALLEL;
+  about.leaves = static_cast<std::uint32_t>(job.training->leaves);
+  trireme_model* model = nullptr;
+  bool good = trireme_model_create(communicator, &about, &model) == TRIREME_OK;
+  trireme_layer layers[kLayers];
+  std::string names[kLayers];
+  for (std::uint64_t i = 0; good && i < kLayers; ++i) {
+    const std::uint64_t one = 1;
+    names[i] = "layer" + std::to_string(i);
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    parameter.name = parameter.unit = names[i].c_str();
+    parameter.dtype = TRIREME_DTYPE_F32;
+    parameter.shape = &one;
+    parameter.dimensions = 1;
+    good = trireme_model_add_parameter(model, &parameter, nullptr) == TRIREME_OK;
+    layers[i] = TRIREME_LAYER_INIT;
+    layers[i].name = names[i].c_str();
+    layers[i].first_parameter = i;
+    layers[i].parameter_count = 1;
+    layers[i].forward = note_seed;
+    layers[i].backward = no_gradient;
+    layers[i].user_data = job.seeds;
+  }
+  trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+  rule.kind = TRIREME_OPTIMIZER_SGD;
+  trireme_optimizer* optimizer = nullptr;
+  trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
+  options.seed = job.training->seed;
+  for (std::uint64_t i = 0; i < kLayers; ++i) layers[i].output_bytes = 64;
+  trireme_trainer* trainer = nullptr;
+  good = good && trireme_model_seal(model) == TRIREME_OK &&
+         trireme_optimizer_create(model, &rule, &optimizer) == TRIREME_OK &&
+         trireme_trainer_create(optimizer, layers, kLayers, &options, &trainer) == TRIREME_OK;
+  for (int step = 0; good && step < kMostSteps; ++step)
+    good = trireme_trainer_step(trainer, nullptr, nullptr) == TRIREME_OK;
+  job.done = good;
+  trireme_trainer_destroy(trainer);
+  trireme_optimizer_destroy(optimizer);
+  trireme_model_destroy(model);
+}
+
+// Of each layer, in one leaf of one step. All trainings here have one seed.
+const std::uint64_t* layer_seeds(const gpt::Training& training, int step, int leaf) {
+  static Seeds seeds;
+  if (seeds.of[0][0][0] == 0) {
+    SeedsJob job{&training, &seeds, false};
+    run_ranks(1, draw_seeds, &job);
+    if (!job.done) fail_msg("the seeds were not drawn: %s", trireme_last_error());
+  }
+  return seeds.of[step][leaf];
+}
+
 struct Curve {
   std::vector<double> losses;
+  double held_out;
   std::vector<float> values;
 };
 
 Curve plain(const gpt::Training& training) {
   const auto layers = gpt::describe(training.config);
-  gpt::FlatStore<float> store(layers, gpt::initial_values(layers, training.seed));
-  gpt::Network<float> network(training.config, training.sequences);
+  gpt::Plain<float> model(training.config, training.sequences,
+                          gpt::initial_values(layers, training.seed));
   const gpt::Sampler batches = sampler(training);
-  const auto count = static_cast<std::size_t>(training.sequences) * training.config.context;
+  const int context = training.config.context;
+  const auto count = static_cast<std::size_t>(training.sequences) * context;
   std::vector<std::int32_t> tokens(count), targets(count);
-  std::vector<float> m(store.values.size()), v(store.values.size());
-  Curve curve;
+  const gpt::Batch batch{tokens.data(), targets.data()};
+  std::vector<float> m(model.values.size()), v(model.values.size());
+  Curve curve = {};
   for (int step = 0; step < training.steps; ++step) {
     std::vector<std::vector<float>> gradients;
-    double loss = 0;
+    double sum = 0;
     for (int leaf = 0; leaf < training.leaves; ++leaf) {
       batches.leaf(step, leaf, training.sequences, tokens.data(), targets.data());
-      const gpt::Batch batch{training.sequences, tokens.data(), targets.data(),
-                             gpt::leaf_key(training, step, leaf), true};
-      network.forward(store, &batch);
-      loss += network.loss(batch);
-      network.backward(store, &batch);
-      gradients.push_back(store.sums);
+      const std::uint64_t* const seeds = layer_seeds(training, step, leaf);
+      sum += model.forward(TRIREME_PHASE_FORWARD, batch, 0, seeds);
+      model.backward(1);
+      gradients.push_back(model.gradients);
     }
     std::vector<float> mean = tree_sum(gradients);
     for (float& element : mean) element /= static_cast<float>(training.leaves);
-    adamw(training, step, mean, store.values, m, v);
-    curve.losses.push_back(loss / training.leaves);
+    adamw(training, step, mean, model.values, m, v);
+    curve.losses.push_back(sum / training.leaves);
   }
-  curve.values = store.values;
+  // Passes over as many stretches as a step has, of which the last may not fill one.
+  const int pass = training.leaves * training.sequences, passes = batches.stretches() / pass;
+  for (int number = 0; number < passes; ++number) {
+    double sum = 0;
+    for (int leaf = 0; leaf < training.leaves; ++leaf) {
+      for (int i = 0; i < training.sequences; ++i)
+        batches.stretch(number * pass + leaf * training.sequences + i, tokens.data() + i * context,
+                        targets.data() + i * context);
+      sum += model.forward(TRIREME_PHASE_EVALUATE, batch, 0, nullptr);
+    }
+    curve.held_out += sum / training.leaves / passes;
+  }
+  curve.values = model.values;
   return curve;
 }
 
@@ -153,8 +255,11 @@ void run_rank(trireme_communicator* communicator, int rank, void* context) {
   Job& job = *static_cast<Job*>(context);
   try {
     int steps = 0;
-    job.outcomes[rank] = gpt::train(communicator, job.training, sampler(job.training),
-                                    [&](int step, double) { steps += step == steps; });
+    const gpt::Sampler batches = sampler(job.training);
+    job.outcomes[rank] = gpt::train(
+        communicator, job.training, batches, batches, [&](const trireme_trainer_metrics& metrics) {
+          steps += metrics.step == static_cast<std::uint64_t>(steps) + 1;
+        });
     if (steps != job.training.steps) job.problems[rank] = "steps were not told one by one";
   } catch (const std::exception& problem) {
     job.problems[rank] = problem.what();
@@ -173,15 +278,20 @@ gpt::Outcome expect(const Curve& right, const gpt::Training& training, int ranks
   job.training = training;
   run_ranks(ranks, run_rank, &job);
   for (int rank = 0; rank < ranks; ++rank) {
-    const char* difference = !job.problems[rank].empty() ? job.problems[rank].c_str()
-                             : !same_bits(job.outcomes[rank].losses, right.losses) ? "other losses"
-                             : !same_bits(job.outcomes[rank].values, right.values) ? "other values"
-                                                                                   : nullptr;
+    const gpt::Outcome& outcome = job.outcomes[rank];
+    const char* difference = !job.problems[rank].empty()                ? job.problems[rank].c_str()
+                             : !same_bits(outcome.losses, right.losses) ? "other losses"
+                             : !same_bits(outcome.values, right.values) ? "other values"
+                             : outcome.held_out != right.held_out       ? "another evaluation"
+                                                                        : nullptr;
     if (difference != nullptr)
-      fail_msg("rank %d of %d, %s, shard_ranks %u, checkpoint %d, share %d, units of %llu: %s",
-               rank, ranks, trireme_strategy_name(training.strategy), training.shard_ranks,
-               training.config.checkpoint, training.share,
-               static_cast<unsigned long long>(training.minimum_unit_bytes), difference);
+      fail_msg(
+          "rank %d of %d, %s, shard_ranks %u, checkpoint %llu, budget %llu, share %d, units "
+          "of %llu: %s",
+          rank, ranks, trireme_strategy_name(training.strategy), training.shard_ranks,
+          static_cast<unsigned long long>(training.checkpoint_every),
+          static_cast<unsigned long long>(training.activation_budget), training.share,
+          static_cast<unsigned long long>(training.minimum_unit_bytes), difference);
   }
   return job.outcomes[0];
 }
@@ -199,12 +309,12 @@ void every_strategy_has_the_bits_of_a_plain_loop(void**) {
   for (const double loss : right.losses) assert_true(std::isfinite(loss));
   assert_true(right.losses.back() != right.losses.front());
   for (const Way& way : kWays) {
-    for (const int checkpoint : {0, 1, 3}) {
+    for (const std::uint64_t checkpoint : {0, 1, 3}) {
       if (is_quick() && checkpoint == 1) continue;
       gpt::Training t = small();
       t.strategy = way.strategy;
       t.shard_ranks = way.shard_ranks;
-      t.config.checkpoint = checkpoint;
+      t.checkpoint_every = checkpoint;
       t.share = checkpoint == 0;  // else layers are gathered, each by itself
       t.minimum_unit_bytes = t.share ? 0 : 1;
       expect(right, t, 2);
@@ -220,10 +330,33 @@ void every_number_of_ranks_has_them(void**) {
     if (is_quick() && ranks == 4) continue;
     gpt::Training t = fewer;
     t.strategy = TRIREME_STRATEGY_ZERO3;
-    t.config.checkpoint = 2;
+    t.checkpoint_every = 2;
     t.share = false;
     t.minimum_unit_bytes = 1;
     expect(right, t, ranks);
+  }
+}
+
+// One budget for each way, from the least that works to all there is to keep.
+void every_budget_has_them(void**) {
+  gpt::Training t = small();
+  t.steps = 2;
+  const Curve right = plain(t);
+  const trireme_trainer_info all = expect(right, t, 1).trainer;
+  assert_int_equal(all.recomputed, 0);
+  assert_true(all.least_bytes < all.largest_bytes);
+  constexpr int kBudgets = static_cast<int>(std::size(kWays));
+  std::uint64_t before = kLayers;
+  for (int i = 0; i < kBudgets; ++i) {
+    t.strategy = kWays[i].strategy;
+    t.shard_ranks = kWays[i].shard_ranks;
+    t.activation_budget =
+        all.least_bytes + (all.largest_bytes - all.least_bytes) / (kBudgets - 1) * i;
+    const gpt::Outcome outcome = expect(right, t, t.shard_ranks == 2 ? 4 : 1 + i % 3);
+    assert_true(outcome.activation_bytes <= t.activation_budget);
+    assert_true(outcome.trainer.recomputed <= before);
+    before = outcome.trainer.recomputed;
+    if (i == 0) assert_true(before > 0);
   }
 }
 
@@ -239,7 +372,8 @@ void clipping_has_the_same_bits_everywhere(void**) {
   alone.training = t;
   run_ranks(1, run_rank, &alone);
   assert_string_equal(alone.problems[0].c_str(), "");
-  const Curve right{alone.outcomes[0].losses, alone.outcomes[0].values};
+  const gpt::Outcome& told = alone.outcomes[0];
+  const Curve right{told.losses, told.held_out, told.values};
   assert_false(same_bits(right.values, not_clipped.values));
   for (const Way& way : kWays) {
     if (is_quick() && way.strategy != TRIREME_STRATEGY_ZERO3) continue;
@@ -249,26 +383,28 @@ void clipping_has_the_same_bits_everywhere(void**) {
   }
 }
 
-// A layer is gathered where it is used: once up and once down, and once more to compute again what
-// was not kept.
+// A layer is gathered where it is used: once up and once down, once more to compute again what was
+// not kept, and once for each evaluation.
 void layers_are_gathered_as_often_as_they_are_used(void**) {
   const Curve right = plain(small());
   gpt::Training t = small();
   t.share = false;
   t.minimum_unit_bytes = 1;
   const auto passes = static_cast<std::uint64_t>(t.steps) * 3;  // 6 leaves, 2 ranks
+  const auto evaluations = static_cast<std::uint64_t>(sampler(t).stretches() / 12) * 3;
   const auto most = [&](const gpt::Outcome& o, std::uint64_t visits) {
     // What was prefetched in vain is gathered again; one in each turn at most.
-    assert_true(o.statistics.gathers >= passes * 6);
-    assert_true(o.statistics.gathers <= passes * (visits + 4));
+    assert_true(o.statistics.gathers >= (passes + evaluations) * 6);
+    assert_true(o.statistics.gathers <= passes * (visits + 4) + evaluations * (6 + 2));
     assert_int_equal(o.memory.planned_parameters, o.memory.allocated_parameters);
     assert_int_equal(o.memory.planned_working, o.memory.allocated_working);
   };
   const gpt::Outcome kept = expect(right, t, 2);
   most(kept, 12);
-  t.config.checkpoint = 2;
+  t.checkpoint_every = 2;  // two layers are still there
   const gpt::Outcome again = expect(right, t, 2);
-  most(again, 14);
+  assert_int_equal(again.trainer.recomputed, 4);
+  most(again, 16);
   assert_true(again.activation_bytes < kept.activation_bytes);
 }
 
@@ -299,6 +435,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(every_strategy_has_the_bits_of_a_plain_loop),
       cmocka_unit_test(every_number_of_ranks_has_them),
+      cmocka_unit_test(every_budget_has_them),
       cmocka_unit_test(clipping_has_the_same_bits_everywhere),
       cmocka_unit_test(layers_are_gathered_as_often_as_they_are_used),
       cmocka_unit_test(leaves_do_not_depend_on_who_asks),
