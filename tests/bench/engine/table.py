@@ -3,19 +3,22 @@
 
 Usage: table.py BUILD_FOLDER [--rounds N] [ROW...]
 
-Rows: step, sweep, overlap, layers, gather, hooks, update, trainer; without any, all of them. A round measures
-each way and each peer once, one after the other; a ratio is the median of the ratios within the rounds.
-Nothing is asserted: machines differ, and what else runs on them.
+Rows: step, sweep, overlap, layers, gather, hooks, update, trainer, gpt; without any, all of them.
+A round measures each way and each peer once, one after the other; a ratio is the median of the
+ratios within the rounds. Nothing is asserted: machines differ, and what else runs on them.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
@@ -23,6 +26,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 SECONDS = 600  # longest a single program may take
 STEPS = 5  # steps of one program in one round
+GPT_STEPS = 12  # of the language model in one run, of which it tells the median
 LAYERS, LAYER_ELEMENTS = 72, 350_000
 BUCKETS = (1, 19, 19, 19, 14)  # layers in each bucket: 1 MiB is full after 1, 25 MiB after 19
 
@@ -287,8 +291,68 @@ class Bench:
         self.table.at_most("layer of a trainer that computes nothing", ours["trainer"], 1)
         self.table.at_most("the same by hand", ours["trainer_by_hand"], 1)
 
+    # ---- the language model of examples/gpt ------------------------------------------------
 
-ROWS = ("step", "sweep", "overlap", "layers", "gather", "hooks", "update", "trainer")
+    def language_model(self, folder: Path, ranks: int, strategy: str, *options: object
+                       ) -> tuple[float, float, int]:
+        """Microseconds of a step and of its forward alone, and the bytes of activations."""
+        output = run(self.build / "trireme", "run", "--no-prefix", "--nproc-per-node", ranks, "--",
+                     self.build / "examples/gpt/example_gpt", "--text", folder / "text",
+                     "--out", folder, "--sample", 0, "--steps", GPT_STEPS, "--strategy", strategy,
+                     *options, OPENBLAS_NUM_THREADS="1")
+        found = re.search(r"([\d.]+) ms a step, ([\d.]+) ms an evaluation.*; (\d+) bytes of "
+                          "activations planned", output)
+        if found is None:
+            raise Failed(f"example_gpt has not told its times: {output[-2000:]}")
+        return float(found[1]) * 1000, float(found[2]) * 1000, int(found[3])
+
+    def gpt(self) -> None:
+        if not (self.build / "examples/gpt/example_gpt").exists():
+            self.table.note("left out: examples/gpt is not built, OpenBLAS is missing")
+            return
+        alone = "everything kept"
+        ways: dict[str, tuple[object, ...]] = {
+            alone: (1, "data_parallel"),
+            "data_parallel": (2, "data_parallel"),
+            "zero3": (2, "zero3"),
+            "checkpoint_every 2": (1, "data_parallel", "--checkpoint", 2),
+            "checkpoint_every 1": (1, "data_parallel", "--checkpoint", 1)}
+        figures: dict[str, list[tuple[float, float, int]]] = {way: [] for way in (*ways, "both")}
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            packed = ROOT / "examples/data/trireme.txt.gz"
+            (folder / "text").write_bytes(gzip.decompress(packed.read_bytes()))
+            for _ in range(self.rounds):
+                for way, arguments in ways.items():
+                    figures[way].append(self.language_model(folder, *arguments))
+                # What the cores take from each other, without any exchange.
+                with ThreadPoolExecutor() as pool:
+                    halves = [pool.submit(self.language_model, folder, 1, "data_parallel",
+                                          "--leaves", 4) for _ in range(2)]
+                figures["both"].append(max(half.result() for half in halves))
+        times = {way: [figure[0] for figure in rounds] for way, rounds in figures.items()}
+        for way, words, bar in (("data_parallel", "data_parallel", 90), ("zero3", "zero3", 80),
+                                ("both", "no exchange", None)):
+            ratio = 100 * median(a / (2 * b) for a, b in zip(times[alone], times[way]))
+            self.table.line(f"step of a language model, n=2, {words}",
+                            time_text(median(times[way])), "half of the same step, n=1",
+                            time_text(median(times[alone]) / 2), f"{ratio:.0f} %",
+                            *(("", "") if bar is None else (f">= {bar} %", verdict(ratio >= bar))))
+        forward = [figure[1] for figure in figures[alone]]
+        for way in ("checkpoint_every 2", "checkpoint_every 1"):
+            more = median((b - a) / f for a, b, f in zip(times[alone], times[way], forward))
+            self.table.line(f"longer with {way}, n=1",
+                            time_text(median(b - a for a, b in zip(times[alone], times[way]))),
+                            "forward alone", time_text(median(forward)), f"{100 * more:.0f} %",
+                            "<= 100 %", verdict(more <= 1))
+        kept = figures[alone][0][2]
+        for way in (alone, "checkpoint_every 2", "checkpoint_every 1"):
+            planned = figures[way][0][2]
+            self.table.line(f"activations, {way}", f"{planned / 2**20:.2f} MiB", alone,
+                            f"{kept / 2**20:.2f} MiB", f"{kept / planned:.2f}x", "", "")
+
+
+ROWS = ("step", "sweep", "overlap", "layers", "gather", "hooks", "update", "trainer", "gpt")
 
 
 def main() -> None:
