@@ -184,6 +184,10 @@ namespace Trireme
         // What the native side was given as user_data; freed after the native trainer.
         private GCHandle userData;
 
+        // The native trainer goes on to call the rule and the schedule of its optimizer, so what
+        // these were given is freed after it, too.
+        private OptimizerHandle optimizer;
+
         public TrainerHandle()
         {
         }
@@ -193,9 +197,11 @@ namespace Trireme
             SetHandle(value);
         }
 
-        internal void Own(GCHandle given)
+        /// <summary>Also a reference to the optimizer, which the caller has taken.</summary>
+        internal void Own(GCHandle given, OptimizerHandle held)
         {
             userData = given;
+            optimizer = held;
         }
 
         protected override bool ReleaseHandle()
@@ -204,6 +210,11 @@ namespace Trireme
             if (userData.IsAllocated)
             {
                 userData.Free();
+            }
+
+            if (optimizer != null)
+            {
+                optimizer.DangerousRelease();
             }
 
             return true;

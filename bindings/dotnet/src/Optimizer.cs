@@ -499,7 +499,10 @@ namespace Trireme
             return steps;
         }
 
-        /// <summary>Gives the state back; waits for no peer.</summary>
+        /// <summary>
+        /// Gives the state back, once no trainer needs it; waits for no peer. Only then may the
+        /// model get another.
+        /// </summary>
         public void Dispose()
         {
             handle.Dispose();

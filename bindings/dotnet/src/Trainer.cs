@@ -169,7 +169,8 @@ namespace Trireme
     /// <summary>
     /// Whole training steps over layers of the caller, the same for every strategy. What a layer
     /// throws comes out of Step() or Evaluate() of its rank, and the others get a
-    /// CallbackException; nothing has changed then, and the next step may come.
+    /// CallbackException; nothing has changed then, and the next step may come. An optimizer that
+    /// is disposed of goes on in its trainer.
     /// </summary>
     public sealed class Trainer : IDisposable
     {
@@ -200,9 +201,11 @@ namespace Trireme
             // own trainer must not keep both for ever.
             GCHandle userData = GCHandle.Alloc(runner, GCHandleType.Weak);
             var pinned = new List<GCHandle>();
+            bool held = false;
             bool made = false;
             try
             {
+                optimizer.Handle.DangerousAddRef(ref held);
                 var native = new NativeLayer[Math.Max(1, layers.Count)];
                 for (int i = 0; i < layers.Count; ++i)
                 {
@@ -263,10 +266,14 @@ namespace Trireme
                 if (!made)
                 {
                     userData.Free();
+                    if (held)
+                    {
+                        optimizer.Handle.DangerousRelease();
+                    }
                 }
             }
 
-            handle.Own(userData);
+            handle.Own(userData, optimizer.Handle);
         }
 
         /// <summary>What the trainer looks like on this rank.</summary>

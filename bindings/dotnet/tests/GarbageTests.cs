@@ -142,14 +142,15 @@ namespace Trireme.Tests
         [Test]
         public static void Dispose_in_any_order_is_fine()
         {
-            for (int order = 0; order < 24; ++order)
+            for (int order = 0; order < 120; ++order)
             {
                 Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous());
                 var buffer = new Buffer<float>(c, 10);
                 Model model = ModelTests.Sealed(c, Strategy.Zero3);
                 var optimizer = new Optimizer(model, ModelTests.Sgd());
-                var left = new List<IDisposable> { c, buffer, model, optimizer };
-                for (int rest = order, n = 4; n > 0; rest /= n, --n)
+                Trainer trainer = Training(model, optimizer);
+                var left = new List<IDisposable> { c, buffer, model, optimizer, trainer };
+                for (int rest = order, n = 5; n > 0; rest /= n, --n)
                 {
                     left[rest % n].Dispose();
                     left.RemoveAt(rest % n);
@@ -190,7 +191,7 @@ namespace Trireme.Tests
             Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous());
             GC.KeepAlive(new Buffer<double>(c, 1000).Memory);
             Model model = ModelTests.Sealed(c, Strategy.Zero2);
-            GC.KeepAlive(new Optimizer(model, ModelTests.Sgd()));
+            GC.KeepAlive(Training(model, new Optimizer(model, ModelTests.Sgd())));
             c.StartAllReduce<float>(new float[1000]);
             c.StartReceive<float>(new float[5], 0, 1);
             c.StartSend<float>(new float[5], 0, 1);
@@ -209,6 +210,15 @@ namespace Trireme.Tests
             };
             optimizer = new Optimizer(model, options);
             return new WeakReference(optimizer);
+        }
+
+        private static Trainer Training(Model model, Optimizer optimizer)
+        {
+            var layer = new Layer("all", call => { }, call => { })
+            {
+                ParameterCount = (ulong)model.ParameterTypes.Count(),
+            };
+            return new Trainer(optimizer, new[] { layer });
         }
 
         private static bool Barrier(Communicator communicator)

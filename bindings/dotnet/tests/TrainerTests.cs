@@ -133,6 +133,105 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void What_a_layer_throws_comes_out_of_Evaluate()
+        {
+            double[] losses;
+            Alone(4, 1, out losses);
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                bool broken = true;
+                Trouble trouble = call =>
+                {
+                    if (broken && c.Rank == 0 && Is(call, LayerPhase.Evaluate))
+                    {
+                        throw new InvalidTimeZoneException("no such sample");
+                    }
+                };
+                With(c, Strategy.Zero3, 4, null, trouble, (trainer, model, optimizer) =>
+                {
+                    for (int i = 0; i < 2; ++i)
+                    {
+                        if (c.Rank == 0)
+                        {
+                            Check.Throws<InvalidTimeZoneException>(
+                                () => trainer.Evaluate(new Samples()));
+                        }
+                        else
+                        {
+                            Check.Throws<CallbackException>(
+                                () => trainer.Evaluate(new Samples()));
+                        }
+                    }
+
+                    broken = false;
+                    Near(losses[0], trainer.Evaluate(new Samples()), "loss");
+                    Near(losses[0], trainer.Step(new Samples()).Loss, "loss");
+                });
+            });
+        }
+
+        [Test]
+        public static void An_optimizer_that_is_disposed_of_goes_on_in_its_trainer()
+        {
+            double[] losses;
+            double[] expected = Alone(4, 2, out losses);
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                int updates = 0;
+                var rule = new OptimizerOptions
+                {
+                    Kind = OptimizerKind.User, LearningRate = 2 * Rate,
+                    Rule = update =>
+                    {
+                        ++updates;
+                        Span<double> parameters = update.Parameters<double>();
+                        ReadOnlySpan<double> gradients = update.Gradients<double>();
+                        for (int i = 0; i < update.Count; ++i)
+                        {
+                            parameters[i] -= update.LearningRate * gradients[i];
+                        }
+                    },
+                };
+                Action<Trainer, Model, Optimizer> body = (trainer, model, optimizer) =>
+                {
+                    bool broken = false;
+                    optimizer.SetSchedule(new Schedule
+                    {
+                        Kind = ScheduleKind.User,
+                        Factor = step => broken
+                            ? throw new InvalidTimeZoneException("no factor") : 0.5,
+                    });
+                    optimizer.Dispose();
+                    // What was freed too early now belongs to these.
+                    Optimizer[] others = Enumerable.Range(0, 10).Select(i => Other(c)).ToArray();
+                    GC.Collect();
+                    Near(losses[0], trainer.Step(new Samples()).Loss, "loss");
+                    broken = true;
+                    Check.Throws<InvalidTimeZoneException>(() => trainer.Step(new Samples()));
+                    broken = false;
+                    TrainerMetrics metrics = trainer.Step(new Samples());
+                    Near(losses[1], metrics.Loss, "loss");
+                    Check.Equal(Rate, metrics.LearningRate);
+                    Check.That(updates > 0, "the rule has run");
+                    double[] found = Parameters(model);
+                    for (int i = 0; i < found.Length; ++i)
+                    {
+                        Near(expected[i], found[i], "parameter " + i);
+                    }
+
+                    Check.Throws<InvalidStateException>(() => new Optimizer(model, rule));
+                    trainer.Dispose();
+                    new Optimizer(model, rule).Dispose();
+                    foreach (Optimizer other in others)
+                    {
+                        other.Dispose();
+                    }
+                };
+                With(c, Strategy.Zero2, 4, null, null, body, rule);
+            });
+        }
+
+        [Test]
         public static void A_layer_that_calls_the_library_is_refused()
         {
             Ranks.RunAndLeaveTogether(2, c =>
@@ -268,7 +367,7 @@ namespace Trireme.Tests
 
         private static void With(
             Communicator communicator, Strategy strategy, uint leaves, TrainerOptions options,
-            Trouble trouble, Action<Trainer, Model, Optimizer> body)
+            Trouble trouble, Action<Trainer, Model, Optimizer> body, OptimizerOptions rule = null)
         {
             var modelOptions = new ModelOptions { Strategy = strategy, Leaves = leaves };
             using (var model = new Model(communicator, modelOptions))
@@ -279,13 +378,36 @@ namespace Trireme.Tests
                 model.AddParameter(new ParameterOptions("b2", ElementType.F64, 1));
                 model.Seal();
                 model.SetParameters<double>(FirstWeights());
-                var rule = new OptimizerOptions { Kind = OptimizerKind.Sgd, LearningRate = Rate };
+                rule = rule ?? new OptimizerOptions
+                {
+                    Kind = OptimizerKind.Sgd, LearningRate = Rate,
+                };
                 using (var optimizer = new Optimizer(model, rule))
                 using (var trainer = new Trainer(optimizer, Layers(trouble), options))
                 {
                     body(trainer, model, optimizer);
                 }
             }
+        }
+
+        /// <summary>Of a model of its own, with a rule and a schedule that must not run.</summary>
+        private static Optimizer Other(Communicator communicator)
+        {
+            var model = new Model(
+                communicator, new ModelOptions { Strategy = Strategy.DataParallel });
+            model.AddParameter(new ParameterOptions("w", ElementType.F64, 1));
+            model.Seal();
+            var optimizer = new Optimizer(model, new OptimizerOptions
+            {
+                Kind = OptimizerKind.User,
+                Rule = update => throw new NotSupportedException("another's rule"),
+            });
+            optimizer.SetSchedule(new Schedule
+            {
+                Kind = ScheduleKind.User,
+                Factor = step => throw new NotSupportedException("another's schedule"),
+            });
+            return optimizer;
         }
 
         private static Layer[] Layers(Trouble trouble)
