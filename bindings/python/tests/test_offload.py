@@ -5,7 +5,7 @@ import os
 import tempfile
 import unittest
 
-from support import TestCase, trireme
+from support import TestCase, numpy, trireme
 
 ELEMENTS = 5000
 
@@ -67,12 +67,41 @@ class OffloadTest(TestCase):
                 changed = array.array("f", [2 * value + 1 for value in values])
                 optimizer.write_range(index, changed)
                 self.assertEqual(optimizer.read_range(index).tobytes(), changed.tobytes())
-                with self.assertRaisesRegex(trireme.InvalidArgumentError, "bytes is 4"):
-                    optimizer.write_range(index, array.array("f", [1]))
+                for wrong, words in (
+                    (array.array("f", [1]), "1 elements of f32, .* 2500 of f32"),
+                    (array.array("d", [1] * 1250), "1250 elements of f64, .* 2500 of f32"),
+                    (array.array("i", [1] * 2500), "2500 elements of i32, .* 2500 of f32"),
+                    (bytes(10000), "10000 elements of u8, .* 2500 of f32"),
+                ):
+                    with self.assertRaisesRegex(trireme.InvalidArgumentError, words):
+                        optimizer.write_range(index, wrong)
+                self.assertEqual(optimizer.read_range(index).tobytes(), changed.tobytes())
             with self.assertRaises(trireme.InvalidArgumentError):
                 optimizer.read_range(99)
 
         self.ranks(2, body)
+
+    def test_narrow_ranges_are_written_as_their_bits(self):
+        def body(group):
+            for dtype in ("f16", "bf16"):
+                model = trireme.Model(group, "data_parallel")
+                model.add_parameter("a", (6,), dtype)
+                model.seal()
+                optimizer = trireme.Optimizer(model, "adam")
+                bits = array.array("H", [0x3C00, 0x4000, 0, 0x3C00, 0x4000, 0])
+                optimizer.write_range(0, bits)
+                self.assertEqual(optimizer.read_range(0).tobytes(), bits.tobytes())
+                wrong = [array.array("h", bits), array.array("f", [0] * 3), bytes(12), bits[1:]]
+                if numpy is not None and dtype == "bf16":
+                    wrong.append(numpy.zeros(6, "float16"))
+                elif numpy is not None:
+                    optimizer.write_range(0, numpy.zeros(6, "float16"))
+                    self.assertEqual(optimizer.read_range(0).tobytes(), bytes(12))
+                for data in wrong:
+                    with self.assertRaisesRegex(trireme.InvalidArgumentError, f"6 of {dtype}"):
+                        optimizer.write_range(0, data)
+
+        self.ranks(1, body)
 
     def test_what_cannot_be_is_refused(self):
         def body(group):

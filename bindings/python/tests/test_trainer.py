@@ -2,6 +2,7 @@
 
 import array
 import contextlib
+import gc
 import math
 import unittest
 
@@ -105,7 +106,7 @@ class Network:
 
 
 @contextlib.contextmanager
-def trained(group, strategy="zero3", leaves=0, network=None, rate=RATE, **options):
+def trained(group, strategy="zero3", leaves=0, network=None, rate=RATE, rule="sgd", **options):
     """A trainer of the network with its first weights, and its model."""
     with trireme.Model(group, strategy, leaves=leaves) as model:
         for name, shape in (("w1", [HIDDEN, INPUTS]), ("b1", [HIDDEN]), ("w2", [HIDDEN])):
@@ -113,7 +114,7 @@ def trained(group, strategy="zero3", leaves=0, network=None, rate=RATE, **option
         model.add_parameter("b2", (), "f64")
         model.seal()
         model.set_parameters(array.array("d", first_weights()))
-        with trireme.Optimizer(model, "sgd", learning_rate=rate) as optimizer:
+        with trireme.Optimizer(model, rule, learning_rate=rate) as optimizer:
             layers = (network or Network()).layers()
             with trireme.Trainer(optimizer, layers, **options) as trainer:
                 yield trainer, model, optimizer
@@ -211,6 +212,75 @@ class TrainerTest(TestCase):
             for losses, parameters in self.ranks(2, body):
                 self.near(losses, expected_losses)
                 self.near(parameters, expected)
+
+    def test_what_a_layer_raises_comes_out_of_evaluate(self):
+        def body(group):
+            broken = True
+
+            def trouble(call):
+                if broken and group.rank == 0 and call.phase == "evaluate":
+                    raise KeyError("no such sample")
+
+            with trained(group, leaves=4, network=Network(trouble)) as (trainer, *_):
+                kind = KeyError if group.rank == 0 else trireme.CallbackError
+                for _ in range(2):
+                    with self.assertRaisesRegex(
+                        kind, "no such sample" if group.rank == 0 else "hidden.*rank 0"
+                    ):
+                        trainer.evaluate(sample)
+                broken = False
+                return [trainer.evaluate(sample), trainer.step(sample).loss]
+
+        expected_losses, _ = train_alone(4, 1)
+        for losses in self.ranks(2, body):
+            self.near(losses, expected_losses * 2)
+
+    def test_an_optimizer_that_is_closed_goes_on_in_its_trainer(self):
+        def rule(piece):
+            for i, gradient in enumerate(piece.gradients):
+                piece.parameters[i] -= piece.learning_rate * gradient
+
+        def body(group):
+            with trained(group, leaves=4, rule=rule, rate=2 * RATE) as (trainer, model, optimizer):
+                optimizer.set_schedule(trireme.Schedule(lambda step: 0.5))
+                optimizer.close()
+                gc.collect()
+                losses = [trainer.step(sample).loss for _ in range(STEPS)]
+                with self.assertRaises(trireme.InvalidStateError):
+                    trireme.Optimizer(model, rule)
+                trainer.close()
+                trireme.Optimizer(model, rule).close()
+                return losses, model.get_parameters().tolist()
+
+        expected_losses, expected = train_alone(4)
+        for losses, parameters in self.ranks(2, body):
+            self.near(losses, expected_losses)
+            self.near(parameters, expected)
+
+    def test_a_layer_may_close_all_and_the_step_goes_on(self):
+        def body(group):
+            def rule(piece):
+                for i, gradient in enumerate(piece.gradients):
+                    piece.parameters[i] -= piece.learning_rate * gradient
+
+            def trouble(call):
+                trainer.close()
+                optimizer.close()
+                gc.collect()
+
+            with trained(group, leaves=4, network=Network(trouble), rule=rule) as (
+                trainer,
+                model,
+                optimizer,
+            ):
+                loss = trainer.step(sample).loss
+                trireme.Optimizer(model, "sgd").close()
+                return [loss], model.get_parameters().tolist()
+
+        expected_losses, expected = train_alone(4, 1)
+        for losses, parameters in self.ranks(2, body):
+            self.near(losses, expected_losses)
+            self.near(parameters, expected)
 
     def test_a_layer_that_calls_the_library_is_refused(self):
         def body(group):

@@ -9,9 +9,11 @@ from typing import Any
 
 from . import _native
 from ._buffer import _cast
-from ._errors import check
+from ._errors import InvalidArgumentError, check
 from ._native import library
-from ._values import LETTERS, in_range, readable, size_of
+from ._values import LETTERS, dtype_name, in_range, readable, size_of
+
+_NARROW = (_native.TRIREME_DTYPE_F16, _native.TRIREME_DTYPE_BF16)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,18 +66,32 @@ class OffloadedState:
             values[name] = values[name].decode()
         return OffloadInfo(**values)
 
-    def read_range(self, index: int) -> memoryview[Any]:
-        """A copy of the elements of ranges()[index], wherever they lie."""
+    def _raw_range(self, index: int) -> tuple[int, Any]:
         number = in_range(index, 64, "index")
         found = _native.trireme_state_range(struct_size=ctypes.sizeof(_native.trireme_state_range))
         check(library.trireme_optimizer_get_range(self._handle, number, byref(found)))
+        return number, found
+
+    def read_range(self, index: int) -> memoryview[Any]:
+        """A copy of the elements of ranges()[index], wherever they lie."""
+        number, found = self._raw_range(index)
         memory = bytearray(found.count * size_of(found.dtype))
         address = c_void_p(_native.address_of(memoryview(memory)))
         check(library.trireme_optimizer_read_range(self._handle, number, address, len(memory)))
         return _cast(memoryview(memory), LETTERS[found.dtype])
 
     def write_range(self, index: int, data: Any) -> None:
-        """Writes all elements of ranges()[index], wherever they lie."""
-        view, address, _count, _code = readable(data, None, "data")
-        number = in_range(index, 64, "index")
+        """Writes all elements of ranges()[index], wherever they lie, from as many of their type.
+
+        Those of f16 and bf16 may come as their bits, as read_range() gives them.
+        """
+        view, address, count, code = readable(data, None, "data")
+        number, found = self._raw_range(index)
+        as_bits = code == _native.TRIREME_DTYPE_U16 and found.dtype in _NARROW
+        if count != found.count or (code != found.dtype and not as_bits):
+            raise InvalidArgumentError(
+                f"data has {count} elements of {dtype_name(code)}, and range {number} "
+                f"{found.count} of {dtype_name(found.dtype)}",
+                _native.TRIREME_ERROR_INVALID_ARGUMENT,
+            )
         check(library.trireme_optimizer_write_range(self._handle, number, address, view.nbytes))

@@ -293,7 +293,11 @@ class Optimizer(OffloadedState):
             self.learning_rate = 0.0
 
     def close(self) -> None:
-        """Gives the state back once no view of it is left. The model may then get another."""
+        """Gives the state back once no view of it and no Trainer is left.
+
+        The model may then get another; while a Trainer of this one is open it may not, and the next
+        raises InvalidStateError. That Trainer goes on.
+        """
         self._owner = None
 
     @property

@@ -404,12 +404,15 @@ class Trainer:
         self._token = handle.value
         self._owner: Owner | None = Owner(library.trireme_trainer_destroy, self._token)
         self._optimizer = optimizer
+        # Or its close() would take the function away which the library goes on to call.
+        self._held: Owner | None = optimizer._owner
         self._runner = runner
         runner.owner = weakref.ref(self._owner)
 
     def close(self) -> None:
         """Gives the memory back once no view of it is left."""
         self._owner = None
+        self._held = None
 
     @property
     def closed(self) -> bool:
@@ -433,13 +436,13 @@ class Trainer:
         metrics = _native.trireme_trainer_metrics(
             struct_size=ctypes.sizeof(_native.trireme_trainer_metrics)
         )
-        runner, owner, handle = self._runner, self._owner, self._handle
+        runner, owners, handle = self._runner, (self._owner, self._held), self._handle
         outer, runner.batch = runner.batch, batch
         try:
             code = library.trireme_trainer_step(handle, None, byref(metrics))
         finally:
             runner.batch = outer
-        del owner
+        del owners
         if code:
             raise self._cause(code)
         error = runner.take_error()
@@ -450,13 +453,13 @@ class Trainer:
     def evaluate(self, batch: Any = None) -> float:
         """The mean loss of forward alone, over as many micro-batches as a step has. Collective."""
         loss = c_double()
-        runner, owner, handle = self._runner, self._owner, self._handle
+        runner, owners, handle = self._runner, (self._owner, self._held), self._handle
         outer, runner.batch = runner.batch, batch
         try:
             code = library.trireme_trainer_evaluate(handle, None, byref(loss))
         finally:
             runner.batch = outer
-        del owner
+        del owners
         if code:
             raise self._cause(code)
         return loss.value
