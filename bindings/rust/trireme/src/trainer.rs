@@ -135,7 +135,8 @@ pub struct LayerCall<'a, B: ?Sized> {
     batch: &'a B,
 }
 
-/// The memory of a [`LayerCall`]; what is not there is empty. What the layer is to write is 0 before.
+/// The memory of a [`LayerCall`]; what is not there is empty. What the layer is to write is 0 when
+/// it is called, and stays 0 if it is not written.
 #[derive(Debug)]
 pub struct LayerMemory<'a, T: Real> {
     /// The output of the layer before. Empty for the first, which reads the batch.
@@ -154,7 +155,7 @@ pub struct LayerMemory<'a, T: Real> {
     pub input_gradient: &'a mut [T],
 }
 
-impl<B: ?Sized> LayerCall<'_, B> {
+impl<'a, B: ?Sized> LayerCall<'a, B> {
     /// Why the layer is called.
     pub fn phase(&self) -> LayerPhase {
         match self.raw.phase {
@@ -166,7 +167,7 @@ impl<B: ?Sized> LayerCall<'_, B> {
     }
 
     /// As handed to [`Trainer::step`] or [`Trainer::evaluate`].
-    pub fn batch(&self) -> &B {
+    pub fn batch(&self) -> &'a B {
         self.batch
     }
 
@@ -221,8 +222,9 @@ impl<B: ?Sized> LayerCall<'_, B> {
         Ok(())
     }
 
-    /// The memory as elements of one type. `Err` with a text for the layer to hand on if a parameter
-    /// is not of this type, or sizes are no whole number of its elements.
+    /// The memory as elements of one type; asked again, it is as the layer has left it. `Err` with
+    /// a text for the layer to hand on if a parameter is not of this type, or sizes are no whole
+    /// number of its elements.
     pub fn memory<T: Real>(&mut self) -> Answer<LayerMemory<'_, T>> {
         let raw = self.raw;
         if let Some(other) = self.dtypes.iter().find(|dtype| **dtype != T::DTYPE) {
@@ -238,24 +240,25 @@ impl<B: ?Sized> LayerCall<'_, B> {
         let (input, output) = (count(raw.input_bytes), count(raw.output_bytes));
         let mut parameters = Vec::new();
         let mut gradients = Vec::new();
-        // SAFETY: trainer.h: memory of these sizes, aligned and good until the callback returns, that
-        // does not overlap; `&mut self` gives it out once at a time. What is undefined is set first.
+        // SAFETY: trainer.h: memory of these sizes, aligned and good until the callback returns,
+        // that does not overlap; `&mut self` gives it out once at a time. clear() has set what this
+        // layer and those before it are to write.
         unsafe {
             for i in 0..raw.parameter_count as usize {
                 let elements = *raw.parameter_counts.add(i) as usize;
-                parameters.push(&*slice((*raw.parameters.add(i)).cast_mut(), elements, false));
+                parameters.push(&*slice((*raw.parameters.add(i)).cast_mut(), elements));
                 if backward {
-                    gradients.push(slice(*raw.gradients.add(i), elements, true));
+                    gradients.push(slice(*raw.gradients.add(i), elements));
                 }
             }
             Ok(LayerMemory {
-                input: slice(raw.input.cast_mut(), input, false),
-                output: slice(raw.output, output, !backward),
-                saved: slice(raw.saved, count(raw.saved_bytes), !backward),
+                input: slice(raw.input.cast_mut(), input),
+                output: slice(raw.output, output),
+                saved: slice(raw.saved, count(raw.saved_bytes)),
                 parameters,
                 gradients,
-                output_gradient: slice(raw.output_gradient.cast_mut(), output, false),
-                input_gradient: slice(raw.input_gradient, input, backward),
+                output_gradient: slice(raw.output_gradient.cast_mut(), output),
+                input_gradient: slice(raw.input_gradient, input),
             })
         }
     }
@@ -268,16 +271,40 @@ impl<B: ?Sized> fmt::Debug for LayerCall<'_, B> {
 }
 
 /// # Safety
-/// NULL, or `count` elements that nobody else uses for as long; set, unless `fresh`.
-unsafe fn slice<'a, T: Element>(data: *mut c_void, count: usize, fresh: bool) -> &'a mut [T] {
+/// NULL, or `count` elements that are set and that nobody else uses for as long.
+unsafe fn slice<'a, T: Element>(data: *mut c_void, count: usize) -> &'a mut [T] {
     if data.is_null() {
         return &mut [];
     }
-    unsafe {
-        if fresh {
-            ptr::write_bytes(data.cast::<T>(), 0, count);
+    unsafe { std::slice::from_raw_parts_mut(data.cast(), count) }
+}
+
+/// Sets what a layer is to write, which is undefined when the library calls it: here, and not where
+/// the layer asks for its memory, as it may ask twice, or never and leave it to the next layer.
+///
+/// # Safety
+/// A call by the library, not begun, of a layer whose parameters are of `dtypes`.
+unsafe fn clear(raw: &sys::trireme_layer_call, dtypes: &[Dtype]) {
+    let zero = |data: *mut c_void, bytes: usize| {
+        if !data.is_null() {
+            // SAFETY: trainer.h: memory of this size, which the callback may write.
+            unsafe { ptr::write_bytes(data.cast::<u8>(), 0, bytes) };
         }
-        std::slice::from_raw_parts_mut(data.cast(), count)
+    };
+    if raw.phase != sys::TRIREME_PHASE_BACKWARD {
+        zero(raw.output, raw.output_bytes as usize);
+        zero(raw.saved, raw.saved_bytes as usize);
+        return;
+    }
+    zero(raw.input_gradient, raw.input_bytes as usize);
+    for (i, dtype) in dtypes.iter().enumerate() {
+        let gradient = match dtype {
+            Dtype::F16 | Dtype::Bf16 => Dtype::F32,
+            other => *other,
+        };
+        // SAFETY: trainer.h: a place and a count for each parameter.
+        let (data, count) = unsafe { (*raw.gradients.add(i), *raw.parameter_counts.add(i)) };
+        zero(data, count as usize * gradient.size());
     }
 }
 
@@ -508,6 +535,8 @@ unsafe extern "C" fn call<B: ?Sized>(
     let (state, raw) = unsafe { (&mut *data.cast::<State<B>>(), &*raw) };
     let batch: &B = unsafe { *raw.batch.cast::<&B>() };
     let one = &mut state.layers[raw.layer as usize];
+    // SAFETY: it is not begun, and new() has the parameters' types from the model.
+    unsafe { clear(raw, &one.dtypes) };
     let mut call = LayerCall { raw, dtypes: &one.dtypes, batch };
     let layer = &mut one.layer;
     let answer = catch_unwind(AssertUnwindSafe(|| match call.phase() {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use support::{fails, ranks};
 use trireme::{
-    Communicator, Dtype, Kind, Layer, LayerCall, LayerOptions, LayerPhase, Model, ModelOptions,
-    Optimizer, OptimizerOptions, Parameter, ScheduleKind, ScheduleOptions, Status, Strategy,
-    Trainer, TrainerOptions,
+    Bf16, Communicator, Dtype, Kind, Layer, LayerCall, LayerOptions, LayerPhase, Model,
+    ModelOptions, Optimizer, OptimizerOptions, Parameter, ScheduleKind, ScheduleOptions, Status,
+    Strategy, Trainer, TrainerOptions,
 };
 
 const INPUTS: usize = 3;
@@ -26,6 +26,8 @@ type Answer = Result<(), String>;
 #[derive(Default)]
 struct Samples {
     fails: Option<(LayerPhase, &'static str)>,
+    /// Layers that look at this write nothing.
+    silent: bool,
 }
 
 impl Samples {
@@ -245,7 +247,8 @@ fn a_layer_that_fails_fails_on_all_ranks_and_training_goes_on() {
                         .unwrap();
                 let mine = communicator.rank() == 1;
                 for _ in 0..2 {
-                    let broken = Samples { fails: mine.then_some((phase, text)) };
+                    let fails = mine.then_some((phase, text));
+                    let broken = Samples { fails, ..Samples::default() };
                     let error = trainer.step(&mut model, &mut optimizer, &broken).unwrap_err();
                     assert_eq!(error.status(), Status::Callback);
                     let message = error.to_string();
@@ -259,6 +262,169 @@ fn a_layer_that_fails_fails_on_all_ranks_and_training_goes_on() {
                 near(&model.get_parameters::<f64>().unwrap(), &expected);
             });
         }
+    }
+}
+
+#[test]
+fn why_a_layer_failed_comes_out_of_evaluate() {
+    let (losses, _) = alone(4, 1);
+    for text in ["no such sample", "panic"] {
+        ranks(2, |communicator| {
+            let (mut model, mut optimizer) = model(communicator, Strategy::Zero3, 4);
+            let options = TrainerOptions::default();
+            let mut trainer =
+                Trainer::new(&mut model, &mut optimizer, &options, layers(Hidden::default()))
+                    .unwrap();
+            let mine = communicator.rank() == 0;
+            for _ in 0..2 {
+                let fails = mine.then_some((LayerPhase::Evaluate, text));
+                let broken = Samples { fails, ..Samples::default() };
+                let error = trainer.evaluate(&mut model, &mut optimizer, &broken).unwrap_err();
+                assert_eq!(error.status(), Status::Callback);
+                let message = error.to_string();
+                assert!(message.contains("hidden") && message.contains("rank 0"), "{message}");
+                assert_eq!(message.contains("no such sample"), mine, "{message}");
+            }
+            let whole = Samples::default();
+            near(&[trainer.evaluate(&mut model, &mut optimizer, &whole).unwrap()], &losses);
+            near(&[trainer.step(&mut model, &mut optimizer, &whole).unwrap().loss], &losses);
+        });
+    }
+}
+
+/// Asks for the memory again when all is written.
+struct Again<L>(L);
+
+impl<L: Layer<Samples>> Layer<Samples> for Again<L> {
+    fn forward(&mut self, call: &mut LayerCall<'_, Samples>) -> Answer {
+        self.0.forward(call)?;
+        call.memory::<f64>().map(drop)
+    }
+
+    fn backward(&mut self, call: &mut LayerCall<'_, Samples>) -> Answer {
+        self.0.backward(call)?;
+        call.memory::<f64>().map(drop)
+    }
+}
+
+#[test]
+fn memory_may_be_asked_for_again() {
+    let (losses, expected) = alone(4, 2);
+    ranks(2, |communicator| {
+        let (mut model, mut optimizer) = model(communicator, Strategy::Zero3, 4);
+        let mut again = layers(Hidden::default());
+        again[0].1 = Box::new(Again(Hidden::default()));
+        again[1].1 = Box::new(Again(Last));
+        let options = TrainerOptions::default();
+        let mut trainer = Trainer::new(&mut model, &mut optimizer, &options, again).unwrap();
+        for loss in &losses {
+            let metrics = trainer.step(&mut model, &mut optimizer, &Samples::default()).unwrap();
+            near(&[metrics.loss], &[*loss]);
+        }
+        near(&model.get_parameters::<f64>().unwrap(), &expected);
+    });
+}
+
+/// Does not even ask for the memory that it would write, where the samples say so.
+struct Silent<L>(L);
+
+impl<L: Layer<Samples>> Layer<Samples> for Silent<L> {
+    fn forward(&mut self, call: &mut LayerCall<'_, Samples>) -> Answer {
+        let data = call.batch();
+        if !data.silent {
+            return self.0.forward(call);
+        }
+        if call.layer() == 1 {
+            let memory = call.memory::<f64>()?;
+            assert!(memory.input.len() == HIDDEN && memory.input.iter().all(|value| *value == 0.0));
+            call.set_loss(data.target(0))?; // the batch outlives what the call has lent
+        }
+        Ok(())
+    }
+
+    fn backward(&mut self, call: &mut LayerCall<'_, Samples>) -> Answer {
+        if !call.batch().silent {
+            return self.0.backward(call);
+        }
+        if call.layer() == 0 {
+            let memory = call.memory::<f64>()?;
+            assert!(memory.output_gradient.len() == HIDDEN && memory.output.len() == HIDDEN);
+            assert!(memory.output_gradient.iter().all(|value| *value == 0.0));
+            assert!(memory.output.iter().all(|value| *value == 0.0));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_layer_does_not_write_is_zero() {
+    let (losses, expected) = alone(4, 2);
+    for strategy in [Strategy::DataParallel, Strategy::Zero3] {
+        ranks(2, |communicator| {
+            let (mut model, mut optimizer) = model(communicator, strategy, 4);
+            let mut silent = layers(Hidden::default());
+            silent[0].1 = Box::new(Silent(Hidden::default()));
+            silent[1].1 = Box::new(Silent(Last));
+            let options = TrainerOptions::default();
+            let mut trainer = Trainer::new(&mut model, &mut optimizer, &options, silent).unwrap();
+            let whole = Samples::default();
+            let step = trainer.step(&mut model, &mut optimizer, &whole).unwrap();
+            near(&[step.loss], &losses[..1]);
+            let before = model.get_parameters::<f64>().unwrap();
+            let none = Samples { silent: true, ..Samples::default() };
+            let step = trainer.step(&mut model, &mut optimizer, &none).unwrap();
+            near(&[step.loss], &[whole.target(0)]);
+            assert_eq!(model.get_parameters::<f64>().unwrap(), before); // gradients of 0
+            let step = trainer.step(&mut model, &mut optimizer, &whole).unwrap();
+            near(&[step.loss], &losses[1..]);
+            near(&model.get_parameters::<f64>().unwrap(), &expected);
+        });
+    }
+}
+
+/// Of parameters of 16 bits, whose gradients have 32: written for even batches only.
+struct Narrow;
+
+impl Layer<u32> for Narrow {
+    fn forward(&mut self, call: &mut LayerCall<'_, u32>) -> Answer {
+        call.set_loss(1.0)
+    }
+
+    fn backward(&mut self, call: &mut LayerCall<'_, u32>) -> Answer {
+        if *call.batch() % 2 == 0 {
+            let mut memory = call.memory::<Bf16>()?;
+            assert_eq!((memory.gradients[0].len(), memory.gradients[1].len()), (7, 0));
+            memory.gradients[0].fill(1.0);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn gradients_of_narrow_parameters_that_are_not_written_are_zero() {
+    let bf16 = |value: f32| Bf16((value.to_bits() >> 16) as u16);
+    for strategy in [Strategy::DataParallel, Strategy::Zero3] {
+        ranks(2, |communicator| {
+            let mut model = Model::new(communicator, &ModelOptions::new(strategy)).unwrap();
+            model.add_parameter(&Parameter::new("w", Dtype::Bf16, &[7])).unwrap();
+            let frozen = Parameter { frozen: true, ..Parameter::new("f", Dtype::Bf16, &[3]) };
+            model.add_parameter(&frozen).unwrap();
+            model.seal().unwrap();
+            model.set_parameters(Some(&[bf16(2.0); 10]), 0).unwrap();
+            let rule = OptimizerOptions { learning_rate: RATE, ..OptimizerOptions::default() };
+            let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
+            let place = LayerOptions { name: "all", parameters: 0..2, ..LayerOptions::default() };
+            let layers: Vec<(_, Box<dyn Layer<u32>>)> = vec![(place, Box::new(Narrow))];
+            let mut trainer =
+                Trainer::new(&mut model, &mut optimizer, &TrainerOptions::default(), layers)
+                    .unwrap();
+            for (batch, expected) in [(0, 1.75), (1, 1.75), (2, 1.5), (3, 1.5)] {
+                trainer.step(&mut model, &mut optimizer, &batch).unwrap();
+                let found = model.get_parameters::<Bf16>().unwrap();
+                assert_eq!(found[..7], [bf16(expected); 7]);
+                assert_eq!(found[7..], [bf16(2.0); 3]);
+            }
+        });
     }
 }
 
