@@ -38,6 +38,7 @@ void make(struct way *way, int units, const uint64_t *sizes, int sizes_count) {
     rule.kind = way->adamw ? TRIREME_OPTIMIZER_ADAMW : TRIREME_OPTIMIZER_USER;
     rule.flags = way->optimizer_flags;
     rule.max_norm = way->max_norm;
+    rule.offload_path = way->offload_path;
     if (!way->adamw) rule.update = do_nothing;
     MUST(trireme_optimizer_create(way->model, &rule, &way->optimizer));
 }
@@ -87,6 +88,24 @@ void fill_views(struct way *way, const float *gradient) {
     }
     MUST(trireme_model_end_backward(way->model));
     MUST(trireme_optimizer_step(way->optimizer));
+}
+
+double timed_update(struct way *way, uint64_t units, bool fill) {
+    MUST(trireme_model_begin_backward(way->model, 0));
+    for (uint64_t unit = units; unit-- > 0;) {
+        void *view = NULL;
+        uint64_t count = 0;
+        int32_t adds = 0;
+        MUST(trireme_model_gradient_data(way->model, unit, &view, &count, NULL, &adds));
+        for (uint64_t i = 0; fill && i < count; ++i)
+            ((float *)view)[i] = (float)(1 + i % 1000) * 1e-3f;
+        MUST(trireme_model_gradient_ready(way->model, unit, view, count, F32));
+    }
+    MUST(trireme_model_end_backward(way->model));
+    meet();
+    const double begin = now_us();
+    MUST(trireme_optimizer_step(way->optimizer));
+    return now_us() - begin;
 }
 
 trireme_model_statistics statistics_of(const struct way *way) {

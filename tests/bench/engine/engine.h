@@ -30,6 +30,10 @@ enum {
 extern trireme_communicator *communicator;
 extern int rank, rounds;
 
+/* Of the row offload: where the file is, and how many elements the model has. */
+extern const char *folder;
+extern uint64_t elements;
+
 /* One way to train, under the name that table.py knows. */
 struct way {
     const char *name;
@@ -39,6 +43,7 @@ struct way {
     uint64_t minimum_unit_bytes, bucket_bytes;
     bool views; /* gradients are where they are exchanged, if the model has such a place */
     double max_norm;
+    const char *offload_path;
     bool adamw; /* else a rule that does nothing, which leaves the exchange alone in the step */
     trireme_model *model;
     trireme_optimizer *optimizer;
@@ -61,6 +66,12 @@ float *make_gradient(void);
 /* Writes `gradient` to all views once, so that what is added up are ordinary numbers. */
 void fill_views(struct way *way, const float *gradient);
 
+/*
+ * The time of the optimizer's step alone, after a backward pass that leaves in each view what is
+ * there, or fills it first with small numbers.
+ */
+double timed_update(struct way *way, uint64_t units, bool fill);
+
 trireme_model_statistics statistics_of(const struct way *way);
 void meet(void);
 
@@ -79,6 +90,7 @@ void row_layers(void);
 void row_gather(void);
 void row_hooks(void);
 void row_update(void);
+void row_offload(void);
 void row_trainer(void);
 
 #endif

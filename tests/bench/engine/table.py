@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The speed of the sharded engine beside its bars, as one table.
 
-Usage: table.py BUILD_FOLDER [--rounds N] [ROW...]
+Usage: table.py BUILD_FOLDER [--rounds N] [--folder FOLDER] [--elements N] [ROW...]
 
-Rows: step, sweep, overlap, layers, gather, hooks, update, trainer, gpt; without any, all of them.
-A round measures each way and each peer once, one after the other; a ratio is the median of the
-ratios within the rounds. Nothing is asserted: machines differ, and what else runs on them.
+Rows: step, sweep, overlap, layers, gather, hooks, update, offload, trainer, gpt; without any, all of
+them. A round measures each way and each peer once, one after the other; a ratio is the median of
+the ratios within the rounds. Nothing is asserted: machines differ, and what else runs on them.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ def time_text(microseconds: float) -> str:
     return f"{microseconds / 1000:.1f} ms"
 
 
+def speed_text(bytes_moved: float, microseconds: float) -> str:
+    return f"{bytes_moved / microseconds / 1000:.2f} GB/s"
+
+
 class Table:
     """Prints lines as they come."""
 
@@ -88,14 +92,21 @@ def verdict(reached: bool) -> str:
 
 
 class Bench:
-    def __init__(self, build: Path, rounds: int) -> None:
+    def __init__(self, build: Path, rounds: int, folder: Path, elements: int) -> None:
         self.build, self.rounds, self.table = build, rounds, Table()
+        self.folder, self.elements = folder, elements
 
-    def ours(self, row: str, ranks: int, rounds: int) -> dict[str, list[float]]:
+    def ours(self, row: str, ranks: int, rounds: int, *more: object) -> dict[str, list[float]]:
         output = run(self.build / "trireme", "run", "--no-prefix", "--nproc-per-node", ranks, "--",
-                     self.build / "tests/bench/bench_engine", row, rounds)
-        lines = [line.split() for line in output.splitlines()]
-        return {words[0]: [float(word) for word in words[1:]] for words in lines}
+                     self.build / "tests/bench/bench_engine", row, rounds, *more)
+        figures = {}
+        for line in output.splitlines():
+            if line.startswith("# "):
+                self.table.note(line[2:])
+                continue
+            name, *values = line.split()
+            figures[name] = [float(value) for value in values]
+        return figures
 
     # ---- a step of data-parallel training -------------------------------------------------
 
@@ -238,6 +249,47 @@ class Bench:
         best, times = min(ways, key=lambda way: median(way[1]))
         self.table.faster(case, ours, f"torch, best of {len(ways)}: {best}", times, 2)
 
+    # ---- state in a file -------------------------------------------------------------------
+
+    def offload(self) -> None:
+        # The state, as much for the disk's own figures, and what a file system needs beside.
+        needed = 2 * 8 * self.elements * 2**20 + 2**28
+        free = shutil.disk_usage(self.folder).free
+        if free < needed:
+            self.table.note(f"left out: offload needs {needed / 1e9:.1f} GB in {self.folder}, "
+                            f"{free / 1e9:.1f} GB are free")
+            return
+        times = self.ours("offload", 1, self.rounds, self.folder, self.elements)
+        if "offload_step" not in times:
+            return
+        disk, block = times["offload_disk_bytes"][0], times["offload_block_bytes"][0]
+        kinds = {}
+        for kind in ("read", "write", "mixed"):
+            kinds[kind] = (f"disk, {kind}, {times[f'offload_disk_{kind}_in_flight'][0]:.0f} x "
+                           f"{block / 2**20:.3g} MiB")
+            bytes_moved = 2 * disk if kind == "mixed" else disk
+            self.table.line(kinds[kind],
+                            speed_text(bytes_moved, median(times[f"offload_disk_{kind}"])))
+        case = f"AdamW, f32, {self.elements} Mi, state in a file"
+        steps, computes, moved = (times[f"offload_{name}"] for name in ("step", "memory", "moved"))
+        mixed = [2 * disk / time for time in times["offload_disk_mixed"]]  # bytes in 1 us
+        transfers = [bytes_moved / speed for bytes_moved, speed in zip(moved, mixed)]
+        share = median(a / b for a, b in zip(transfers, steps))
+        reached = verdict(share >= 0.85)
+        if share < 0.85 and median(a / b for a, b in zip(computes, transfers)) > 1:
+            reached += ", the update takes longer"
+        self.table.line(f"{case}: bytes", speed_text(median(moved), median(steps)), kinds["mixed"],
+                        speed_text(1, median(1 / speed for speed in mixed)), f"{share:.2f}x",
+                        ">= 0.85x", reached)
+        floors = [max(pair) for pair in zip(computes, transfers)]
+        ratio = median(a / b for a, b in zip(steps, floors))
+        self.table.line(f"{case}: time", time_text(median(steps)), "longer of update and transfer",
+                        time_text(median(floors)), f"{ratio:.2f}x", "<= 1.15x",
+                        verdict(ratio <= 1.15))
+        self.table.line("the same: waited for the disk",
+                        time_text(median(times["offload_waited"])), "update, state in memory",
+                        time_text(median(computes)))
+
     # ---- the calls alone, in every language ------------------------------------------------
 
     def language(self, name: str, work: Path) -> list[object]:
@@ -352,7 +404,8 @@ class Bench:
                             f"{kept / 2**20:.2f} MiB", f"{kept / planned:.2f}x", "", "")
 
 
-ROWS = ("step", "sweep", "overlap", "layers", "gather", "hooks", "update", "trainer", "gpt")
+ROWS = ("step", "sweep", "overlap", "layers", "gather", "hooks", "update", "offload",
+        "trainer", "gpt")
 
 
 def main() -> None:
@@ -360,11 +413,18 @@ def main() -> None:
     parser.add_argument("build", type=Path, help="the build folder")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS) + "; default: all")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path,
+                        help="where offload has its file; default: the build folder")
+    parser.add_argument("--elements", type=int, default=64, metavar="N",
+                        help="of the model of offload, in units of 2^20; default: %(default)s")
     arguments = parser.parse_args()
     unknown = [row for row in arguments.rows if row not in ROWS]
     if unknown or not 1 <= arguments.rounds <= 101:
         parser.error(f"no row {unknown[0]!r}" if unknown else "1 to 101 rounds")
-    bench = Bench(arguments.build.resolve(), arguments.rounds)
+    folder = (arguments.folder or arguments.build).resolve()
+    if arguments.elements < 1 or not folder.is_dir():
+        parser.error("at least 1 element, in a folder")
+    bench = Bench(arguments.build.resolve(), arguments.rounds, folder, arguments.elements)
     try:
         for row in arguments.rows or ROWS:
             getattr(bench, row)()

@@ -17,25 +17,6 @@ __attribute__((optimize("O3"), target_clones("avx512f", "avx2", "default"))) sta
     }
 }
 
-/* A backward pass that leaves in each view what is there. */
-static double timed_update(struct way *way, bool fill) {
-    MUST(trireme_model_begin_backward(way->model, 0));
-    for (uint64_t unit = UNITS; unit-- > 0;) {
-        void *view = NULL;
-        uint64_t count = 0;
-        int32_t adds = 0;
-        MUST(trireme_model_gradient_data(way->model, unit, &view, &count, NULL, &adds));
-        for (uint64_t i = 0; fill && i < count; ++i)
-            ((float *)view)[i] = (float)(1 + i % 1000) * 1e-3f;
-        MUST(trireme_model_gradient_ready(way->model, unit, view, count, F32));
-    }
-    MUST(trireme_model_end_backward(way->model));
-    meet();
-    const double begin = now_us();
-    MUST(trireme_optimizer_step(way->optimizer));
-    return now_us() - begin;
-}
-
 static void measure(uint64_t millions, uint64_t ranks, trireme_communicator *own) {
     const uint64_t size = millions * 1000000 / ranks / UNITS, count = size * UNITS;
     char names[3][32];
@@ -61,7 +42,7 @@ static void measure(uint64_t millions, uint64_t ranks, trireme_communicator *own
         stream(memory, memory + count, memory + 2 * count, memory + 3 * count, count);
         if (round >= 0) times[round] = now_us() - begin;
         for (int i = 0; i < 2; ++i) {
-            const double time = timed_update(&ways[i], round < 0);
+            const double time = timed_update(&ways[i], UNITS, round < 0);
             if (round >= 0) ways[i].times[round] = time;
         }
     }
