@@ -6,8 +6,9 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
+#include <list>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -34,12 +35,15 @@ struct Part {
   int tries = 0;
 };
 
+// Parts go from list to list without any request of memory, so that none gets lost.
+using Parts = std::list<Part>;
+
 }  // namespace
 
 class AsyncFile::Engine {
  public:
   virtual ~Engine() = default;
-  virtual void start(const Part& part) = 0;
+  virtual void start(Parts parts) = 0;
   virtual bool done(const Transfer& transfer) = 0;
   virtual void wait_some(const Transfer& transfer) = 0;  // some milliseconds, or until it is done
   virtual bool idle() = 0;
@@ -102,7 +106,8 @@ class RingEngine : public AsyncFile::Engine {
   // 0 or an errno.
   int open() {
     if (const int injected = failed_with(failpoint("file", "ring")); injected > 0) return injected;
-    parts_.resize(kDepth);
+    flying_.resize(kDepth);
+    free_.reserve(kDepth);
     for (unsigned i = 0; i < kDepth; ++i) free_.push_back(i);
     const int refused = io_uring_queue_init(kDepth, &ring_, 0);
     open_ = refused == 0;
@@ -116,8 +121,8 @@ class RingEngine : public AsyncFile::Engine {
     return knows ? 0 : ENOSYS;
   }
 
-  void start(const Part& part) override {
-    waiting_.push_back(part);
+  void start(Parts parts) override {
+    waiting_.splice(waiting_.end(), parts);
     push();
   }
 
@@ -143,20 +148,16 @@ class RingEngine : public AsyncFile::Engine {
  private:
   void push() {
     while (!waiting_.empty() && !free_.empty()) {
-      Part part = waiting_.front();
-      waiting_.pop_front();
+      Part& part = waiting_.front();
       if (const int error_number = prepare(&part); error_number != 0) {
-        if (!finish(&part, -error_number)) waiting_.push_back(part);
+        end_part(&waiting_, -error_number);
         continue;
       }
       io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
-      if (entry == nullptr) {
-        waiting_.push_front(part);
-        break;
-      }
+      if (entry == nullptr) break;
       const unsigned place = free_.back();
       free_.pop_back();
-      parts_[place] = part;
+      flying_[place].splice(flying_[place].end(), waiting_, waiting_.begin());
       const auto bytes = static_cast<unsigned>(part.asked);
       if (part.transfer->write) {
         io_uring_prep_write(entry, file.descriptor(), part.data, bytes, part.offset);
@@ -176,18 +177,26 @@ class RingEngine : public AsyncFile::Engine {
       const std::int64_t result = answer->res;
       io_uring_cqe_seen(&ring_, answer);
       if (place >= kDepth) continue;  // a timeout of io_uring_wait_cqe_timeout()
-      Part part = parts_[place];
       free_.push_back(place);
-      if (!finish(&part, result)) waiting_.push_back(part);
+      end_part(&flying_[place], result);
     }
     push();
   }
 
+  // Of the first of them, which has come to this.
+  void end_part(Parts* from, std::int64_t result) {
+    if (finish(&from->front(), result)) {
+      from->pop_front();
+    } else {
+      waiting_.splice(waiting_.end(), *from, from->begin());
+    }
+  }
+
   io_uring ring_ = {};
   bool open_ = false;
-  std::vector<Part> parts_;
+  std::vector<Parts> flying_;  // one part each, by its place
   std::vector<unsigned> free_;
-  std::deque<Part> waiting_;
+  Parts waiting_;
 };
 
 // Threads of its own; all fields are under the mutex.
@@ -200,10 +209,10 @@ class ThreadEngine : public AsyncFile::Engine, public std::enable_shared_from_th
     return Status::success();
   }
 
-  void start(const Part& part) override {
+  void start(Parts parts) override {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back(part);
-    work_.notify_one();
+    waiting_.splice(waiting_.end(), parts);
+    work_.notify_all();
   }
 
   bool done(const Transfer& transfer) override {
@@ -261,7 +270,7 @@ class ThreadEngine : public AsyncFile::Engine, public std::enable_shared_from_th
 
   std::mutex mutex_;
   std::condition_variable work_, done_;
-  std::deque<Part> waiting_;
+  Parts waiting_;
   unsigned busy_ = 0;
   bool closed_ = false;
 };
@@ -309,15 +318,24 @@ void AsyncFile::set_owner(std::shared_ptr<const void> owner) { engine_->owner = 
 
 void AsyncFile::start(Transfer* transfer) {
   transfer->error_number = 0;
-  transfer->parts = static_cast<std::uint32_t>((transfer->bytes + kPartBytes - 1) / kPartBytes);
-  for (std::uint64_t done = 0; done < transfer->bytes; done += kPartBytes) {
-    Part part;
-    part.transfer = transfer;
-    part.data = transfer->data + done;
-    part.offset = transfer->offset + done;
-    part.bytes = std::min(kPartBytes, transfer->bytes - done);
-    engine_->start(part);
+  transfer->parts = 0;
+  Parts parts;
+  try {
+    for (std::uint64_t done = 0; done < transfer->bytes; done += kPartBytes) {
+      Part part;
+      part.transfer = transfer;
+      part.data = transfer->data + done;
+      part.offset = transfer->offset + done;
+      part.bytes = std::min(kPartBytes, transfer->bytes - done);
+      parts.push_back(part);
+    }
+  } catch (const std::bad_alloc&) {
+    transfer->error_number = ENOMEM;  // and nothing is under way
+    transfer->error_offset = transfer->offset;
+    return;
   }
+  transfer->parts = static_cast<std::uint32_t>(parts.size());
+  engine_->start(std::move(parts));
 }
 
 bool AsyncFile::done(const Transfer& transfer) { return engine_->done(transfer); }

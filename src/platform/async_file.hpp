@@ -38,7 +38,8 @@ class AsyncFile {
   // Of all memory of transfers.
   void set_owner(std::shared_ptr<const void> owner);
 
-  // Interrupted and partial calls are continued; what fails is told by the transfer.
+  // Interrupted and partial calls are continued; what fails is told by the transfer, memory for its
+  // parts included.
   void start(Transfer* transfer);
   bool done(const Transfer& transfer);  // does not block
   // Until it is done; `stop` is asked several times a second whether to go on.

@@ -57,7 +57,11 @@ Status UnnamedFile::open_descriptor(const std::string& directory, int flags) {
       unlink(path.c_str());
       return Status::success();
     }
-    if (errno != EEXIST && errno != EINTR) break;
+    const int refusal = errno;
+    if (refusal == EEXIST) continue;
+    unlink(path.c_str());  // some file systems make the file before they refuse the flags
+    errno = refusal;
+    if (refusal != EINTR) break;
   }
   return Status::system(errno, directory);
 }

@@ -209,28 +209,29 @@ Status Offload::end_load(Slot* slot) {
 Status Offload::end_write(Slot* slot) {
   if (slot->use != Slot::Use::writing) return Status::success();
   TRIREME_RETURN_IF_ERROR(wait(slot));
+  if (slot->transfer.error_number != 0) TRIREME_RETURN_IF_ERROR(keep_in_memory(slot->block, slot));
   slot->use = Slot::Use::free;
-  if (slot->transfer.error_number == 0) return Status::success();
-  return keep_in_memory(slot->block, slot);
+  return Status::success();
 }
 
-// The block is still here: nothing is lost, and it stays.
+// The block is still here: nothing is lost, and it stays. Without memory for it in its slot, until
+// the next time.
 Status Offload::keep_in_memory(std::uint64_t number, Slot* slot) {
   Block& block = blocks_[number];
   const std::uint64_t bytes = plan_.blocks[number].bytes;
   const int error_number = slot->transfer.error_number;
+  TRIREME_RETURN_IF_ERROR(
+      block.own.allocate(*link_.communicator, counter_, MemoryKind::optimizer_state, bytes));
   failed_errno_ = error_number;
   failed_offset_ = slot->transfer.error_offset;
   ++failed_writes_;
-  const std::string what = "writing " + where(failed_offset_);
-  TRIREME_RETURN_IF_ERROR(
-      block.own.allocate(*link_.communicator, counter_, MemoryKind::optimizer_state, bytes));
   block.data = block.own.data();
   std::memcpy(block.data, slot->data, bytes);
   block.in_file = false;
   file_bytes_ -= bytes;
   resident_bytes_ += bytes;
   if (log_wanted(TRIREME_LOG_WARNING)) {
+    const std::string what = "writing " + where(failed_offset_);
     log_line(TRIREME_LOG_WARNING, Status::system(error_number, what).message() + "; its " +
                                       std::to_string(bytes) +
                                       " bytes of state stay in memory from now on");
@@ -238,7 +239,10 @@ Status Offload::keep_in_memory(std::uint64_t number, Slot* slot) {
   return Status::success();
 }
 
+// Waits for all that is under way, and lets go of what was read; nothing is lost of what was to be
+// written.
 Status Offload::settle() {
+  torn_ = true;
   for (Slot& slot : buffers_->slots) {
     if (slot.use == Slot::Use::reading) TRIREME_RETURN_IF_ERROR(wait(&slot));
     TRIREME_RETURN_IF_ERROR(end_write(&slot));
@@ -246,13 +250,14 @@ Status Offload::settle() {
   }
   ahead_ = 0;
   files_.clear();
+  torn_ = false;
   return Status::success();
 }
 
 // ---- sweeps ----
 
 void Offload::read_ahead() {
-  if (!files_.empty()) return;  // it was begun
+  if (torn_ || !files_.empty()) return;  // the sweep settles first, or it was begun
   for (std::uint64_t i = 0; i < blocks_.size(); ++i) {
     if (blocks_[i].in_file) files_.push_back(i);
   }
@@ -303,11 +308,8 @@ bool Offload::visit_block(std::uint64_t number, char* data, const Visit& visit, 
 }
 
 Status Offload::sweep(Access access, const Visit& visit) {
-  if (access == Access::update) {
-    read_ahead();
-  } else {
-    TRIREME_RETURN_IF_ERROR(settle());
-  }
+  if (access != Access::update || torn_) TRIREME_RETURN_IF_ERROR(settle());
+  if (access == Access::update) read_ahead();
   return sweep_blocks(access, 0, blocks_.size(), visit);
 }
 
@@ -344,6 +346,7 @@ Status Offload::sweep_blocks(Access access, std::uint64_t begin, std::uint64_t e
                              const Visit& visit) {
   std::vector<Slot>& slots = buffers_->slots;
   const bool reads = access != Access::write;
+  torn_ = true;  // until it is settled; any other way out leaves it so
   if (files_.empty()) {
     for (std::uint64_t i = begin; i < end; ++i) {
       if (blocks_[i].in_file) files_.push_back(i);

@@ -124,6 +124,9 @@ class Offload {
   std::vector<Block> blocks_;
   std::vector<std::uint64_t> files_;  // blocks of this sweep that are in the file, in order
   std::uint64_t ahead_ = 0;           // how many of them were begun to be loaded
+  // Whether a sweep ended before it was settled: files_, ahead_ and slots are of no use to the next
+  // one, and transfers may be under way.
+  bool torn_ = false;
   std::uint64_t file_bytes_ = 0, resident_bytes_ = 0, buffers_bytes_ = 0;
   std::uint64_t read_bytes_ = 0, written_bytes_ = 0, waited_ns_ = 0;
   std::uint64_t failed_writes_ = 0, failed_offset_ = 0;

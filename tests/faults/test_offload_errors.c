@@ -12,11 +12,14 @@
 
 #include "../api/offload.inc"
 
+/* Blocks of two pages: those of one page cannot be cut short. */
+enum { LARGER_BUFFER = 65536 };
+
 struct trial {
     int world_size;
-    int saves; /* whether the state is saved at the end */
+    uint64_t buffer; /* 0: the least one */
     trireme_status statuses[MOST_RANKS];
-    char messages[MOST_RANKS][400];
+    char messages[MOST_RANKS][800];
     trireme_offload_info infos[MOST_RANKS];
     bool right[MOST_RANKS];
     struct verdict verdicts[MOST_RANKS];
@@ -27,8 +30,9 @@ static void train_with_errors(trireme_communicator *ranks, int rank, void *conte
     struct trial *const trial = context;
     struct verdict *const v = &trial->verdicts[rank];
     trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, trial->world_size);
-    trireme_optimizer *const optimizer =
-        make_optimizer(v, model, offload_options(TRIREME_OPTIMIZER_USER, 1));
+    trireme_optimizer_options options = offload_options(TRIREME_OPTIMIZER_USER, 1);
+    if (trial->buffer != 0) options.offload_buffer_bytes = trial->buffer;
+    trireme_optimizer *const optimizer = make_optimizer(v, model, options);
     trireme_status status = TRIREME_OK;
     for (int step = 0; status == TRIREME_OK && step < STEPS; ++step) {
         status = step_once(v, model, optimizer, step, rank, trial->world_size);
@@ -87,17 +91,27 @@ static void expect_stopped(const struct trial *trial, const char *failpoint, tri
     if (!told) fail_msg("%s: \"%s\" is told nowhere: %s", failpoint, words, trial->messages[0]);
 }
 
-static uint64_t visits_of(const char *point, int world_size) {
+static uint64_t hits_of(const char *point) {
+    uint64_t hits = 0;
+    assert_int_equal(trireme_failpoint_hits(point, &hits), TRIREME_OK);
+    return hits;
+}
+
+static uint64_t visits_of(const char *point, int world_size, uint64_t buffer) {
     char text[64];
     snprintf(text, sizeof text, "%s=off", point);
     assert_int_equal(trireme_failpoint_set(text), TRIREME_OK);
-    struct trial trial = {.world_size = world_size};
+    struct trial trial = {.world_size = world_size, .buffer = buffer};
     run_trial(&trial);
     expect_right(&trial, "no error");
-    uint64_t visits = 0;
-    assert_int_equal(trireme_failpoint_hits(point, &visits), TRIREME_OK);
+    const uint64_t visits = hits_of(point);
     assert_true(visits > 10);
     return visits;
+}
+
+/* What is cut short is gone on with: by one more call each, and most blocks are large enough. */
+static void expect_cut(const char *point, uint64_t visits) {
+    if (hits_of(point) < visits + visits / 2) fail_msg("%s: nothing was cut short", point);
 }
 
 static const int kErrors[] = {ENOSPC, EIO, EDQUOT, EROFS, EINTR, 0 /* cut short */};
@@ -117,16 +131,19 @@ static uint64_t stride(void) { return is_quick() ? 7 : getenv("TRIREME_TEST_LONG
 /* What cannot be written stays in memory: nothing is lost, whatever the error and whenever. */
 static void a_write_that_fails_loses_nothing(void **state) {
     (void)state;
-    const uint64_t visits = visits_of("file.write", 2);
     for (int error = 0; error < ERRORS; ++error) {
+        const uint64_t buffer = kErrors[error] == 0 ? LARGER_BUFFER : 0;
+        const uint64_t visits = visits_of("file.write", 2, buffer);
         for (uint64_t hit = 1; hit <= visits; hit += stride()) {
             for (int for_good = 0; for_good < 2; ++for_good) {
                 char text[64];
                 name_failpoint(text, sizeof text, "file.write", kErrors[error], hit, for_good != 0);
                 assert_int_equal(trireme_failpoint_set(text), TRIREME_OK);
-                struct trial trial = {.world_size = 2};
+                struct trial trial = {.world_size = 2, .buffer = buffer};
                 run_trial(&trial);
                 expect_right(&trial, text);
+                if (kErrors[error] == 0 && for_good != 0 && hit == 1)
+                    expect_cut("file.write", visits);
                 const bool goes_on = kErrors[error] == 0 || (kErrors[error] == EINTR && !for_good);
                 if ((failed_writes(&trial) == 0) != goes_on) fail_msg("%s: no such write", text);
                 for (int rank = 0; rank < 2 && !goes_on; ++rank) {
@@ -144,20 +161,23 @@ static void a_write_that_fails_loses_nothing(void **state) {
 /* What cannot be read is read again; what can never be read stops all ranks. */
 static void a_read_that_fails_is_tried_again(void **state) {
     (void)state;
-    const uint64_t visits = visits_of("file.read", 2);
     for (int error = 0; error < ERRORS; ++error) {
+        const uint64_t buffer = kErrors[error] == 0 ? LARGER_BUFFER : 0;
+        const uint64_t visits = visits_of("file.read", 2, buffer);
         for (uint64_t hit = 1; hit <= visits; hit += stride()) {
             for (int for_good = 0; for_good < 2; ++for_good) {
                 char text[64];
                 name_failpoint(text, sizeof text, "file.read", kErrors[error], hit, for_good != 0);
                 assert_int_equal(trireme_failpoint_set(text), TRIREME_OK);
-                struct trial trial = {.world_size = 2};
+                struct trial trial = {.world_size = 2, .buffer = buffer};
                 run_trial(&trial);
                 if (for_good != 0 && kErrors[error] != 0) {
                     expect_stopped(&trial, text, TRIREME_ERROR_SYSTEM, "reading byte ");
                 } else {
                     expect_right(&trial, text);
                 }
+                if (kErrors[error] == 0 && for_good != 0 && hit == 1)
+                    expect_cut("file.read", visits);
                 assert_int_equal(failed_writes(&trial), 0);
             }
         }
@@ -174,7 +194,8 @@ static void threads_instead_of_a_ring_fail_the_same_way(void **state) {
             name_failpoint(text + strlen(text), sizeof text - strlen(text), kPoints[point],
                            kErrors[error], 5, true);
             assert_int_equal(trireme_failpoint_set(text), TRIREME_OK);
-            struct trial trial = {.world_size = 3};
+            struct trial trial = {.world_size = 3,
+                                  .buffer = kErrors[error] == 0 ? LARGER_BUFFER : 0};
             run_trial(&trial);
             if (point == 1 && kErrors[error] != 0) {
                 expect_stopped(&trial, text, TRIREME_ERROR_SYSTEM, "reading byte ");
@@ -197,13 +218,190 @@ static void a_file_that_cannot_be_made_is_told(void **state) {
     assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
 }
 
+/* ---- between steps ---- */
+
+/* What one rank is refused between two steps. */
+struct refusal {
+    int world_size;
+    enum { READS, WRITES, SAVES, REFUSALS } what;
+    uint64_t hit;    /* of the read from which on the file cannot be read */
+    bool last_range; /* or the first one */
+    bool refused;    /* whether it came to that */
+    struct verdict verdicts[MOST_RANKS];
+};
+
+static trireme_status try_it(struct verdict *v, const struct refusal *refusal,
+                             trireme_optimizer *optimizer, uint64_t range, void *data,
+                             uint64_t bytes) {
+    if (refusal->what == READS) return trireme_optimizer_read_range(optimizer, range, data, bytes);
+    if (refusal->what == WRITES) {
+        return trireme_optimizer_write_range(optimizer, range, data, bytes);
+    }
+    uint64_t capacity = 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &capacity));
+    void *const state = malloc(capacity);
+    const trireme_status status = trireme_optimizer_save(optimizer, state, capacity, NULL);
+    free(state);
+    return status;
+}
+
+/* Of a range of state that has elements: what is written is what is there. */
+static void be_refused(struct verdict *v, struct refusal *refusal, trireme_optimizer *optimizer) {
+    uint64_t ranges = 0, chosen = 0, bytes = 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &ranges));
+    for (uint64_t i = 0; i < ranges; ++i) {
+        trireme_state_range range = TRIREME_STATE_RANGE_INIT;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
+        if (range.kind != TRIREME_STATE_OPTIMIZER || range.count == 0) continue;
+        if (bytes != 0 && !refusal->last_range) break;
+        chosen = i;
+        bytes = range.count * sizeof(float);
+    }
+    if (!EXPECT(v, bytes > 0)) return;
+    float data[TOTAL];
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_read_range(optimizer, chosen, data, bytes));
+    char text[64];
+    name_failpoint(text, sizeof text, "file.read", EIO, refusal->hit, true);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_set(text));
+    const trireme_status status = try_it(v, refusal, optimizer, chosen, data, bytes);
+    uint64_t hits = 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_hits("file.read", &hits));
+    EXPECT(v, status == (hits >= refusal->hit ? TRIREME_ERROR_SYSTEM : TRIREME_OK));
+    refusal->refused = refusal->refused || status != TRIREME_OK;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_set(NULL));
+}
+
+static void train_with_refusals(trireme_communicator *ranks, int rank, void *context) {
+    struct refusal *const refusal = context;
+    const int world_size = refusal->world_size;
+    struct verdict *const v = &refusal->verdicts[rank];
+    trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, world_size);
+    trireme_optimizer *const optimizer =
+        make_optimizer(v, model, offload_options(TRIREME_OPTIMIZER_USER, 1));
+    for (int step = 0; step < STEPS; ++step) {
+        train_steps(v, model, optimizer, step, step + 1, rank, world_size);
+        /* Nobody else reads meanwhile, as failpoints are of all ranks. */
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+        if (rank == world_size - 1) be_refused(v, refusal, optimizer);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+    }
+    expect_planned(v, model, optimizer);
+    float values[TOTAL], expected[TOTAL];
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_get_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
+    EXPECT(v, expect_plain(TRIREME_OPTIMIZER_USER, expected));
+    EXPECT(v, memcmp(values, expected, sizeof values) == 0);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+/* One rank has more blocks than the buffer has parts, each of two or three has fewer. */
+static void after_a_refusal_the_next_step_is_right(void **state) {
+    (void)state;
+    static const uint64_t kHits[] = {1, 2, 4, 10};
+    int refused[REFUSALS] = {0};
+    for (int world_size = 1; world_size <= (is_quick() ? 2 : 3); ++world_size) {
+        for (int what = 0; what < REFUSALS; ++what) {
+            for (int hit = 0; hit < 4; ++hit) {
+                for (int last = 0; last < (what == SAVES ? 1 : 2); ++last) {
+                    struct refusal refusal = {.world_size = world_size,
+                                              .what = what,
+                                              .hit = kHits[hit],
+                                              .last_range = last != 0};
+                    run_ranks(world_size, train_with_refusals, &refusal);
+                    assert_verdicts(refusal.verdicts, world_size);
+                    if (kHits[hit] == 1) assert_true(refusal.refused);
+                    refused[what] += refusal.refused;
+                }
+            }
+        }
+    }
+    assert_true(refused[READS] > 4 && refused[WRITES] > 4 && refused[SAVES] > 4);
+}
+
+/* ---- blocks of several transfers ---- */
+
+enum { MANY = 5 << 20 };
+
+static float large_gradient(int step, int element) { return (float)mean_gradient(step, element); }
+
+/* The larger the state, the larger its blocks: here above 1 MiB, which is read and written in
+ * parts. */
+static void train_large(trireme_communicator *ranks, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const v = &trial->verdicts[rank];
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO1;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    const uint64_t elements = MANY;
+    parameter.name = "p";
+    parameter.dtype = TRIREME_DTYPE_F32;
+    parameter.dimensions = 1;
+    parameter.shape = &elements;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    float *const values = malloc(MANY * sizeof(float));
+    if (values == NULL) abort();
+    for (int i = 0; i < MANY; ++i) values[i] = 1;
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_set_parameters(model, values, MANY, TRIREME_DTYPE_F32, 0));
+    trireme_optimizer_options rule = offload_options(TRIREME_OPTIMIZER_USER, 1);
+    rule.offload_buffer_bytes = 0; /* the default */
+    trireme_optimizer *const optimizer = make_optimizer(v, model, rule);
+    for (int step = 0; step < 2; ++step) {
+        for (int i = 0; i < MANY; ++i) values[i] = large_gradient(step, i);
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_accumulate_flat(model, values, MANY, TRIREME_DTYPE_F32, 0));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    }
+    trial->infos[rank] = info_of(v, optimizer);
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_get_parameters(model, values, MANY, TRIREME_DTYPE_F32));
+    int wrong = 0;
+    for (int i = 0; i < MANY; ++i) {
+        float p = 1, a = 0, b = 0;
+        for (int step = 0; step < 2; ++step) {
+            a = a * 0.5f + large_gradient(step, i);
+            b += a;
+            p -= (float)RATE * (a + b * 0.125f);
+        }
+        wrong += values[i] != p;
+    }
+    EXPECT(v, wrong == 0);
+    free(values);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void parts_of_a_block_fail_like_the_whole(void **state) {
+    (void)state;
+    static const char *const kTrials[] = {
+        "file.read=short;file.write=short", "file.read=fail(5)@3;file.write=fail(28)@3",
+        "file.ring=fail(1);file.read=short;file.write=short",
+        "file.ring=fail(1);file.read=fail(5)@3;file.write=fail(28)@3"};
+    for (int i = 0; i < (is_quick() ? 2 : 4); ++i) {
+        assert_int_equal(trireme_failpoint_set(kTrials[i]), TRIREME_OK);
+        struct trial trial = {.world_size = 1};
+        run_ranks(1, train_large, &trial);
+        assert_verdicts(trial.verdicts, 1);
+        assert_true(trial.infos[0].block_bytes > 1 << 20);
+        assert_int_equal(trial.infos[0].failed_writes, i % 2);
+        /* Of each block two parts, and more where they are cut. */
+        const uint64_t blocks = trial.infos[0].file_bytes / trial.infos[0].block_bytes;
+        assert_true(hits_of("file.read") >= blocks * (i % 2 == 0 ? 4 : 2));
+    }
+    assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+}
+
 /* ---- rotten data ---- */
 
 /* Flips a bit in what lies in files of this process in the directory; returns how many there are. */
 static int rot(void) {
     int found = 0;
     for (int descriptor = 3; descriptor < 1024; ++descriptor) {
-        char link[64], path[300] = "";
+        char link[64], path[600] = "";
         snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
         if (readlink(link, path, sizeof path - 1) < 0) continue;
         if (strstr(path, directory) == NULL) continue;
@@ -300,6 +498,8 @@ int main(void) {
         cmocka_unit_test(a_read_that_fails_is_tried_again),
         cmocka_unit_test(threads_instead_of_a_ring_fail_the_same_way),
         cmocka_unit_test(a_file_that_cannot_be_made_is_told),
+        cmocka_unit_test(after_a_refusal_the_next_step_is_right),
+        cmocka_unit_test(parts_of_a_block_fail_like_the_whole),
         cmocka_unit_test(rotten_state_is_no_wrong_number),
     };
     return cmocka_run_group_tests_name("offload errors", tests, NULL, remove_directory);

@@ -298,6 +298,21 @@ void train_from_saved_state(Rank& rank) {
   if (training.step(1)) training.holds(-5);  // what it was momentum is in there, too
 }
 
+void train_from_a_file(Rank& rank) {
+  static char saved[2][8192];
+  const char* const folder = std::getenv("TMPDIR");
+  Training training(rank, TRIREME_STRATEGY_ZERO1);
+  training.rule.momentum = 0.5;
+  training.rule.offload_path = folder != nullptr ? folder : "/tmp";
+  if (!training.make() || !training.step(1) || !attempt(rank, "save", [&] {
+        return trireme_optimizer_save(training.optimizer(), saved[rank.rank], sizeof saved[0],
+                                      nullptr);
+      })) {
+    return;
+  }
+  if (training.step(1)) training.holds(-5);
+}
+
 // One model for each rank, and the norm of both: 3 * sqrt(333) on one and 4 * sqrt(333) on the other
 // one. Before there is an optimizer the other rank knows nothing of this model, and is told nothing:
 // that much is not refused.
@@ -420,6 +435,7 @@ constexpr Scenario kScenarios[] = {
     training_of("another order of shards", train_shards_in_order),
     training_of("join", train_unevenly),
     training_of("saved state", train_from_saved_state),
+    training_of("state in a file", train_from_a_file),
     training_of("norm_ranks", train_with_a_norm_of_all, 2, true),
     training_of("check_replicas", train_and_compare),
     training_of("memory limit", train_within_a_limit),
