@@ -137,6 +137,113 @@ static void the_info_tells_what_is_refused(void **state) {
     assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
 }
 
+/* ---- with all else that a step may be ---- */
+
+enum { ODD_STEPS = 6, ODD_ELEMENTS = 3000, ODD_PARAMETERS = 4, OVERFLOWING = 2 };
+
+/* The last one is another name of the first, and the second is frozen. */
+static trireme_model *make_odd_model(struct verdict *v, trireme_communicator *ranks,
+                                     trireme_strategy strategy) {
+    static const char *const kNames[ODD_PARAMETERS] = {"a", "frozen", "seldom", "tied"};
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = strategy;
+    options.minimum_unit_bytes = 1;
+    options.bucket_bytes = 5000;
+    options.unused = TRIREME_UNUSED_SKIP;
+    options.flags = TRIREME_MODEL_UNEVEN;
+    if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) options.shard_ranks = 1;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
+    for (int i = 0; i < ODD_PARAMETERS; ++i) {
+        const uint64_t elements = ODD_ELEMENTS;
+        trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+        parameter.name = kNames[i];
+        parameter.dtype = TRIREME_DTYPE_F32;
+        parameter.dimensions = 1;
+        parameter.shape = &elements;
+        if (i == 1) parameter.flags = TRIREME_PARAMETER_FROZEN;
+        if (i == 3) parameter.tied_to = kNames[0];
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+    }
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    return model;
+}
+
+/* A step in which not all have gradients, and one of them may be inf. */
+static void odd_step(struct verdict *v, trireme_model *model, trireme_optimizer *optimizer,
+                     int step, int rank) {
+    float gradient[ODD_ELEMENTS];
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
+    for (int i = ODD_PARAMETERS - 1; i >= 0; --i) {
+        if (i == 1 || (i == 2 && step % 2 == 0)) continue;
+        for (int k = 0; k < ODD_ELEMENTS; ++k) {
+            gradient[k] = 256 * gradient_of(step + i, k, rank, 3);
+        }
+        if (step == OVERFLOWING && rank == 0) gradient[7] = INFINITY;
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_gradient_ready(model, (uint64_t)i, gradient, ODD_ELEMENTS,
+                                                   TRIREME_DTYPE_F32));
+    }
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+}
+
+/* The last rank has data for one step less than the others. */
+static void train_oddly(trireme_communicator *ranks, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    enum { ALL = (ODD_PARAMETERS - 1) * ODD_ELEMENTS }; /* names alone have none */
+    float *const values[2] = {calloc(ALL, sizeof(float)), calloc(ALL, sizeof(float))};
+    char *states[2];
+    uint64_t bytes[2];
+    for (int way = 0; way < 2; ++way) {
+        trireme_model *const model = make_odd_model(v, ranks, job->strategy);
+        for (int i = 0; i < ALL; ++i) values[way][i] = initial(i % ODD_ELEMENTS);
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_set_parameters(model, values[way], ALL, TRIREME_DTYPE_F32, 0));
+        trireme_optimizer_options options =
+            way == 0 ? rule_options(job->kind) : offload_options(job->kind, job->ratio);
+        options.max_norm = 3;
+        options.loss_scale = 256;
+        trireme_optimizer *const optimizer = make_optimizer(v, model, options);
+        const int steps = ODD_STEPS - (job->world_size > 1 && rank == job->world_size - 1);
+        for (int step = 0; step < steps; ++step) odd_step(v, model, optimizer, step, rank);
+        uint64_t followed = 0;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_join(optimizer, &followed));
+        EXPECT(v, followed == (uint64_t)(ODD_STEPS - steps));
+        trireme_loss_scale_info info = TRIREME_LOSS_SCALE_INFO_INIT;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_loss_scale_info(optimizer, &info));
+        EXPECT(v, info.skipped_steps == 1 && info.scale == 128);
+        memset(values[way], 0, ALL * sizeof(float));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_get_parameters(model, values[way], ALL, TRIREME_DTYPE_F32));
+        EXPECT(v, values[way][0] != initial(0)); /* it was trained */
+        states[way] = save(v, optimizer, &bytes[way]);
+        if (way == 1) EXPECT(v, info_of(v, optimizer).written_bytes > 0);
+        trireme_optimizer_destroy(optimizer);
+        trireme_model_destroy(model);
+    }
+    EXPECT(v, memcmp(values[0], values[1], ALL * sizeof(float)) == 0);
+    EXPECT(v, bytes[0] == bytes[1] && memcmp(states[0], states[1], bytes[0]) == 0);
+    for (int way = 0; way < 2; ++way) {
+        free(values[way]);
+        free(states[way]);
+    }
+}
+
+static void skipped_and_uneven_steps_give_the_same_bits(void **state) {
+    (void)state;
+    for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
+        for (int world_size = 1; world_size <= 3; ++world_size) {
+            struct job job = {.kind = TRIREME_OPTIMIZER_ADAM,
+                              .strategy = strategy,
+                              .world_size = world_size,
+                              .ratio = world_size % 2 == 0 ? 0.5 : 1};
+            run_job(&job, train_oddly);
+        }
+    }
+}
+
 /* ---- saved, loaded, read and written ---- */
 
 static void resume_both_ways(trireme_communicator *ranks, int rank, void *context) {
@@ -411,6 +518,7 @@ int main(void) {
         cmocka_unit_test(every_strategy_and_rule_gives_the_same_bits),
         cmocka_unit_test(without_ring_or_direct_the_bits_are_the_same),
         cmocka_unit_test(the_info_tells_what_is_refused),
+        cmocka_unit_test(skipped_and_uneven_steps_give_the_same_bits),
         cmocka_unit_test(saved_state_goes_both_ways),
         cmocka_unit_test(ranges_are_read_and_written),
         cmocka_unit_test(what_cannot_be_is_refused),
