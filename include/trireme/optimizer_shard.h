@@ -277,7 +277,8 @@ trireme_optimizer_create(trireme_model *model, const trireme_optimizer_options *
                          trireme_optimizer **out_optimizer);
 
 /**
- * Gives the handle and the state back. The model may then get another optimizer.
+ * Gives the handle and the state back. The model may then get another optimizer,
+ * unless a trainer of it is left.
  *
  * Never waits for a peer.
  *

@@ -9,8 +9,8 @@
  * Before w, of every kind but ONE_CYCLE and USER: (s + 1) / w, which is 1 at the last step of the
  * warm-up; with warm_up_factor f it is f + (1 - f) * s / w (LinearLR of PyTorch with start_factor
  * f), with TRIREME_SCHEDULE_FROM_ZERO it is s / w (get_..._with_warmup of Hugging Face).
- * From w on, with t = (s - w) / (n - w), or 1 from n on: CONSTANT: 1. LINEAR: 1 - t + end * t.
- * COSINE: c + end * (1 - c) with c = (1 + cos(pi * t)) / 2 (Loshchilov and Hutter 2017, arXiv
+ * From w on, with t = (s - w) / (n - w), or 1 from n on: CONSTANT: 1. LINEAR: end * (1 - c) + c
+ * with c = 1 - t. COSINE: the same with c = (1 + cos(pi * t)) / 2 (Loshchilov and Hutter 2017, arXiv
  * 1608.03983, without restarts). So the last of the n steps is still one step above end, and who
  * goes on trains with end; CosineAnnealingLR of PyTorch rises again there.
  * ONE_CYCLE (Smith and Topin 2019, arXiv 1708.07120, as PyTorch's OneCycleLR writes it, where the
