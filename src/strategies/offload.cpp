@@ -290,13 +290,7 @@ bool Offload::visit_block(std::uint64_t number, char* data, const Visit& visit, 
     visited.number = stretch.piece;
     visited.skipped = stretch.first;
     Piece& piece = visited.piece;
-    piece = pieces_[stretch.piece];
-    piece.first += stretch.first;
-    piece.count = stretch.count;
-    piece.parameters =
-        static_cast<char*>(piece.parameters) + stretch.first * dtype_size(piece.dtype);
-    piece.gradients = static_cast<char*>(piece.gradients) +
-                      stretch.first * dtype_size(gradient_dtype(piece.dtype));
+    piece = optimizers::part_of(pieces_[stretch.piece], stretch.first, stretch.count);
     for (std::uint32_t vector = 0; vector < states_; ++vector) {
       piece.states[vector] = data + stretch.offset + vector * stretch.stride;
     }

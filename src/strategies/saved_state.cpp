@@ -1,8 +1,9 @@
 // The state of training as ranges that this rank owns, and as one piece of bytes that it holds.
 //
-// Saved: a header, the steps of each parameter if parameters can be skipped, the loss scale if there is one,
-// the parameters group by group, the optimizer's state, the masters if there are any. Everything that decides where an element lies is in a hash, so a part
-// fits one rank of one layout only.
+// Saved: a header, the steps of each parameter if parameters can be skipped, the loss scale if
+// there is one, the parameters group by group, the optimizer's state, the masters if there are any.
+// Everything that decides where an element lies is in a hash, so a part fits one rank of one layout
+// only.
 #include <algorithm>
 #include <bit>
 #include <cstring>
