@@ -159,6 +159,7 @@ class Reducer {
   Status launch_ready(bool all);
   void run_hook(std::int32_t phase, std::uint64_t bucket, char* data, std::uint32_t pass);
   bool reduces_at_once(const sharding::Bucket& bucket) const;
+  bool is_reduced_as_handed_in() const;
   Status launch(std::uint64_t bucket, const char* send, std::uint32_t round);
   Status launch_absent();
   Fold fold(const sharding::Bucket& bucket, char* own, std::uint32_t round) const;
