@@ -16,6 +16,7 @@
 #include <trireme/log.h>
 #include <trireme/mesh.h>
 #include <trireme/messages.h>
+#include <trireme/model_options.h>
 #include <trireme/model_shard.h>
 #include <trireme/optimizer_shard.h>
 #include <trireme/request.h>

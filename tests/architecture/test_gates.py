@@ -38,7 +38,7 @@ class Gates(unittest.TestCase):
     def test_a_field_put_in_the_middle_is_noticed(self):
         self.assertEqual(self.layout_differences(), [])
         field = "    int32_t          gradients;"
-        self.change("model_shard.h", field, "    uint64_t extra;\n    int32_t gradients;")
+        self.change("model_options.h", field, "    uint64_t extra;\n    int32_t gradients;")
         self.assertTrue(self.layout_differences())
 
     def test_a_renumbered_constant_is_noticed(self):

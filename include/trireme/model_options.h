@@ -1,0 +1,215 @@
+/**
+ * @file model_options.h
+ * @brief How a model is to be spread, and what it looks like: the structs of model_shard.h.
+ *
+ * Ownership: strings and arrays are copied by the call that takes them. Thread safety: plain data.
+ */
+#ifndef TRIREME_MODEL_OPTIONS_H
+#define TRIREME_MODEL_OPTIONS_H
+
+#include <stdint.h>
+#include <trireme/export.h>
+#include <trireme/types.h>
+
+TRIREME_BEGIN_C
+
+/** How a model is spread. 0 is none. */
+typedef int32_t trireme_strategy;
+
+/** Numbers of the strategies. */
+enum {
+    TRIREME_STRATEGY_DATA_PARALLEL = 1, /**< Everything on every rank (DDP). */
+    TRIREME_STRATEGY_ZERO1         = 2, /**< Optimizer state sharded. */
+    TRIREME_STRATEGY_ZERO2         = 3, /**< Gradients too. */
+    TRIREME_STRATEGY_ZERO3         = 4, /**< Parameters too (fully sharded). */
+    TRIREME_STRATEGY_HYBRID_SHARD  = 5  /**< Parameters sharded within groups of shard_ranks, gradients and state over all. */
+};
+
+/** How the gradients of ranks (or leaves) become one. */
+enum {
+    TRIREME_GRADIENTS_AVERAGE = 0, /**< Sum, then division by the number of contributions: leaves when reproducible, else ranks. Micro-batches that were accumulated are summed. */
+    TRIREME_GRADIENTS_SUM     = 1  /**< Sum; the caller has scaled its gradients. */
+};
+
+/** What trireme_model_end_backward() does about gradients that were not handed in. */
+enum {
+    TRIREME_UNUSED_ERROR = 0, /**< It fails and names the parameters. */
+    TRIREME_UNUSED_ZERO  = 1, /**< They count as zero: state and weight decay go on. */
+    TRIREME_UNUSED_SKIP  = 2  /**< They count as zero where another rank or pass has one. A parameter that had none anywhere in the step is not updated, and the step does not count for its ADAM correction; the ranks agree on which at the step. */
+};
+
+/** Whether ranks of one host keep one copy of the parameters between them, in memory that all of them see. */
+enum {
+    TRIREME_SHARE_AUTO   = 0, /**< zero3 and hybrid_shard, if the ranks of the communicator share memory. */
+    TRIREME_SHARE_ALWAYS = 1, /**< zero1 and zero2 too, or trireme_model_create() fails. A copy of which one rank holds all (a world of 1, shard_ranks 1) has nobody to share with. */
+    TRIREME_SHARE_NEVER  = 2  /**< Every rank has memory of its own, and gathers copy. */
+};
+
+/** Flags of a model. */
+enum {
+    TRIREME_MODEL_UNEVEN        = 1, /**< Ranks may be absent; see "Uneven inputs" above. */
+    TRIREME_MODEL_FIXED_ORDER   = 2, /**< Buckets are reduced in the reverse order of registration in all steps. Without it that is so in the first step only, and afterwards they are reduced in the order in which their gradients came there on rank 0. */
+    TRIREME_MODEL_WHOLE_ROWS    = 4, /**< Shards are cut between rows, so that each row of a parameter (what has one index of its first dimension; of a scalar, and of a parameter of one dimension, an element) lies on one rank: where the even cut would divide a row, it is moved to the nearest end of it. For rules and compressions that work on rows. Shards may differ by a row; nothing is padded. */
+    TRIREME_MODEL_KEEP_GATHERED = 8  /**< zero3, hybrid_shard: a unit that was gathered stays whole after its release until the parameters change, so that each is gathered once a step and not twice, and not again for another micro-batch or an evaluation. Working memory then holds all units. Nothing to do where ranks share the parameters. */
+};
+
+/** When a bucket hook is called. */
+enum {
+    TRIREME_HOOK_BEFORE = 1, /**< This rank's contribution is complete and no peer sees it yet. On the thread that handed in the last gradient, or ended the pass. */
+    TRIREME_HOOK_AFTER  = 2  /**< The part of the reduced gradients that this rank updates, before it is clipped. On the thread of trireme_optimizer_step(). */
+};
+
+/** A stretch of one parameter inside a bucket. */
+typedef struct trireme_bucket_part {
+    uint64_t parameter; /**< Number of the parameter. */
+    uint64_t first;     /**< Which of its elements comes first. */
+    uint64_t count;     /**< Elements; 1 or more. */
+    uint64_t position;  /**< Where it begins in `data`, in elements. */
+} trireme_bucket_part; /* since 1.0 */
+
+/** One bucket of gradients, for a bucket hook. */
+typedef struct trireme_bucket {
+    uint32_t                   struct_size; /**< sizeof this struct as the library knows it. */
+    int32_t                    phase;       /**< TRIREME_HOOK_BEFORE or TRIREME_HOOK_AFTER. */
+    uint64_t                   bucket;      /**< Number of the bucket, from 0 in the order of reduction of the first step. */
+    uint64_t                   elements;    /**< Elements at `data`. */
+    void                      *data;        /**< May be changed, until the hook returns. */
+    const trireme_bucket_part *parts;       /**< `part_count` stretches, in the order of `data`. */
+    uint64_t                   part_count;  /**< Number of parts. */
+    trireme_dtype              dtype;       /**< Type of the elements: f32 or f64. Gradients of f16 and bf16 parameters are f32, and may lie in one bucket with those of f32 ones. */
+    uint32_t                   pass;        /**< BEFORE: which pass of the step, from 0. AFTER: 0. */
+} trireme_bucket; /* since 1.0 */
+
+/**
+ * A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0, or any
+ * other number to fail the step on all ranks. It may destroy the model and its optimizer, which
+ * live on until the call under way is over; any other call on them answers
+ * TRIREME_ERROR_INVALID_STATE. AFTER is called where a rank updates elements of the bucket
+ * (data_parallel: everywhere, with all of them, and all ranks must do the same to them). BEFORE is
+ * called once a bucket and pass; data_parallel and zero1 call it with the sum of all passes before
+ * the last one reduces it, so with NO_SYNC not at all.
+ */
+typedef int32_t(TRIREME_CALL *trireme_bucket_callback)(const trireme_bucket *bucket,
+                                                       void *user_data);
+
+/** Start from TRIREME_MODEL_OPTIONS_INIT. In every field 0 means the default. */
+typedef struct trireme_model_options {
+    uint32_t         struct_size;    /**< sizeof this struct as the caller knows it. */
+    trireme_strategy strategy;       /**< Required. */
+    int32_t          gradients;      /**< TRIREME_GRADIENTS_*. */
+    uint32_t         leaves;         /**< Leaves of the global batch for reproducible training; 0: reduction in rank order. At most 65,536. */
+    uint64_t         bucket_bytes;   /**< Gradients are reduced once this much is ready. Default: 25 MiB; a group of units is never cut. */
+    uint64_t         prefetch_bytes; /**< zero3: gathered units may take this much beyond the one in use. Default: the largest unit, so that one is prefetched. */
+    uint64_t         timeout_ns;     /**< Longest any call may wait. Default: the communicator's. */
+    uint64_t         minimum_unit_bytes;    /**< Neighbouring units are gathered together until they have this much. Default: 1 MiB; 1 joins none. */
+    uint64_t         persistent_unit_bytes; /**< zero3, hybrid_shard: units below this stay whole on every rank and need no gather. Default: none. */
+    uint64_t         first_bucket_bytes;    /**< As bucket_bytes, for the bucket that backward fills first, so that the exchange begins early. Default: 1 MiB, or bucket_bytes if that is less. */
+    uint32_t         shard_ranks;    /**< hybrid_shard: S; must divide the world size. 0 for the other strategies. */
+    int32_t          unused;         /**< TRIREME_UNUSED_*. */
+    uint32_t         flags;          /**< 0 or a sum of TRIREME_MODEL_*. */
+    int32_t          share_parameters; /**< TRIREME_SHARE_*. */
+    trireme_bucket_callback bucket_hook; /**< Called for each bucket. NULL: none. All ranks have one or none has. */
+    void            *hook_data;      /**< Handed to bucket_hook. */
+    uint64_t         memory_limit_bytes; /**< Most that any rank may plan to hold: parameters, gradients and working memory at trireme_model_seal(), optimizer state too at trireme_optimizer_create(); above it, both fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks before anything is allocated. What the two habits named above take beyond the plan does not count, nor do the words of an optimizer with norm_ranks (552 bytes for each group of group_max_norms and each different count of replicas), and on ranks of a transport one more group that hybrid_shard or reshard_ranks sends from. Default: no limit. */
+    uint32_t         shard_stride;   /**< hybrid_shard: the ranks of a copy are this far apart, such as N/S for those of S hosts with N/S ranks each, or the size of all axes of a mesh that vary faster than the one of shards. shard_ranks * shard_stride must divide the world size. 0: 1, neighbours. 0 for the other strategies. */
+    uint32_t         reshard_ranks;  /**< zero3, hybrid_shard: how many neighbours among the ranks that keep a copy of the parameters spread a unit between them once it is gathered, until the parameters change: it comes first from all of those ranks, and again, as for backward, from these alone, such as those of one host. Working memory then holds a part of each unit, one of reshard_ranks. Must divide the number of ranks that keep a copy. 0, or all of them: a unit comes from all each time. 1: this rank alone, which is TRIREME_MODEL_KEEP_GATHERED; with that flag at most 1. Nothing to do where ranks share the parameters. 0 for the other strategies. */
+} trireme_model_options; /* since 1.0 */
+
+/** Options of which only the strategy is missing. */
+#define TRIREME_MODEL_OPTIONS_INIT { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** Flags of a parameter. */
+enum {
+    TRIREME_PARAMETER_FROZEN = 1 /**< Gathered with its unit, but has no gradient and is not updated. */
+};
+
+/** Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT. */
+typedef struct trireme_parameter_options {
+    uint32_t        struct_size; /**< sizeof this struct as the caller knows it. */
+    uint32_t        flags;       /**< TRIREME_PARAMETER_FROZEN or 0. */
+    trireme_dtype   dtype;       /**< TRIREME_DTYPE_F32, F64, F16 or BF16; one per unit. */
+    uint32_t        dimensions;  /**< Numbers at `shape`; 0 is a scalar. At most 16. */
+    const uint64_t *shape;       /**< Copied. An extent may be 0. */
+    const char     *name;        /**< Unique in the model; UTF-8, at most 255 bytes; required; copied. */
+    const char     *unit;        /**< Name of the unit. Default: a unit of the parameter's own name. Parameters of one unit are added one after the other. An alias belongs to the unit of the parameter it is tied to; leave NULL or name that one. */
+    const char     *tied_to;     /**< Name of an earlier parameter that this one is an alias of: same dtype, shape and flags, same memory, gradients added in the order of registration. */
+    uint32_t        replicas;    /**< How many models hold this same parameter, such as a layer norm that every tensor-parallel rank has: an optimizer with norm_ranks counts it once. Default: 1; of an alias that of the parameter it is tied to. */
+    uint32_t        norm_group;  /**< Number of the group of parameters that this one belongs to, for an optimizer that has group_max_norms, group_rate_factors or group_weight_decays. A parameter of several replicas is in the same one in all models. Default: 0; of an alias that of the parameter it is tied to. */
+} trireme_parameter_options; /* since 1.0 */
+
+/** A parameter that is described by nothing yet. */
+#define TRIREME_PARAMETER_OPTIONS_INIT { sizeof(trireme_parameter_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** What a sealed model looks like. Set struct_size before the call. */
+typedef struct trireme_model_info {
+    uint32_t         struct_size;   /**< sizeof this struct as the caller knows it. */
+    trireme_strategy strategy;      /**< As created. */
+    int32_t          rank;          /**< This rank. */
+    int32_t          world_size;    /**< Number of ranks. */
+    uint32_t         leaves;        /**< As created; 0 if not reproducible. */
+    uint32_t         micro_batches; /**< Most leaves a rank has in a step, ceil(leaves / world size); 0 if not reproducible. */
+    uint64_t         parameters;    /**< Parameters added, aliases included. */
+    uint64_t         units;         /**< Units. */
+    uint64_t         elements;      /**< Elements of the flat vectors: all parameters in the order added, aliases left out. */
+    uint64_t         buckets;       /**< Buckets in which gradients are reduced. */
+    uint64_t         groups;        /**< Groups in which units are gathered, persistent ones included. */
+    uint64_t         shared_bytes;  /**< Size of the copy of the parameters that ranks keep between them in shared memory; 0: every rank has its own memory. */
+} trireme_model_info; /* since 1.0 */
+
+/** Info ready for trireme_model_get_info(). */
+#define TRIREME_MODEL_INFO_INIT { sizeof(trireme_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** What one unit looks like on this rank. Set struct_size before the call. */
+typedef struct trireme_unit_info {
+    uint32_t      struct_size; /**< sizeof this struct as the caller knows it. */
+    trireme_dtype dtype;       /**< Type of its elements. */
+    uint64_t      elements;    /**< Elements of the whole unit. */
+    uint64_t      shard_first; /**< First element of the unit that this rank owns. */
+    uint64_t      shard_count; /**< Elements of the unit that this rank owns; the group's shard may lie in other units. */
+    uint64_t      flat_first;  /**< Where the unit begins in the flat vectors. */
+    uint64_t      group;       /**< Number of the group it is gathered with, from 0. */
+} trireme_unit_info; /* since 1.0 */
+
+/** Info ready for trireme_model_get_unit_info(). */
+#define TRIREME_UNIT_INFO_INIT { sizeof(trireme_unit_info), 0, 0, 0, 0, 0, 0 }
+
+/** Bytes of this rank by kind: as the plan says, and as really allocated. Set struct_size before the call. */
+typedef struct trireme_model_memory {
+    uint32_t struct_size;                /**< sizeof this struct as the caller knows it. */
+    uint32_t reserved;                   /**< 0. */
+    uint64_t planned_parameters;         /**< Parameters held for good. */
+    uint64_t planned_gradients;          /**< Gradients held for good. */
+    uint64_t planned_optimizer_state;    /**< State of the optimizer; 0 before one is created. */
+    uint64_t planned_working;            /**< Units and buckets in flight, partial sums of the tree. */
+    uint64_t allocated_parameters;       /**< As planned_parameters, counted where memory is allocated. */
+    uint64_t allocated_gradients;        /**< As planned_gradients, counted where memory is allocated. */
+    uint64_t allocated_optimizer_state;  /**< As planned_optimizer_state, counted where memory is allocated. */
+    uint64_t allocated_working;          /**< As planned_working, counted where memory is allocated. */
+    uint64_t planned_step_bytes;         /**< Bytes of gradients and parameters this rank gives its peers to read in a step of one micro-batch, in which zero3 gathers each unit twice (once with TRIREME_MODEL_KEEP_GATHERED; the second time from reshard_ranks). */
+    uint64_t sent_step_bytes;            /**< Such bytes it gave from the step before the last one to the last one, counted where they are sent. */
+} trireme_model_memory; /* since 1.0 */
+
+/** A report ready for trireme_model_get_memory(). */
+#define TRIREME_MODEL_MEMORY_INIT { sizeof(trireme_model_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** What the model's calls have done on this rank since it was sealed. Set struct_size before the call. */
+typedef struct trireme_model_statistics {
+    uint32_t struct_size;    /**< sizeof this struct as the caller knows it. */
+    uint32_t reserved;       /**< 0. */
+    uint64_t steps;          /**< Optimizer steps, those that join() shadowed included. */
+    uint64_t gathers;        /**< Groups that were gathered from their owners. */
+    uint64_t prefetched;     /**< Those of them that began before they were asked for. */
+    uint64_t reductions;     /**< Buckets that were reduced, once for each pass. */
+    uint64_t peak_groups;    /**< Most groups that were whole in flight at one time. */
+    uint64_t exposed_ns;     /**< Time in which calls of this model waited for operations: communication that compute did not hide. With ONE_SWEEP the update is part of an operation. */
+    uint64_t extra_buckets;  /**< How often a bucket took memory beyond the plan, because gradients came in another order than buckets are reduced in, this rank was absent, or others may lack gradients (TRIREME_UNUSED_*) and need this rank in a gather first. */
+    uint64_t moved_buckets;  /**< Buckets that are reduced at another place than the reverse order of registration gives them, since the first step has shown the order of gradients. */
+    uint64_t reshard_gathers; /**< Those of `gathers` that came from reshard_ranks only. */
+} trireme_model_statistics; /* since 1.0 */
+
+/** A report ready for trireme_model_get_statistics(). */
+#define TRIREME_MODEL_STATISTICS_INIT { sizeof(trireme_model_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+TRIREME_END_C
+
+#endif
