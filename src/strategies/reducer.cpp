@@ -1,9 +1,7 @@
 #include "strategies/reducer.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <iterator>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -22,74 +20,6 @@ using sharding::Parameter;
 using sharding::Segment;
 
 namespace {
-
-constexpr std::uint32_t kMaxLevels = 17;  // leaves are at most 65,536
-using Levels = std::array<char*, kMaxLevels>;
-
-// From here on an all-reduce moves fewer bytes than its two halves: small ones are read whole by every rank.
-constexpr std::uint64_t kAtOnceBytes = 64u << 10;
-
-// Adds the leaves that the ranks bring in one round to the partial sums, in the order of leaves.
-struct LeafFold {
-  trireme_dtype dtype;
-  std::uint64_t size;
-  std::uint32_t first_leaf;
-  Levels levels;
-
-  void operator()(std::uint64_t first, std::uint64_t count, const void* const* sources,
-                  std::uint32_t source_count) const {
-    std::uint32_t rank = 0;
-    while (rank < source_count && sources[rank] != nullptr) {
-      std::uint32_t leaf = first_leaf + rank;
-      std::array<const void*, kMaxLevels + 1> parts;
-      std::uint32_t part_count = 0;
-      std::uint32_t lowest = 0;
-      parts[part_count++] = sources[rank++];
-      // Two leaves side by side need no level between them.
-      if (leaf % 2 == 0 && rank < source_count && sources[rank] != nullptr) {
-        parts[part_count++] = sources[rank++];
-        ++leaf;
-        lowest = 1;
-      }
-      const std::uint32_t target = sharding::level_completed_by(leaf);
-      for (std::uint32_t at = lowest; at < target; ++at) {
-        parts[part_count++] = levels[at] + first * size;
-      }
-      kernels::reduce(dtype, TRIREME_SUM, levels[target] + first * size, parts.data(), part_count,
-                      count, 1, 0);
-    }
-  }
-};
-
-// Reduces in the order of ranks; `block` is this rank's and lies in what it sent, so nobody else
-// reads it.
-struct RankFold {
-  trireme_dtype dtype;
-  std::uint64_t size;
-  trireme_reduction reduction;
-  char* block;
-  char* sum;  // null, or where the reduced elements go
-  bool add;   // to what is in sum
-
-  void operator()(std::uint64_t first, std::uint64_t count, const void* const* sources,
-                  std::uint32_t source_count) const {
-    char* const destination = (sum == nullptr || add ? block : sum) + first * size;
-    const std::uint32_t ranks = source_count;
-    std::vector<const void*> present;
-    if (std::find(sources, sources + source_count, nullptr) != sources + source_count) {
-      std::copy_if(sources, sources + source_count, std::back_inserter(present),
-                   [](const void* source) { return source != nullptr; });
-      sources = present.data();
-      source_count = static_cast<std::uint32_t>(present.size());
-    }
-    if (source_count == 0) {
-      if (!add) std::memset(destination, 0, count * size);
-      return;
-    }
-    kernels::reduce(dtype, reduction, destination, sources, source_count, count, ranks, 0);
-    if (add) kernels::add(dtype, sum + first * size, destination, count);
-  }
-};
 
 // Into elements of gradients, from ones of the same dtype or of a narrow one; from null: zeros.
 void take(trireme_dtype dtype, char* to, trireme_dtype from_dtype, const void* from,
@@ -422,150 +352,6 @@ Status Reducer::find_slot(std::uint64_t bucket) {
   return Status::success();
 }
 
-// ---- reductions ----
-
-char* Reducer::level(const Bucket& bucket, std::uint32_t number) const {
-  if (number == plan_.level_count) return reduced_block(bucket);  // the top one of zero2 and zero3
-  const std::uint64_t bytes = bucket.counts[layout_.spread.rank] * dtype_size(bucket.dtype);
-  return levels_ + plan_.level_count * bucket.shard_offset + number * bytes;
-}
-
-Fold Reducer::fold(const Bucket& bucket, char* own, std::uint32_t round) const {
-  const std::uint64_t size = dtype_size(bucket.dtype);
-  if (reproducible()) {
-    LeafFold fold{bucket.dtype, size, round * layout_.spread.world_size, {}};
-    const std::uint32_t count = sharding::tree_levels(layout_.spread.leaves);
-    for (std::uint32_t i = 0; i < count; ++i) fold.levels[i] = level(bucket, i);
-    return fold;
-  }
-  const bool whole = layout_.spread.whole_gradients();
-  return RankFold{bucket.dtype,
-                  size,
-                  settings_.average && !settings_.uneven ? TRIREME_AVERAGE : TRIREME_SUM,
-                  own == nullptr ? nullptr : own + layout_.block_offset(bucket),
-                  whole ? nullptr : reduced_block(bucket),
-                  !whole && round > 0};
-}
-
-// data_parallel where peers write the sums into this rank's memory: fewer bytes and one barrier less than a
-// reduction to blocks and their gather. Both add in the order of ranks; an all-reduce over a transport
-// may not, and none knows ranks that bring nothing.
-bool Reducer::reduces_at_once(const Bucket& bucket) const {
-  return layout_.spread.whole_state() && !reproducible() && !settings_.uneven &&
-         bucket.elements * dtype_size(bucket.dtype) >= kAtOnceBytes &&
-         link_.communicator->shares_memory();
-}
-
-// A group of one, whose gradients lie where their sum would: a pass over them would only give NaN other
-// bits.
-bool Reducer::is_reduced_as_handed_in() const {
-  return link_.world_size() == 1 && layout_.spread.whole_gradients() && !reproducible() &&
-         !settings_.uneven;
-}
-
-// `send` is null where this rank has no leaf.
-Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t round) {
-  if (is_reduced_as_handed_in()) {
-    ++reductions_;
-    return Status::success();
-  }
-  const Bucket& bucket = layout_.buckets[number];
-  Contribution& mine = contributions_[number];
-  Operation operation;
-  operation.channel = link_.reductions;
-  operation.dtype = bucket.dtype;
-  operation.send = send;
-  operation.count = bucket.elements;
-  const bool at_once = reduces_at_once(bucket);
-  if (at_once) {
-    operation.kind = OperationKind::all_reduce;
-    operation.reduction = settings_.average ? TRIREME_AVERAGE : TRIREME_SUM;
-    operation.receive = mine.data;
-    // A step that is discarded: what comes out is never used.
-    if (send == nullptr) operation.send = mine.data;
-  } else {
-    operation.kind = OperationKind::fold;
-    operation.counts = bucket.counts;
-    operation.fold = fold(bucket, mine.data, round);
-  }
-  operation.agreement = std::uint64_t{round} << 32 | number;
-  operation.agreement_name = "micro-batch and bucket";
-  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<Memory>>;
-  operation.owner = std::make_shared<Both>(storage_->hold(), mine.extra.memory());
-  if (send != nullptr || at_once) {
-    link_.given_bytes +=
-        sharding::reduce_bytes(bucket.counts, link_.rank(), dtype_size(bucket.dtype));
-  }
-  if (at_once) {
-    link_.given_bytes +=
-        sharding::gather_bytes(bucket.counts, link_.rank(), dtype_size(bucket.dtype));
-  }
-  InFlight entry;
-  entry.bucket = number;
-  TRIREME_FAILPOINT("bucket", "before_launch");
-  TRIREME_RETURN_IF_ERROR(
-      link_.communicator->start(std::move(operation), link_.deadline(), &entry.request));
-  if (layout_.spread.whole_state() && !reproducible() && !at_once) {
-    TRIREME_RETURN_IF_ERROR(launch_gather(bucket, &entry.request));
-  }
-  in_flight_.push_back(std::move(entry));
-  ++mine.flying;
-  ++reductions_;
-  TRIREME_FAILPOINT("bucket", "after_launch");
-  return Status::success();
-}
-
-// data_parallel, where it does not reduce at once: every rank gets every block.
-Status Reducer::launch_gather(const Bucket& bucket, std::shared_ptr<Request>* out) {
-  Operation operation;
-  operation.channel = link_.reductions;
-  operation.kind = OperationKind::all_gather_v;
-  operation.dtype = bucket.dtype;
-  operation.send = reduced_block(bucket);
-  operation.receive = reduced(bucket);
-  operation.count = bucket.elements;
-  operation.counts = bucket.counts;
-  operation.owner = storage_->hold();
-  link_.given_bytes +=
-      sharding::gather_bytes(bucket.counts, link_.rank(), dtype_size(bucket.dtype));
-  return link_.communicator->start(std::move(operation), link_.deadline(), out);
-}
-
-// What is left of the step, without a contribution of this rank. A rank whose leaves are done
-// starts it at once, so that nobody waits for it.
-Status Reducer::launch_absent() {
-  for (; launched_rounds_ < rounds_; ++launched_rounds_) {
-    for (const std::uint64_t bucket : launch_order_) {
-      TRIREME_RETURN_IF_ERROR(launch(bucket, nullptr, launched_rounds_));
-    }
-  }
-  return Status::success();
-}
-
-Status Reducer::wait_oldest() {
-  const InFlight oldest = std::move(in_flight_.front());
-  in_flight_.pop_front();
-  Contribution& mine = contributions_[oldest.bucket];
-  --mine.flying;
-  Status status = link_.wait(*oldest.request);
-  if (status.ok()) status = failpoint("bucket", "after_wait");
-  if (mine.flying == 0 && !layout_.spread.whole_gradients()) {
-    if (mine.slot != kNone) slots_[mine.slot].taken = false;
-    extra_bytes_ -= mine.extra.bytes();
-    mine = Contribution();
-  }
-  return status;
-}
-
-Status Reducer::wait_all() {
-  Status first = Status::success();
-  while (!in_flight_.empty()) {
-    Status status = wait_oldest();
-    if (first.ok()) first = std::move(status);
-  }
-  return first;
-}
-
 // ---- the end of the step ----
 
 Status Reducer::check_complete() const {
@@ -639,21 +425,6 @@ void Reducer::divide(std::uint32_t contributors) {
     const void* const source = data;
     kernels::reduce(bucket.dtype, TRIREME_AVERAGE, data, &source, 1,
                     whole ? bucket.elements : bucket.counts[layout_.spread.rank], contributors, 0);
-  }
-}
-
-void Reducer::combine_levels(std::uint32_t divisor) {
-  const std::uint32_t leaves = layout_.spread.leaves;
-  for (const Bucket& bucket : layout_.buckets) {
-    const std::uint64_t count = bucket.counts[layout_.spread.rank];
-    if (count == 0) continue;
-    std::array<const void*, kMaxLevels> parts;
-    std::uint32_t part_count = 0;
-    for (std::uint32_t i = 0; i < sharding::tree_levels(leaves); ++i) {
-      if (sharding::level_remains(leaves, i)) parts[part_count++] = level(bucket, i);
-    }
-    kernels::reduce(bucket.dtype, settings_.average ? TRIREME_AVERAGE : TRIREME_SUM,
-                    reduced_block(bucket), parts.data(), part_count, count, divisor, 0);
   }
 }
 
