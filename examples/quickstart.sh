@@ -28,6 +28,7 @@ program() {
     c) echo "$build/release/examples/example_digits" ;;
     python) echo "$python examples/digits/digits.py" ;;
     csharp) echo "mono $build/dotnet/Digits.exe" ;;
+    csharp_layers) echo "mono $build/dotnet/Digits.exe --train layers --checkpoint-every 1" ;;
     rust) echo "$build/rust/release/examples/digits" ;;
     esac
 }
@@ -37,10 +38,10 @@ printf '%-8s %-14s %5s %-9s %8s %7s  %-15s %-15s %-17s %-15s %s\n' language stra
     "parameters" "gradients" "optimizer state" "working" difference
 printf '%66s%s\n' '' '(bytes of rank 0, planned/allocated)'
 
-# row LANGUAGE STRATEGY RANKS MODE: trains, compares with the language's run alone, prints one row.
+# row LANGUAGE[_WAY] STRATEGY RANKS MODE: trains, compares with the language's run alone, prints one row.
 row() {
-    local language=$1 strategy=$2 ranks=$3 mode=$4 out=$run/out line command
-    command=$(program "$language")
+    local language=${1%_*} strategy=$2 ranks=$3 mode=$4 out=$run/out line command
+    command=$(program "$1")
     rm -f "$out"
     case $mode in
     alone) line=$($command --strategy "$strategy" --out "$run/$language.alone") && cp "$run/$language.alone" "$out" ;;
@@ -48,7 +49,7 @@ row() {
     processes)
         line=$("$build/release/trireme" run --no-prefix --nproc-per-node "$ranks" -- \
             $command --strategy "$strategy" --out "$out") ;;
-    esac || { say "$language $strategy $ranks $mode: FAILED"; bad=1; return 0; }
+    esac || { say "$1 $strategy $ranks $mode: FAILED"; bad=1; return 0; }
     "$python" "$root/examples/digits/row.py" "$line" "$out" "$run/$language.alone" "$mode" || bad=1
 }
 
@@ -56,6 +57,7 @@ for language in c python csharp rust; do
     row $language data_parallel 1 alone
     for strategy in data_parallel zero1 zero2 zero3; do row $language $strategy 4 processes; done
 done
+row csharp_layers zero3 4 processes
 for ranks in 1 2 3; do
     for strategy in data_parallel zero1 zero2 zero3; do row c $strategy $ranks processes; done
 done

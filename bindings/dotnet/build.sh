@@ -12,4 +12,4 @@ compile() { mcs -nologo -langversion:7.2 -unsafe -optimize -debug -warnaserror "
 compile -target:library -doc:"$folder/Trireme.xml" -nowarn:1573,1591 -out:"$folder/Trireme.dll" "$here"/src/*.cs
 cp "$here/src/Trireme.dll.config" "$folder/"
 compile -r:"$folder/Trireme.dll" -out:"$folder/Trireme.Tests.exe" "$here"/tests/*.cs
-compile -r:"$folder/Trireme.dll" -out:"$folder/Digits.exe" "$root/examples/digits/Digits.cs"
+compile -r:"$folder/Trireme.dll" -out:"$folder/Digits.exe" "$root"/examples/digits/*.cs

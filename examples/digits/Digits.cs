@@ -1,5 +1,6 @@
 // digits: several workers train one classifier of handwritten digits. The classifier knows nothing
-// of them: it gives parameters and gradients as flat vectors, and AsDistributed() does the rest.
+// of them: it gives parameters and gradients as flat vectors, and AsDistributed() does the rest. With
+// `--train layers` a trainer runs it layer by layer: see DigitsLayers.cs.
 //
 //   $ bindings/dotnet/build.sh build/dotnet; export LD_LIBRARY_PATH=build/release
 //   $ trireme run --nproc-per-node 4 -- mono build/dotnet/Digits.exe --strategy zero3
@@ -48,8 +49,8 @@ internal sealed class DigitsData
 internal sealed class Classifier : IGradientModel<float, ArraySegment<int>>
 {
     public const int Batch = 64;
-    private const int Layers = 3;
-    private static readonly int[] Width = { DigitsData.Pixels, 128, 64, 10 };
+    public const int Layers = 3;
+    public static readonly int[] Width = { DigitsData.Pixels, 128, 64, 10 };
     private readonly DigitsData data;
     private readonly float[] parameters = new float[WeightsOf(Layers)];
     private readonly float[] gradients = new float[WeightsOf(Layers)];
@@ -147,7 +148,7 @@ internal sealed class Classifier : IGradientModel<float, ArraySegment<int>>
     }
 
     // Gradient of the cross-entropy of softmax, as its share of the whole batch.
-    private static float[] OutputDelta(float[] scores, int label)
+    public static float[] OutputDelta(float[] scores, int label)
     {
         double largest = scores.Max();
         double[] exponentials = scores.Select(score => Math.Exp(score - largest)).ToArray();
@@ -184,9 +185,10 @@ internal sealed class Classifier : IGradientModel<float, ArraySegment<int>>
 
 internal static class Digits
 {
-    private const int Leaves = 8;
+    public const int Leaves = 8;
     private static Strategy strategy = Strategy.DataParallel;
-    private static int threads, passes = 20;
+    private static int threads, passes = 20, checkpointEvery;
+    private static bool byLayers;
     private static string dataPath = "examples/data/digits.csv.gz", outPath;
 
     private static int Main(string[] arguments)
@@ -219,9 +221,12 @@ internal static class Digits
             if (arguments[i] == "--strategy") strategy = Library.ParseStrategy(value);
             else if (arguments[i] == "--threads") threads = int.Parse(value);
             else if (arguments[i] == "--passes") passes = int.Parse(value);
+            else if (arguments[i] == "--checkpoint-every") checkpointEvery = int.Parse(value);
+            else if (arguments[i] == "--train" && (value == "flat" || value == "layers"))
+                byLayers = value == "layers";
             else if (arguments[i] == "--data") dataPath = value;
             else if (arguments[i] == "--out") outPath = value;
-            else throw new ArgumentException("unknown option " + arguments[i]);
+            else throw new ArgumentException("unknown: " + arguments[i] + " " + value);
         }
     }
 
@@ -243,38 +248,83 @@ internal static class Digits
     {
         ulong random = 2026;
         var classifier = new Classifier(data, ref random);
+        var rule = new OptimizerOptions
+        {
+            Kind = OptimizerKind.Adamw, LearningRate = 0.003, WeightDecay = 0.01, MaxNorm = 1,
+        };
+        using (communicator)
+        {
+            if (byLayers) TrainLayers(communicator, classifier, rule, data, mode, random);
+            else TrainFlat(communicator, classifier, rule, mode, random);
+        }
+    }
+
+    private static void TrainFlat(
+        Communicator communicator, Classifier classifier, OptimizerOptions rule, string mode,
+        ulong random)
+    {
         var options = new DistributedOptions
         {
             Strategy = strategy,
             Leaves = Leaves,
             Gradients = Gradients.Sum,
             Parameters = Classifier.Describe(),
-            Optimizer = new OptimizerOptions { Kind = OptimizerKind.Adamw, LearningRate = 0.003 },
+            Optimizer = rule,
         };
-        options.Optimizer.WeightDecay = 0.01;
-        options.Optimizer.MaxNorm = 1;
         const int Leaf = Classifier.Batch / Leaves;
-        int[] order = Enumerable.Range(0, DigitsData.Rows).Where(r => r % 5 != 4).ToArray();
-        using (communicator)
         using (var model = classifier.AsDistributed(communicator, options))
         {
             Stopwatch watch = Stopwatch.StartNew();
-            for (int pass = 0; pass < passes; ++pass)
-            {
-                for (int i = order.Length - 1; i > 0; --i) // a shuffle by Fisher and Yates
-                {
-                    int j = (int)(Classifier.NextRandom(ref random) % (ulong)(i + 1));
-                    int row = order[j];
-                    order[j] = order[i];
-                    order[i] = row;
-                }
-                for (int step = 0; step < order.Length / Classifier.Batch; ++step)
-                {
-                    int first = step * Classifier.Batch;
-                    model.Step(leaf => new ArraySegment<int>(order, first + leaf * Leaf, Leaf));
-                }
-            }
+            foreach (ArraySegment<int> rows in Batches(random))
+                model.Step(leaf =>
+                    new ArraySegment<int>(rows.Array, rows.Offset + leaf * Leaf, Leaf));
             if (communicator.Rank == 0) Report(model.Model, classifier, mode, watch.Elapsed);
+        }
+    }
+
+    private static void TrainLayers(
+        Communicator communicator, Classifier classifier, OptimizerOptions rule, DigitsData data,
+        string mode, ulong random)
+    {
+        var options = new ModelOptions
+        {
+            Strategy = strategy, Leaves = Leaves, Gradients = Gradients.Sum,
+        };
+        var checkpoints = new TrainerOptions { CheckpointEvery = (ulong)checkpointEvery };
+        using (var model = new Model(communicator, options))
+        {
+            foreach (ParameterOptions parameter in Classifier.Describe())
+                model.AddParameter(parameter);
+            model.Seal();
+            model.SetParameters<float>(classifier.GetParameters());
+            using (var optimizer = new Optimizer(model, rule))
+            using (var trainer = new Trainer(optimizer, DigitsLayers.Make(data), checkpoints))
+            {
+                Stopwatch watch = Stopwatch.StartNew();
+                foreach (ArraySegment<int> rows in Batches(random))
+                    trainer.Step(new DigitsBatch(rows));
+                TimeSpan took = watch.Elapsed;
+                model.GetParameters<float>(classifier.GetParameters());
+                if (communicator.Rank == 0) Report(model, classifier, mode, took);
+            }
+        }
+    }
+
+    /// <summary>Rows of the data in an order of each pass, every fifth left out.</summary>
+    private static IEnumerable<ArraySegment<int>> Batches(ulong random)
+    {
+        int[] order = Enumerable.Range(0, DigitsData.Rows).Where(r => r % 5 != 4).ToArray();
+        for (int pass = 0; pass < passes; ++pass)
+        {
+            for (int i = order.Length - 1; i > 0; --i) // a shuffle by Fisher and Yates
+            {
+                int j = (int)(Classifier.NextRandom(ref random) % (ulong)(i + 1));
+                int row = order[j];
+                order[j] = order[i];
+                order[i] = row;
+            }
+            for (int step = 0; step < order.Length / Classifier.Batch; ++step)
+                yield return new ArraySegment<int>(order, step * Classifier.Batch, Classifier.Batch);
         }
     }
 

@@ -76,38 +76,67 @@ def output_delta(scores, labels):
     return delta
 
 
-def parameters_of(model, layer):
-    """Weight and bias, as arrays over the library's own memory: no copy."""
-    return [np.asarray(model.parameter(f"{LAYERS[layer]}.{name}")) for name in ("weight", "bias")]
+class Samples:
+    """What a step is made of: 64 rows of the data, cut into leaves."""
+
+    def __init__(self, images, labels, rows):
+        self.images, self.labels, self.rows = images, labels, rows
+
+    def of(self, call):
+        """Images and labels of the leaf that a layer is called for."""
+        rows = self.rows[call.leaf * LEAF : (call.leaf + 1) * LEAF]
+        return self.images[rows], [self.labels[row] for row in rows]
 
 
-def forward_pass(model, images):
-    """What goes into each layer, and the scores. Each unit is gathered only while it is used."""
-    values = [images]
-    for layer, unit in enumerate(LAYERS):
-        with model.gathered(unit):
-            values.append(forward(layer, *parameters_of(model, layer), values[layer]))
-    return values
+def inputs_of(call):
+    return np.asarray(call.input) if call.layer > 0 else call.batch.of(call)[0]
 
 
-def backward_pass(model, values, labels):
-    """Hands each gradient in as it is produced; its reduction overlaps with the rest."""
-    delta = output_delta(values[3], labels)
-    for layer in (2, 1, 0):
-        inputs, unit = values[layer], LAYERS[layer]
-        with model.gathered(unit):
-            weight, bias = parameters_of(model, layer)
-            weight_gradient, bias_gradient = np.zeros_like(weight), np.zeros_like(bias)
-            below = np.zeros_like(inputs)
-            if layer > 0:
-                for j in range(weight.shape[1]):
-                    below += delta[:, j : j + 1] * weight[:, j]
-        for b in range(len(inputs)):
-            weight_gradient += inputs[b][:, None] * delta[b]
-            bias_gradient += delta[b]
-        model.gradient_ready(f"{unit}.weight", weight_gradient)
-        model.gradient_ready(f"{unit}.bias", bias_gradient)
-        delta = np.where(inputs > 0, below, np.float32(0))
+def layer_forward(call):
+    """Arrays over the library's own memory: no copy."""
+    weight, bias = (np.asarray(each) for each in call.parameters)
+    output = np.asarray(call.output)
+    output[:] = forward(call.layer, weight, bias, inputs_of(call))
+    if call.layer == 2:
+        labels = call.batch.of(call)[1]
+        call.loss = sum(
+            math.log(sum(math.exp(score - row[label]) for score in row))
+            for row, label in zip(output.tolist(), labels)
+        ) / LEAF
+
+
+def layer_backward(call):
+    inputs, (weight, _) = inputs_of(call), call.parameters
+    weight_gradient, bias_gradient = (np.asarray(each) for each in call.gradients)
+    if call.layer == 2:
+        delta = output_delta(np.asarray(call.output), call.batch.of(call)[1])
+    else:
+        delta = np.asarray(call.output_gradient)
+    if call.layer > 0:
+        weight, below = np.asarray(weight), np.zeros_like(inputs)
+        for j in range(weight.shape[1]):
+            below += delta[:, j : j + 1] * weight[:, j]
+        np.asarray(call.input_gradient)[:] = np.where(inputs > 0, below, np.float32(0))
+    weight_gradient[:], bias_gradient[:] = 0, 0
+    for b in range(len(inputs)):
+        weight_gradient += inputs[b][:, None] * delta[b]
+        bias_gradient += delta[b]
+
+
+def make_trainer(optimizer, checkpoint_every):
+    """Gathers each layer around its functions and hands gradients in as they are produced, whose
+    reduction overlaps with the rest. With checkpoints, outputs in between are computed again."""
+    layers = [
+        trireme.Layer(
+            name,
+            layer_forward,
+            layer_backward,
+            parameters=[f"{name}.weight", f"{name}.bias"],
+            output=(LEAF, outputs),
+        )
+        for name, outputs in zip(LAYERS, WIDTHS[1:])
+    ]
+    return trireme.Trainer(optimizer, layers, checkpoint_every=checkpoint_every)
 
 
 def accuracy(parameters, images, labels):
@@ -153,6 +182,7 @@ def train(group, mode, options, images, labels):
     optimizer = trireme.Optimizer(
         model, "adamw", learning_rate=0.003, weight_decay=0.01, max_norm=1.0
     )
+    trainer = make_trainer(optimizer, options.checkpoint_every)
     order = [row for row in range(len(labels)) if row % 5 != 4]
 
     start = time.monotonic()
@@ -160,20 +190,8 @@ def train(group, mode, options, images, labels):
         for i in range(len(order) - 1, 0, -1):
             j = next(random) % (i + 1)
             order[i], order[j] = order[j], order[i]
-        for step in range(len(order) // BATCH):
-            for micro_batch in range(model.info().micro_batches):
-                leaf = model.leaf(micro_batch)
-                if leaf is None:  # only takes part in the gathers
-                    for unit in LAYERS + LAYERS[::-1]:
-                        with model.gathered(unit):
-                            pass
-                    continue
-                first = step * BATCH + leaf * LEAF
-                samples = order[first : first + LEAF]
-                values = forward_pass(model, images[samples])
-                with model.backward():
-                    backward_pass(model, values, [labels[row] for row in samples])
-            optimizer.step()
+        for first in range(0, len(order) - BATCH + 1, BATCH):
+            trainer.step(Samples(images, labels, order[first : first + BATCH]))
     seconds = time.monotonic() - start
 
     parameters = np.asarray(model.get_parameters())
@@ -197,6 +215,9 @@ def main():
     parser.add_argument("--strategy", default="data_parallel")
     parser.add_argument("--threads", type=int, default=0, help="ranks as threads of this process")
     parser.add_argument("--passes", type=int, default=20)
+    parser.add_argument(
+        "--checkpoint-every", type=int, default=0, help="keep the output of every so many-th layer"
+    )
     parser.add_argument("--data", default="examples/data/digits.csv.gz")
     parser.add_argument("--out", help="file for the trained parameters, raw f32")
     options = parser.parse_args()

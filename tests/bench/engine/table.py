@@ -293,31 +293,32 @@ class Bench:
     # ---- the calls alone, in every language ------------------------------------------------
 
     def language(self, name: str, work: Path) -> list[object]:
-        """The command that prints the microseconds of a unit's hooks."""
+        """The command that prints the microseconds of `hooks` or `trainer`."""
         if name == "Python":
-            return [sys.executable, HERE / "hooks.py"]
+            return [sys.executable, HERE / "units.py"]
         if name == "Rust":
             if shutil.which("cargo") is None:
                 raise Missing("Rust: cargo is not installed")
             try:
                 run("cargo", "build", "--quiet", "--release", "--offline", "--manifest-path",
-                    ROOT / "bindings/rust/Cargo.toml", "--example", "bench_hooks",
+                    ROOT / "bindings/rust/Cargo.toml", "--example", "bench_units",
                     CARGO_TARGET_DIR=str(work / "rust"), TRIREME_LIB_DIR=str(self.build))
             except Failed as why:
                 raise Missing(f"Rust: the binding does not build: {why}") from why
-            return [work / "rust/release/examples/bench_hooks"]
+            return [work / "rust/release/examples/bench_units"]
         if shutil.which("mcs") is None:
             raise Missing("C#: Mono is not installed")
-        program = work / "dotnet/Hooks.exe"
+        program = work / "dotnet/Units.exe"
         try:
             run("bash", ROOT / "bindings/dotnet/build.sh", work / "dotnet")
             run("mcs", "-nologo", "-langversion:7.2", "-optimize",
-                f"-r:{work}/dotnet/Trireme.dll", f"-out:{program}", HERE / "Hooks.cs")
+                f"-r:{work}/dotnet/Trireme.dll", f"-out:{program}", HERE / "Units.cs")
         except Failed as why:
             raise Missing(f"C#: the binding does not build: {why}") from why
         return ["mono", program]
 
-    def hooks(self) -> None:
+    def languages(self, row: str, what: str) -> None:
+        """A row whose calls cost the bindings something, in every language in turn."""
         environment = {"TRIREME_LIBRARY": str(self.build / "libtrireme.so.1"),
                        "LD_LIBRARY_PATH": str(self.build),
                        "PYTHONPATH": str(ROOT / "bindings/python")}
@@ -330,18 +331,20 @@ class Bench:
                     self.table.note(f"left out: {why}")
             times: dict[str, list[float]] = {name: [] for name in ("C", *commands)}
             for _ in range(self.rounds):
-                times["C"].append(self.ours("hooks", 1, 1)["hooks"][0])
+                times["C"].append(self.ours(row, 1, 1)[row][0])
                 for name, command in commands.items():
-                    times[name].append(float(run(*command, **environment)))
+                    times[name].append(float(run(*command, row, **environment)))
         for name, limit in (("C", 1), ("Rust", 1), ("C#", 2), ("Python", 20)):
             if name in times:
-                self.table.at_most(f"hooks of a unit beyond the exchange, {name}", times[name],
-                                   limit)
+                self.table.at_most(f"{what}, {name}", times[name], limit)
+
+    def hooks(self) -> None:
+        self.languages("hooks", "hooks of a unit beyond the exchange")
 
     def trainer(self) -> None:
+        self.languages("trainer", "layer of a trainer that computes nothing")
         ours = self.ours("trainer", 1, self.rounds)
-        self.table.at_most("layer of a trainer that computes nothing", ours["trainer"], 1)
-        self.table.at_most("the same by hand", ours["trainer_by_hand"], 1)
+        self.table.at_most("the same by hand, C", ours["trainer_by_hand"], 1)
 
     # ---- the language model of examples/gpt ------------------------------------------------
 
