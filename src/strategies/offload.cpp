@@ -8,6 +8,7 @@
 #include "kernels/hash.hpp"
 #include "platform/file.hpp"
 #include "platform/log.hpp"
+#include "platform/mix.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::strategies {
@@ -25,6 +26,9 @@ constexpr std::uint64_t kSlots = optimizers::kOffloadSlots;
 // A state of few blocks would leave nothing to do while the disk works.
 constexpr std::uint64_t kWantedBlocks = 32;
 constexpr std::uint64_t kLeastBlock = 256u << 10;
+// State that is checked, updated and summed while it is in the second-level cache, beside as many
+// gradients and parameters at most.
+constexpr std::uint64_t kTileBytes = 128u << 10;
 
 std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -101,6 +105,8 @@ Offload::Offload(const Link& link, const std::vector<Piece>& pieces,
     : link_(link),
       pieces_(pieces),
       states_(settings.states),
+      whole_stretches_(settings.update != nullptr),
+      tile_bytes_(std::max(kLine, kTileBytes / settings.states / kLine * kLine)),
       path_(settings.offload_path),
       plan_(
           [&] {
@@ -139,7 +145,15 @@ Status Offload::open(const Link& link, const std::shared_ptr<AllocatedBytes>& co
   for (std::size_t i = 0; i < plan.blocks.size(); ++i) {
     Block& block = offload.blocks_[i];
     block.in_file = plan.blocks[i].in_file;
-    if (!block.in_file) block.data = offload.resident_.data() + plan.blocks[i].offset;
+    if (!block.in_file) {
+      block.data = offload.resident_.data() + plan.blocks[i].offset;
+      continue;
+    }
+    std::uint64_t tiles = 0;
+    for (std::uint64_t k = plan.blocks[i].begin; k < plan.blocks[i].end; ++k) {
+      tiles += offload.tiles_of(plan.stretches[k]);
+    }
+    block.hashes.resize(tiles);
   }
   offload.files_.reserve(plan.blocks.size());
   *out = std::move(made);
@@ -163,11 +177,14 @@ void Offload::start(Slot* slot, bool write) {
   file_.start(&slot->transfer);
 }
 
-Status Offload::wait(Slot* slot) {
+// Slots that become free meanwhile may be loaded.
+Status Offload::wait(Slot* slot, bool loads_ahead) {
   if (file_.done(slot->transfer)) return Status::success();
   const std::uint64_t begin = now_ns();
-  const Status status = file_.wait(slot->transfer, link_.deadline(),
-                                   [this] { return link_.communicator->failure(); });
+  const Status status = file_.wait(slot->transfer, link_.deadline(), [&]() -> Status {
+    TRIREME_RETURN_IF_ERROR(link_.communicator->failure());
+    return loads_ahead ? load_ahead(false) : Status::success();
+  });
   waited_ns_ += now_ns() - begin;
   return status;
 }
@@ -175,20 +192,34 @@ Status Offload::wait(Slot* slot) {
 void Offload::begin_load(Slot* slot, std::uint64_t block) {
   slot->block = block;
   if (!blocks_[block].fresh) return start(slot, false);
-  std::memset(slot->data, 0, plan_.blocks[block].bytes);
-  slot->use = Slot::Use::loaded;
+  clear(slot, block);
 }
 
-// What cannot be read, or is not what was written, is read once more: a cable may have been the
-// reason.
+// Zeros, as if they had been read.
+void Offload::clear(Slot* slot, std::uint64_t number) {
+  slot->block = number;
+  slot->use = Slot::Use::loaded;
+  std::memset(slot->data, 0, plan_.blocks[number].bytes);
+  Tile tile;
+  for (std::uint64_t i = plan_.blocks[number].begin; i < plan_.blocks[number].end; ++i) {
+    tile.stretch = &plan_.stretches[i];
+    for (std::uint64_t k = tiles_of(*tile.stretch), begin = 0; k > 0; --k, begin = tile.end) {
+      tile.begin = begin;
+      tile.end = std::min(begin + tile_bytes_, tile.stretch->stride);
+      blocks_[number].hashes[tile.number] = hash_of(tile, number, slot->data);
+      ++tile.number;
+    }
+  }
+}
+
+// What cannot be read is read once more: a cable may have been the reason. So is what is not what
+// was written, as the visit finds.
 Status Offload::end_load(Slot* slot) {
   if (slot->use == Slot::Use::loaded) return Status::success();
-  const std::uint64_t bytes = plan_.blocks[slot->block].bytes;
   for (int attempt = 1;; ++attempt) {
-    TRIREME_RETURN_IF_ERROR(wait(slot));
+    TRIREME_RETURN_IF_ERROR(wait(slot, slot != &buffers_->again));
     const int error_number = slot->transfer.error_number;
-    if (error_number == 0 &&
-        kernels::hash(slot->data, bytes, slot->block) == blocks_[slot->block].hash) {
+    if (error_number == 0) {
       slot->use = Slot::Use::loaded;
       return Status::success();
     }
@@ -197,18 +228,13 @@ Status Offload::end_load(Slot* slot) {
       continue;
     }
     slot->use = Slot::Use::free;
-    if (error_number != 0) {
-      return Status::system(error_number, "reading " + where(slot->transfer.error_offset));
-    }
-    return Status::failure(TRIREME_ERROR_CORRUPT,
-                           "what was read at " + where(slot->transfer.offset) +
-                               " is not what was written there: its checksum is another one");
+    return Status::system(error_number, "reading " + where(slot->transfer.error_offset));
   }
 }
 
 Status Offload::end_write(Slot* slot) {
   if (slot->use != Slot::Use::writing) return Status::success();
-  TRIREME_RETURN_IF_ERROR(wait(slot));
+  TRIREME_RETURN_IF_ERROR(wait(slot, false));
   if (slot->transfer.error_number != 0) TRIREME_RETURN_IF_ERROR(keep_in_memory(slot->block, slot));
   slot->use = Slot::Use::free;
   return Status::success();
@@ -243,12 +269,17 @@ Status Offload::keep_in_memory(std::uint64_t number, Slot* slot) {
 // written.
 Status Offload::settle() {
   torn_ = true;
-  for (Slot& slot : buffers_->slots) {
-    if (slot.use == Slot::Use::reading) TRIREME_RETURN_IF_ERROR(wait(&slot));
-    TRIREME_RETURN_IF_ERROR(end_write(&slot));
-    slot.use = Slot::Use::free;
-  }
+  const auto end = [this](Slot* slot) -> Status {
+    if (slot->use == Slot::Use::reading) TRIREME_RETURN_IF_ERROR(wait(slot, false));
+    TRIREME_RETURN_IF_ERROR(end_write(slot));
+    slot->use = Slot::Use::free;
+    return Status::success();
+  };
+  for (Slot& slot : buffers_->slots) TRIREME_RETURN_IF_ERROR(end(&slot));
+  TRIREME_RETURN_IF_ERROR(end(&buffers_->again));
+  buffers_->spare.reset();
   ahead_ = 0;
+  next_ = 0;
   files_.clear();
   torn_ = false;
   return Status::success();
@@ -267,14 +298,14 @@ void Offload::read_ahead() {
   }
 }
 
-// Begins to load up to a round of slots from file block `next` on, as far as slots are free; waits
-// for the slot of `next` itself if it may.
-Status Offload::load_ahead(std::uint64_t next, bool may_wait) {
+// Begins to load up to a round of slots from file block next_ on, as far as slots are free; waits
+// for the slot of next_ itself if it may.
+Status Offload::load_ahead(bool may_wait) {
   std::vector<Slot>& slots = buffers_->slots;
-  while (ahead_ < files_.size() && ahead_ < next + slots.size()) {
+  while (ahead_ < files_.size() && ahead_ < next_ + slots.size()) {
     Slot& slot = slots[ahead_ % slots.size()];
     if (slot.use == Slot::Use::writing) {
-      if (!file_.done(slot.transfer) && !(may_wait && ahead_ == next)) break;
+      if (!file_.done(slot.transfer) && !(may_wait && ahead_ == next_)) break;
       TRIREME_RETURN_IF_ERROR(end_write(&slot));
     }
     begin_load(&slot, files_[ahead_++]);
@@ -282,24 +313,119 @@ Status Offload::load_ahead(std::uint64_t next, bool may_wait) {
   return Status::success();
 }
 
-bool Offload::visit_block(std::uint64_t number, char* data, const Visit& visit, bool* changed) {
-  const OffloadPlan::Block& block = plan_.blocks[number];
-  for (std::uint64_t i = block.begin; i < block.end; ++i) {
-    const OffloadPlan::Stretch& stretch = plan_.stretches[i];
-    Visited visited;
-    visited.number = stretch.piece;
-    visited.skipped = stretch.first;
-    Piece& piece = visited.piece;
-    piece = optimizers::part_of(pieces_[stretch.piece], stretch.first, stretch.count);
-    for (std::uint32_t vector = 0; vector < states_; ++vector) {
-      piece.states[vector] = data + stretch.offset + vector * stretch.stride;
-    }
-    const bool go_on = visit(&visited);
-    *changed = *changed || visited.changed;
-    if (!go_on) return false;
-  }
-  return true;
+// ---- one block ----
+
+std::uint64_t Offload::tiles_of(const OffloadPlan::Stretch& stretch) const {
+  return (stretch.stride + tile_bytes_ - 1) / tile_bytes_;
 }
+
+std::uint64_t Offload::hash_of(const Tile& tile, std::uint64_t block, const char* data) const {
+  std::uint64_t hash = mix(block, tile.number);
+  for (std::uint32_t vector = 0; vector < states_; ++vector) {
+    const std::uint64_t begin = tile.stretch->offset + vector * tile.stretch->stride + tile.begin;
+    hash = kernels::hash(data + begin, tile.end - tile.begin, hash);
+  }
+  return hash;
+}
+
+Status Offload::corrupt(std::uint64_t block) const {
+  return Status::failure(TRIREME_ERROR_CORRUPT,
+                         "what was read at " + where(plan_.blocks[block].offset) +
+                             " is not what was written there: its checksum is another one");
+}
+
+Status Offload::check(Visiting* at, const Tile& tile) {
+  const std::uint64_t wanted = blocks_[at->block].hashes[tile.number];
+  if (hash_of(tile, at->block, at->data) == wanted) return Status::success();
+  if (at->read_again) return corrupt(at->block);
+  TRIREME_RETURN_IF_ERROR(read_again(at, tile));
+  return hash_of(tile, at->block, at->data) == wanted ? Status::success() : corrupt(at->block);
+}
+
+// What comes before `from` may have been updated, and stays.
+Status Offload::read_again(Visiting* at, const Tile& from) {
+  at->read_again = true;
+  const OffloadPlan::Block& block = plan_.blocks[at->block];
+  Buffers& buffers = *buffers_;
+  TRIREME_RETURN_IF_ERROR(
+      buffers.spare.allocate(*link_.communicator, counter_, MemoryKind::working, block.bytes));
+  buffers.again.block = at->block;
+  buffers.again.data = buffers.spare.data();
+  start(&buffers.again, false);
+  const Status loaded = end_load(&buffers.again);
+  if (!loaded.ok()) {
+    // A disk that has not answered may write there yet.
+    if (buffers.again.use == Slot::Use::free) buffers.spare.reset();
+    return loaded;
+  }
+  buffers.again.use = Slot::Use::free;
+  const OffloadPlan::Stretch* const last = &plan_.stretches[block.end - 1];
+  for (const OffloadPlan::Stretch* stretch = from.stretch; stretch <= last; ++stretch) {
+    const std::uint64_t begin = stretch == from.stretch ? from.begin : 0;
+    for (std::uint32_t vector = 0; vector < states_; ++vector) {
+      const std::uint64_t place = stretch->offset + vector * stretch->stride + begin;
+      std::memcpy(at->data + place, buffers.again.data + place, stretch->stride - begin);
+    }
+  }
+  buffers.spare.reset();
+  return Status::success();
+}
+
+// Those between the beginning and the end of `tile`, which may be several.
+Status Offload::visit_elements(Visiting* at, const Tile& tile, const Visit& visit, bool* go_on) {
+  const OffloadPlan::Stretch& stretch = *tile.stretch;
+  const auto each_tile = [&](const auto& act) -> Status {
+    Tile one = tile;
+    for (; one.begin < tile.end; one.begin = one.end, ++one.number) {
+      one.end = std::min(one.begin + tile_bytes_, tile.end);
+      TRIREME_RETURN_IF_ERROR(act(one));
+    }
+    return Status::success();
+  };
+  if (at->checks) {
+    TRIREME_RETURN_IF_ERROR(each_tile([&](const Tile& one) { return check(at, one); }));
+  }
+  const Piece& whole = pieces_[stretch.piece];
+  const std::uint64_t size = dtype_size(gradient_dtype(whole.dtype));
+  const std::uint64_t first = tile.begin / size;
+  Visited visited;
+  visited.number = stretch.piece;
+  visited.skipped = stretch.first + first;
+  visited.piece =
+      optimizers::part_of(whole, visited.skipped, std::min(tile.end / size, stretch.count) - first);
+  for (std::uint32_t vector = 0; vector < states_; ++vector) {
+    visited.piece.states[vector] = at->data + stretch.offset + vector * stretch.stride + tile.begin;
+  }
+  *go_on = visit(&visited);
+  if (!visited.changed) return Status::success();
+  at->changed = true;
+  if (at->slot == nullptr) return Status::success();
+  return each_tile([&](const Tile& one) {
+    blocks_[at->block].hashes[one.number] = hash_of(one, at->block, at->data);
+    return Status::success();
+  });
+}
+
+Status Offload::visit_block(Visiting* at, const Visit& visit, bool* go_on) {
+  const OffloadPlan::Block& block = plan_.blocks[at->block];
+  Tile tile;
+  for (std::uint64_t i = block.begin; i < block.end; ++i) {
+    tile.stretch = &plan_.stretches[i];
+    const std::uint64_t stride = tile.stretch->stride;
+    const std::uint64_t at_once = whole_stretches_ ? stride : tile_bytes_;
+    for (std::uint64_t begin = 0; begin < stride; begin = tile.end) {
+      tile.begin = begin;
+      tile.end = std::min(begin + at_once, stride);
+      TRIREME_RETURN_IF_ERROR(visit_elements(at, tile, visit, go_on));
+      if (!*go_on) return Status::success();
+      tile.number += (tile.end - tile.begin + tile_bytes_ - 1) / tile_bytes_;
+      TRIREME_RETURN_IF_ERROR(load_ahead(false));
+    }
+  }
+  return Status::success();
+}
+
+// ---- all of them ----
 
 Status Offload::sweep(Access access, const Visit& visit) {
   if (access != Access::update || torn_) TRIREME_RETURN_IF_ERROR(settle());
@@ -346,34 +472,36 @@ Status Offload::sweep_blocks(Access access, std::uint64_t begin, std::uint64_t e
       if (blocks_[i].in_file) files_.push_back(i);
     }
   }
-  std::uint64_t next = 0;  // of files_
+  if (!reads) ahead_ = files_.size();  // nothing is loaded
   bool go_on = true;
   for (std::uint64_t number = begin; go_on && number < end; ++number) {
     Block& block = blocks_[number];
-    bool changed = false;
+    Visiting at;
+    at.block = number;
+    at.data = block.data;
     if (!block.in_file) {
-      go_on = visit_block(number, block.data, visit, &changed);
-      if (reads) TRIREME_RETURN_IF_ERROR(load_ahead(next, false));
+      TRIREME_RETURN_IF_ERROR(visit_block(&at, visit, &go_on));
       continue;
     }
-    Slot& slot = slots[next % slots.size()];
+    Slot& slot = slots[next_ % slots.size()];
     if (reads) {
-      TRIREME_RETURN_IF_ERROR(load_ahead(next, true));
+      TRIREME_RETURN_IF_ERROR(load_ahead(true));
       TRIREME_RETURN_IF_ERROR(end_load(&slot));
     } else {
       TRIREME_RETURN_IF_ERROR(end_write(&slot));
-      slot.block = number;
-      std::memset(slot.data, 0, plan_.blocks[number].bytes);
+      clear(&slot, number);
     }
-    ++next;
-    go_on = visit_block(number, slot.data, visit, &changed);
+    at.data = slot.data;
+    at.slot = &slot;
+    at.checks = reads && !block.fresh;
+    TRIREME_RETURN_IF_ERROR(visit_block(&at, visit, &go_on));
+    ++next_;
     slot.use = Slot::Use::free;
-    if (changed) {
-      block.hash = kernels::hash(slot.data, plan_.blocks[number].bytes, number);
+    if (at.changed) {
       block.fresh = false;
       start(&slot, true);
     }
-    if (reads) TRIREME_RETURN_IF_ERROR(load_ahead(next, false));
+    TRIREME_RETURN_IF_ERROR(load_ahead(false));
   }
   return settle();
 }

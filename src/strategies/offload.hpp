@@ -51,10 +51,11 @@ class Offload {
  public:
   // What is done with each block: whether its state is needed, and whether it may be changed.
   enum class Access { read, write, update };
-  // A stretch whose states are in memory. Tells whether they were changed; false ends the sweep.
+  // Elements of a stretch whose states are in memory: all of it for a rule of the caller, else few
+  // enough for the nearest cache. Tells whether they were changed; false ends the sweep.
   struct Visited {
     optimizers::Piece piece;
-    std::uint64_t number = 0, skipped = 0;  // of the piece; its elements before this stretch
+    std::uint64_t number = 0, skipped = 0;  // of the piece; its elements before these
     bool changed = false;
   };
   using Visit = std::function<bool(Visited* stretch)>;
@@ -67,7 +68,7 @@ class Offload {
   Offload(const Offload&) = delete;
   Offload& operator=(const Offload&) = delete;
 
-  // All stretches in order. After a failure some states are old, some new.
+  // All elements in order. After a failure some states are old, some new.
   Status sweep(Access access, const Visit& visit);
   // Those of one piece that have some of `range`.
   Status sweep_piece(Access access, std::uint64_t piece, sharding::Range range, const Visit& visit);
@@ -80,9 +81,9 @@ class Offload {
 
  private:
   struct Block {
-    char* data = nullptr;  // while it stays in memory
-    std::uint64_t hash = 0;
-    bool fresh = true;  // never written: all zero
+    char* data = nullptr;               // while it stays in memory
+    std::vector<std::uint64_t> hashes;  // by tile
+    bool fresh = true;                  // never written: all zero
     bool in_file = false;
     Arena own;  // of one that could not be written
   };
@@ -96,16 +97,39 @@ class Offload {
   struct Buffers {
     Arena arena;
     std::vector<Slot> slots;
+    // Of a block that is read once more when a part of it was updated.
+    Arena spare;
+    Slot again;
+  };
+  // What one checksum is of: the same lines of all vectors of a stretch.
+  struct Tile {
+    const OffloadPlan::Stretch* stretch = nullptr;
+    std::uint64_t number = 0;          // in the block
+    std::uint64_t begin = 0, end = 0;  // bytes of each vector
+  };
+  // A block that is visited.
+  struct Visiting {
+    std::uint64_t block = 0;
+    char* data = nullptr;
+    Slot* slot = nullptr;  // null of one that stays in memory
+    bool checks = false, changed = false, read_again = false;
   };
 
   Offload(const Link& link, const std::vector<optimizers::Piece>& pieces,
           const optimizers::Settings& settings);
 
   Status sweep_blocks(Access access, std::uint64_t begin, std::uint64_t end, const Visit& visit);
-  bool visit_block(std::uint64_t number, char* data, const Visit& visit, bool* changed);
+  std::uint64_t tiles_of(const OffloadPlan::Stretch& stretch) const;
+  std::uint64_t hash_of(const Tile& tile, std::uint64_t block, const char* data) const;
+  Status visit_block(Visiting* at, const Visit& visit, bool* go_on);
+  Status visit_elements(Visiting* at, const Tile& tile, const Visit& visit, bool* go_on);
+  Status check(Visiting* at, const Tile& tile);
+  Status read_again(Visiting* at, const Tile& from);
+  Status corrupt(std::uint64_t block) const;
+  void clear(Slot* slot, std::uint64_t block);
   void start(Slot* slot, bool write);
-  Status wait(Slot* slot);
-  Status load_ahead(std::uint64_t next, bool may_wait);
+  Status wait(Slot* slot, bool loads_ahead);
+  Status load_ahead(bool may_wait);
   void begin_load(Slot* slot, std::uint64_t block);
   Status end_load(Slot* slot);
   Status end_write(Slot* slot);
@@ -116,6 +140,8 @@ class Offload {
   const Link& link_;
   const std::vector<optimizers::Piece>& pieces_;
   const std::uint32_t states_;
+  const bool whole_stretches_;      // are visited at once
+  const std::uint64_t tile_bytes_;  // of one vector
   const std::string path_;
   const OffloadPlan plan_;
   std::shared_ptr<AllocatedBytes> counter_;
@@ -124,6 +150,7 @@ class Offload {
   std::vector<Block> blocks_;
   std::vector<std::uint64_t> files_;  // blocks of this sweep that are in the file, in order
   std::uint64_t ahead_ = 0;           // how many of them were begun to be loaded
+  std::uint64_t next_ = 0;            // the one that is visited, or will be
   // Whether a sweep ended before it was settled: files_, ahead_ and slots are of no use to the next
   // one, and transfers may be under way.
   bool torn_ = false;

@@ -100,6 +100,75 @@ static void every_strategy_and_rule_gives_the_same_bits(void **state) {
     }
 }
 
+/* Elements of a parameter whose state is updated in many pieces, the last of which is odd. */
+enum { MANY = 200003 };
+
+static void train_many(trireme_communicator *ranks, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    float *values[2];
+    char *states[2];
+    uint64_t bytes[2];
+    for (int way = 0; way < 2; ++way) {
+        trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+        options.strategy = job->strategy;
+        trireme_model *model = NULL;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
+        const uint64_t elements = MANY;
+        trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+        parameter.name = "p";
+        parameter.dtype = TRIREME_DTYPE_F32;
+        parameter.dimensions = 1;
+        parameter.shape = &elements;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+        float *const all = values[way] = malloc(MANY * sizeof(float));
+        if (all == NULL) abort();
+        for (int i = 0; i < MANY; ++i) all[i] = initial(i);
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_set_parameters(model, all, MANY, TRIREME_DTYPE_F32, 0));
+        trireme_optimizer_options rule =
+            way == 0 ? rule_options(job->kind) : offload_options(job->kind, job->ratio);
+        rule.offload_buffer_bytes = 0; /* the default: large blocks */
+        trireme_optimizer *const optimizer = make_optimizer(v, model, rule);
+        for (int step = 0; step < STEPS; ++step) {
+            for (int i = 0; i < MANY; ++i) {
+                all[i] = gradient_of(step, i, rank, job->world_size);
+            }
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_model_accumulate_flat(model, all, MANY, TRIREME_DTYPE_F32, 0));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+        }
+        states[way] = save(v, optimizer, &bytes[way]);
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_get_parameters(model, all, MANY, TRIREME_DTYPE_F32));
+        if (way == 1) {
+            expect_planned(v, model, optimizer);
+            EXPECT(v, info_of(v, optimizer).block_bytes > 200000);
+        }
+        trireme_optimizer_destroy(optimizer);
+        trireme_model_destroy(model);
+    }
+    EXPECT(v, bytes[0] == bytes[1] && memcmp(states[0], states[1], bytes[0]) == 0);
+    EXPECT(v, memcmp(values[0], values[1], MANY * sizeof(float)) == 0);
+    for (int way = 0; way < 2; ++way) {
+        free(states[way]);
+        free(values[way]);
+    }
+}
+
+static void blocks_of_many_pieces_give_the_same_bits(void **state) {
+    (void)state;
+    for (int world_size = 1; world_size <= 3; ++world_size) {
+        struct job job = {
+            .kind = world_size == 2 ? TRIREME_OPTIMIZER_SGD : TRIREME_OPTIMIZER_ADAM,
+            .strategy = world_size == 3 ? TRIREME_STRATEGY_ZERO3 : TRIREME_STRATEGY_DATA_PARALLEL,
+            .world_size = world_size,
+            .ratio = world_size == 1 ? 0.5 : 1};
+        run_job(&job, train_many);
+    }
+}
+
 /* io_uring and O_DIRECT are each refused, as where they are not permitted. */
 static void without_ring_or_direct_the_bits_are_the_same(void **state) {
     (void)state;
@@ -516,6 +585,7 @@ static void a_limit_of_memory_counts_memory_only(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_and_rule_gives_the_same_bits),
+        cmocka_unit_test(blocks_of_many_pieces_give_the_same_bits),
         cmocka_unit_test(without_ring_or_direct_the_bits_are_the_same),
         cmocka_unit_test(the_info_tells_what_is_refused),
         cmocka_unit_test(skipped_and_uneven_steps_give_the_same_bits),

@@ -411,7 +411,7 @@ static void parts_of_a_block_fail_like_the_whole(void **state) {
 /* ---- rotten data ---- */
 
 /* Flips a bit in what lies in files of this process in the directory; returns how many there are. */
-static int rot(void) {
+static int rot(off_t place) {
     int found = 0;
     for (int descriptor = 3; descriptor < 1024; ++descriptor) {
         char link[64], path[600] = "";
@@ -420,9 +420,9 @@ static int rot(void) {
         if (strstr(path, directory) == NULL) continue;
         const int file = open(link, O_RDWR | O_CLOEXEC);
         unsigned char byte = 0;
-        if (file < 0 || pread(file, &byte, 1, 4096 + 100) != 1) abort();
+        if (file < 0 || pread(file, &byte, 1, place) != 1) abort();
         byte ^= 4;
-        if (pwrite(file, &byte, 1, 4096 + 100) != 1 || fsync(file) != 0) abort();
+        if (pwrite(file, &byte, 1, place) != 1 || fsync(file) != 0) abort();
         close(file);
         ++found;
     }
@@ -437,7 +437,7 @@ static void train_on_rotten_state(trireme_communicator *ranks, int rank, void *c
         make_optimizer(v, model, offload_options(TRIREME_OPTIMIZER_USER, 1));
     train_steps(v, model, optimizer, 0, 1, rank, trial->world_size);
     EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
-    if (rank == 0) EXPECT(v, rot() == trial->world_size);
+    if (rank == 0) EXPECT(v, rot(4096 + 100) == trial->world_size);
     EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
     /* Saving tells, and changes nothing. */
     uint64_t bytes = 0;
@@ -460,6 +460,53 @@ static void rotten_state_is_no_wrong_number(void **state) {
         assert_verdicts(trial.verdicts, world_size);
         expect_stopped(&trial, "rotten", TRIREME_ERROR_CORRUPT, "its checksum is another one");
     }
+}
+
+/* In the last parameter's state, behind that of all others in one block. */
+enum { IN_THE_LAST = 45000 };
+
+/* What was read of the file is wrong; now, when some of the block is updated already, the file is
+ * right again. */
+static int32_t TRIREME_CALL healing_rule(const trireme_update *update, void *user_data) {
+    bool *const rotten = user_data;
+    if (*rotten) *rotten = rot(IN_THE_LAST) != 1;
+    return own_rule(update, NULL);
+}
+
+static void train_while_it_heals(trireme_communicator *ranks, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const v = &trial->verdicts[rank];
+    bool rotten = false;
+    trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, 1);
+    trireme_optimizer_options options = offload_options(TRIREME_OPTIMIZER_USER, 1);
+    options.offload_buffer_bytes = 0; /* the default: all in one block */
+    options.update = healing_rule;
+    options.user_data = &rotten;
+    trireme_optimizer *const optimizer = make_optimizer(v, model, options);
+    train_steps(v, model, optimizer, 0, 1, rank, 1);
+    const trireme_offload_info info = info_of(v, optimizer);
+    EXPECT(v, info.block_bytes == info.file_bytes && info.file_bytes > IN_THE_LAST);
+    rotten = rot(IN_THE_LAST) == 1;
+    EXPECT(v, rotten);
+    train_steps(v, model, optimizer, 1, STEPS, rank, 1);
+    EXPECT(v, !rotten);
+    /* Two steps have read, and one of them twice. */
+    EXPECT(v, info_of(v, optimizer).read_bytes == STEPS * info.file_bytes);
+    expect_planned(v, model, optimizer);
+    float values[TOTAL], expected[TOTAL];
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_get_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
+    EXPECT(v, expect_plain(TRIREME_OPTIMIZER_USER, expected));
+    EXPECT(v, memcmp(values, expected, sizeof values) == 0);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void what_was_read_wrongly_is_read_once_more(void **state) {
+    (void)state;
+    struct trial trial = {.world_size = 1};
+    run_ranks(1, train_while_it_heals, &trial);
+    assert_verdicts(trial.verdicts, 1);
 }
 
 /* ---- a process is killed ---- */
@@ -514,6 +561,7 @@ int main(void) {
         cmocka_unit_test(after_a_refusal_the_next_step_is_right),
         cmocka_unit_test(parts_of_a_block_fail_like_the_whole),
         cmocka_unit_test(rotten_state_is_no_wrong_number),
+        cmocka_unit_test(what_was_read_wrongly_is_read_once_more),
     };
     return cmocka_run_group_tests_name("offload errors", tests, NULL, remove_directory);
 }
