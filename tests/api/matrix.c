@@ -51,6 +51,7 @@ enum feature {
     RMSPROP,
     LION,
     MASTERS,
+    ROUNDED,
     SCALED,
     IN_FILE,
     IN_FILE_IN_PART,
@@ -98,6 +99,7 @@ static const char *const kNames[FEATURES] = {
     "RMSProp, centered, with momentum",
     "Lion",
     "master weights of f16 and bf16",
+    "stochastic rounding of bf16",
     "dynamic loss scale, one step overflows",
     "state in a file (offload_path)",
     "state in a file by 0.4 (offload_ratio), eight vectors",
@@ -149,6 +151,7 @@ static void switch_on(struct setup *s, enum feature feature) {
         case RMSPROP: s->rule = TRIREME_OPTIMIZER_RMSPROP; break;
         case LION: s->rule = TRIREME_OPTIMIZER_LION; break;
         case MASTERS: s->masters = true; break;
+        case ROUNDED: s->rounded = true; break;
         case SCALED: s->scaled = true; break;
         case IN_FILE:
         case IN_FILE_IN_PART:
@@ -199,7 +202,8 @@ static trireme_status expected_of(const struct setup *s, bool no_sync) {
     }
     if ((s->max_norm > 0 && s->norm_groups) || (s->two_models && s->uneven) ||
         (s->checkpoints != NO_TRAINER && s->uneven) ||
-        (s->state_path != NULL && (s->masters || needs_norms(s)))) {
+        (s->state_path != NULL && (s->masters || needs_norms(s))) ||
+        (s->rounded && (s->masters || s->rule == TRIREME_OPTIMIZER_USER))) {
         return TRIREME_ERROR_UNSUPPORTED;
     }
     if (s->one_sweep &&
@@ -361,7 +365,9 @@ static void check_cell(int strategy, enum feature a, enum feature b) {
         const trireme_status expected = expected_of(&setup, a == NO_SYNC || b == NO_SYNC);
         const bool narrow = a == NARROW || b == NARROW || setup.masters;
         if (expected != TRIREME_OK) {
-            const trireme_dtype dtype = narrow ? TRIREME_DTYPE_F16 : TRIREME_DTYPE_F32;
+            const trireme_dtype dtype = setup.rounded ? TRIREME_DTYPE_BF16
+                                        : narrow      ? TRIREME_DTYPE_F16
+                                                      : TRIREME_DTYPE_F32;
             reason = check_refused(&setup, dtype, expected);
             continue;
         }
@@ -369,7 +375,7 @@ static void check_cell(int strategy, enum feature a, enum feature b) {
         static const trireme_dtype kTypes[] = {TRIREME_DTYPE_F32, TRIREME_DTYPE_F64,
                                                TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16};
         const int turn = ((in_turn ? strategy : world) + (int)a + (int)b) % 4;
-        const trireme_dtype dtype = kTypes[narrow ? 2 + turn % 2 : turn];
+        const trireme_dtype dtype = kTypes[setup.rounded ? 3 : narrow ? 2 + turn % 2 : turn];
         if (a == LIMITED || b == LIMITED) setup.most_bytes = least_limit(&setup, dtype);
         switch (dtype) {
             case TRIREME_DTYPE_F32: check_f32(&setup); break;

@@ -34,44 +34,7 @@ struct job {
 
 static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
 
-static float float_of(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static uint32_t bits_of(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-/* ---- what the draws are, as optimizer_shard.h has it ---- */
-
-static uint64_t mix(uint64_t state, uint64_t number) {
-    state += (number + 1) * 0x9e3779b97f4a7c15u;
-    state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9u;
-    state = (state ^ (state >> 27)) * 0x94d049bb133111ebu;
-    return state ^ (state >> 31);
-}
-
-static uint32_t stir(uint32_t x) {
-    x = (x ^ (x >> 16)) * 0x21f0aaadu;
-    x = (x ^ (x >> 15)) * 0x735a2d97u;
-    return x ^ (x >> 15);
-}
-
-static uint16_t rounded(float value, uint64_t seed, uint64_t step, uint64_t parameter,
-                        uint32_t element) {
-    const uint64_t key = mix(mix(mix(0, seed), step), parameter);
-    const uint32_t drawn = stir(stir(element ^ (uint32_t)key) ^ (uint32_t)(key >> 32)) & 0xffff;
-    const uint32_t bits = bits_of(value);
-    if (isnan(value)) return 0x7fc0;
-    if (isinf(value)) return (uint16_t)(bits >> 16);
-    /* Its two neighbours, and which of them is drawn. */
-    const uint16_t inner = (uint16_t)(bits >> 16);
-    return drawn >= 0x10000 - (bits & 0xffff) ? inner + 1 : inner;
-}
+#include "rounding.inc"
 
 /* ---- a training ---- */
 
@@ -82,7 +45,7 @@ static float gradient_of(int step, uint64_t place) {
 }
 
 static uint16_t first_value(uint64_t place) {
-    return (uint16_t)(bits_of(0.5f + (float)(place % 64) / 64) >> 16);
+    return (uint16_t)(bits_of_float(0.5f + (float)(place % 64) / 64) >> 16);
 }
 
 /* SGD in f32, rounded once a step. */
@@ -92,7 +55,7 @@ static void train_plainly(uint64_t seed, uint16_t *values) {
         for (uint32_t i = 0; i < kParameters[p].elements; ++i, ++place) {
             values[place] = first_value(place);
             for (int step = 0; step < STEPS; ++step) {
-                const float now = float_of((uint32_t)values[place] << 16);
+                const float now = float_of_bits((uint32_t)values[place] << 16);
                 values[place] = rounded(now - 0.125f * gradient_of(step, place), seed,
                                         (uint64_t)step + 1, p, i);
             }
@@ -203,7 +166,7 @@ static void go_down(trireme_communicator *ranks, int rank, void *context) {
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, TOTAL, BF16));
         double sum = 0;
-        for (int i = 0; i < TOTAL; ++i) sum += (double)float_of((uint32_t)values[i] << 16);
+        for (int i = 0; i < TOTAL; ++i) sum += (double)float_of_bits((uint32_t)values[i] << 16);
         /* Four of 64 draws go down, 2^-8 each; the mean of all elements is 2e-4 off, give or take. */
         const double mean = sum / TOTAL;
         EXPECT(v, by_chance ? fabs(mean - (1 - 64 * ldexp(1, -12))) < 1e-3 : mean == 1);

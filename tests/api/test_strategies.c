@@ -70,6 +70,7 @@ static bool is_frozen(int element) { return kParameters[parameter_of(element)].f
  * one on each rank. */
 enum way { FLAT, HOOKS, FORWARD, SHUFFLED };
 
+#include "rounding.inc"
 #include "training_setup.inc"
 #include "training_worker.inc"
 
