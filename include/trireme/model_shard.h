@@ -39,7 +39,8 @@
  * Gradients and optimizer state exist for trainable parameters only. What is in flight is reported
  * as working memory: two of the largest bucket (all buckets, if there are more ranks than leaves),
  * groups up to the largest plus prefetch_bytes, the partial sums of reproducible training,
- * gradients of aliases until their turn, and about a kilobyte for agreement. Two habits take more,
+ * contributions rounded to reduce_dtype, gradients of aliases until their turn, and about a kilobyte
+ * for agreement. Two habits take more,
  * which is planned and allocated when it happens: to hand in gradients in another order than
  * buckets are reduced in, and to keep several units gathered at the same time. So does a rank whose
  * second or later pass of a step is ABSENT (of a reproducible one any pass), with zero2, zero3 and

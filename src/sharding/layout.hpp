@@ -39,8 +39,9 @@ struct Spread {
   std::uint64_t prefetch_bytes = 0;  // 0: the largest group
   std::uint64_t minimum_unit_bytes = 0;
   std::uint64_t persistent_unit_bytes = 0;
-  bool whole_rows = false;     // shards are cut between rows of parameters
-  bool keep_gathered = false;  // what was gathered stays until parameters change
+  bool whole_rows = false;         // shards are cut between rows of parameters
+  bool keep_gathered = false;      // what was gathered stays until parameters change
+  trireme_dtype reduce_dtype = 0;  // as which f32 gradients travel; 0: as they are
   // Among how many of those that keep a copy a group is spread once it was gathered; 0: all.
   std::uint32_t reshard_ranks = 0;
 

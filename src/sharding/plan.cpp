@@ -34,6 +34,13 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
     plan.level_count = tree_levels(spread.leaves) - (spread.whole_gradients() ? 0 : 1);
     plan.levels = piece(plan.level_count * shard_gradient_bytes);
   }
+  if (spread.reduce_dtype != 0) {
+    // Every narrower dtype takes half of a gradient's bytes, or less.
+    const bool by_slot = !spread.whole_gradients() && !plan.slot_per_bucket;
+    plan.rounded_stride = by_slot ? piece(layout.largest_bucket_bytes / 2) : 0;
+    plan.rounded =
+        by_slot ? plan.slot_count * plan.rounded_stride : piece(layout.whole_gradient_bytes / 2);
+  }
   plan.held = piece(layout.held_bytes);
   if (layout.largest_group_bytes > 0) {
     std::uint64_t all = 0;
@@ -89,7 +96,7 @@ std::uint64_t plan_step_bytes(const Layout& layout) {
   std::uint64_t bytes = 0;
   for (const Bucket& bucket : layout.buckets) {
     const std::uint64_t size = dtype_size(bucket.dtype);
-    bytes += reduce_bytes(bucket.counts, spread.rank, size);
+    bytes += reduce_bytes(bucket.counts, spread.rank, given_size(layout, bucket));
     if (spread.whole_state()) bytes += gather_bytes(bucket.counts, spread.rank, size);
   }
   std::uint64_t last_again = 0;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "platform/names.hpp"
 #include "sharding/layout.hpp"
 #include "sharding/registry.hpp"
 
@@ -21,7 +22,8 @@ struct MemoryPlan {
   std::uint64_t levels = 0;    // partial sums of the tree
   std::uint64_t held = 0;      // gradients of aliases that came too early
   std::uint64_t pool = 0;      // units in flight (zero3)
-  std::uint64_t arena() const { return exchange + slots + levels + held + pool; }
+  std::uint64_t rounded = 0;   // contributions as reduce_dtype
+  std::uint64_t arena() const { return exchange + slots + levels + held + pool + rounded; }
   // In an arena of its own: what stays of units that were gathered, if not all or nothing.
   std::uint64_t reshard = 0;
   std::uint64_t working() const { return arena() + reshard; }
@@ -35,8 +37,15 @@ struct MemoryPlan {
   bool slot_per_bucket = false;   // slot b is bucket b's, at its whole_offset
   // Of those in `levels`; zero2 and zero3 keep the top one with the gradients.
   std::uint32_t level_count = 0;
+  // Of those in `rounded`, one for each slot; 0: bucket by bucket at half its whole_offset.
+  std::uint64_t rounded_stride = 0;
   std::uint64_t ahead = 0;  // zero3: bytes of units gathered before they are asked for
 };
+
+// Of a bucket's element on its way to the rank that adds it.
+inline std::uint64_t given_size(const Layout& layout, const Bucket& bucket) {
+  return dtype_size(layout.spread.reduce_dtype != 0 ? layout.spread.reduce_dtype : bucket.dtype);
+}
 
 // What a step that skips parameters counts, four to a word.
 inline std::uint64_t skip_words(const Registry& registry) {

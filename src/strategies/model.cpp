@@ -77,6 +77,12 @@ Status check_options(const Communicator& communicator, const trireme_model_optio
         "TRIREME_MODEL_KEEP_GATHERED is for TRIREME_STRATEGY_ZERO3 and "
         "TRIREME_STRATEGY_HYBRID_SHARD, which gather");
   }
+  if (options.reduce_dtype != 0 && options.reduce_dtype != TRIREME_DTYPE_F16 &&
+      options.reduce_dtype != TRIREME_DTYPE_BF16) {
+    return invalid_argument("options.reduce_dtype " + std::to_string(options.reduce_dtype) +
+                            " is neither TRIREME_DTYPE_F16 nor TRIREME_DTYPE_BF16");
+  }
+  if (options.reserved != 0) return invalid_argument("options.reserved must be 0");
   if (options.share_parameters < TRIREME_SHARE_AUTO ||
       options.share_parameters > TRIREME_SHARE_NEVER) {
     return invalid_argument("options.share_parameters " + std::to_string(options.share_parameters) +
@@ -142,6 +148,11 @@ Status Model::create(std::shared_ptr<Communicator> communicator,
 Status Model::add_parameter(const trireme_parameter_options& options, std::uint64_t* out) {
   if (layout_ != nullptr) return invalid_state("the model is sealed");
   TRIREME_RETURN_IF_ERROR(Status(failed_));
+  const bool trained = (options.flags & TRIREME_PARAMETER_FROZEN) == 0;
+  if (options_.reduce_dtype != 0 && options.dtype == TRIREME_DTYPE_F64 && trained) {
+    return unsupported("a trained parameter of f64 in a model with reduce_dtype " +
+                       std::string(dtype_name(options_.reduce_dtype)));
+  }
   return registry_.add(options, out);
 }
 
@@ -158,6 +169,7 @@ std::vector<Fact> Model::facts() const {
       {"shard_ranks", std::to_string(options_.shard_ranks)},
       {"shard_stride", std::to_string(options_.shard_stride)},
       {"reshard_ranks", std::to_string(options_.reshard_ranks)},
+      {"reduce_dtype", std::to_string(options_.reduce_dtype)},
       {"unused", std::to_string(options_.unused)},
       {"flags", std::to_string(options_.flags)},
       {"share_parameters", std::to_string(options_.share_parameters)},
@@ -204,6 +216,7 @@ sharding::Spread Model::spread_of(trireme_strategy strategy) const {
       !spread.whole_parameters() &&
       ((options_.flags & TRIREME_MODEL_KEEP_GATHERED) != 0 || options_.reshard_ranks == 1);
   spread.leaves = options_.leaves;
+  spread.reduce_dtype = options_.reduce_dtype;
   spread.bucket_bytes = options_.bucket_bytes > 0 ? options_.bucket_bytes : kDefaultBucketBytes;
   spread.first_bucket_bytes = options_.first_bucket_bytes > 0
                                   ? options_.first_bucket_bytes
@@ -287,8 +300,9 @@ Status Model::seal() {
                                     options_.unused,
                                     options_.bucket_hook,
                                     options_.hook_data};
+  char* const rounded = held + plan_.held + plan_.pool;
   reducer_ = std::make_unique<Reducer>(registry_, *layout, plan_, settings, link_, storage_, slots,
-                                       levels, held);
+                                       levels, held, rounded);
   if (uneven()) attendance_.open(reinterpret_cast<std::int64_t*>(exchange + plan_.attendance));
   uses_.assign(registry_.units().size(), 0);
   units_in_use_.assign(layout->groups.size(), 0);

@@ -75,6 +75,8 @@ Status Optimizer::check_one_sweep() const {
     why = "TRIREME_MODEL_UNEVEN";
   } else if (model.options_.unused == TRIREME_UNUSED_SKIP) {
     why = "TRIREME_UNUSED_SKIP";
+  } else if (model.options_.reduce_dtype != 0) {
+    why = "reduce_dtype";
   } else if (model.options_.bucket_hook != nullptr) {
     why = "a bucket hook";
   } else if (settings_.max_norm > 0 || settings_.max_value > 0 || group_count() > 0) {

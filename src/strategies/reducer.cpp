@@ -43,7 +43,8 @@ void take(trireme_dtype dtype, char* to, trireme_dtype from_dtype, const void* f
 
 Reducer::Reducer(const sharding::Registry& registry, const sharding::Layout& layout,
                  const sharding::MemoryPlan& plan, const ReducerSettings& settings, Link& link,
-                 const std::shared_ptr<Storage>& storage, char* slots, char* levels, char* held)
+                 const std::shared_ptr<Storage>& storage, char* slots, char* levels, char* held,
+                 char* rounded)
     : registry_(registry),
       layout_(layout),
       plan_(plan),
@@ -52,6 +53,7 @@ Reducer::Reducer(const sharding::Registry& registry, const sharding::Layout& lay
       storage_(storage),
       levels_(levels),
       held_(held),
+      rounded_(rounded),
       rounds_(sharding::rounds(layout.spread.leaves, layout.spread.world_size)),
       own_leaves_(sharding::leaves_of_rank(layout.spread.leaves, layout.spread.world_size,
                                            layout.spread.rank)),
@@ -343,9 +345,10 @@ Status Reducer::find_slot(std::uint64_t bucket) {
   // Gradients come in another order than buckets are launched, so nothing that could be waited for
   // frees a slot; or nothing may be waited for.
   const Bucket& layout = layout_.buckets[bucket];
+  const std::uint64_t bytes = layout.elements * dtype_size(layout.dtype);
+  const std::uint64_t copy = layout_.spread.reduce_dtype != 0 ? bytes / 2 : 0;
   TRIREME_RETURN_IF_ERROR(mine.extra.allocate(*link_.communicator, storage_->allocated,
-                                              MemoryKind::working,
-                                              layout.elements * dtype_size(layout.dtype)));
+                                              MemoryKind::working, bytes + copy));
   mine.data = mine.extra.data();
   extra_bytes_ += mine.extra.bytes();
   ++extra_buckets_;

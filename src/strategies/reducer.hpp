@@ -46,7 +46,8 @@ class Reducer {
  public:
   Reducer(const sharding::Registry& registry, const sharding::Layout& layout,
           const sharding::MemoryPlan& plan, const ReducerSettings& settings, Link& link,
-          const std::shared_ptr<Storage>& storage, char* slots, char* levels, char* held);
+          const std::shared_ptr<Storage>& storage, char* slots, char* levels, char* held,
+          char* rounded);
 
   // From now on gradients stay on this rank until reduce_all(), as in a pass without exchange.
   void keep_until_step(bool keep) { kept_until_step_ = keep; }
@@ -163,6 +164,7 @@ class Reducer {
   Status launch(std::uint64_t bucket, const char* send, std::uint32_t round);
   Status launch_absent();
   Fold fold(const sharding::Bucket& bucket, char* own, std::uint32_t round) const;
+  const char* round_off(std::uint64_t bucket, const char* contribution);
   Status launch_gather(const sharding::Bucket& bucket, std::shared_ptr<Request>* out);
   char* level(const sharding::Bucket& bucket, std::uint32_t number) const;
   void divide(std::uint32_t contributors);
@@ -178,6 +180,7 @@ class Reducer {
   const std::shared_ptr<Storage> storage_;
   char* const levels_;
   char* const held_;
+  char* const rounded_;
   const std::uint32_t rounds_;      // micro-batches of a reproducible step
   const std::uint32_t own_leaves_;  // of them, those in which this rank has a leaf
 

@@ -3,7 +3,9 @@
 #include <array>
 #include <cstring>
 #include <iterator>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "kernels/reduce.hpp"
 #include "platform/failpoint.hpp"
@@ -56,6 +58,31 @@ struct LeafFold {
   }
 };
 
+// Of contributions that come in a narrower dtype: the same fold, of as many elements at a time as stay in
+// the first cache as f32.
+struct WideningFold {
+  static constexpr std::uint64_t kStretch = 512;
+  trireme_dtype dtype;
+  Fold fold;
+  std::shared_ptr<std::vector<float>> memory;  // a stretch of each rank
+
+  void operator()(std::uint64_t first, std::uint64_t count, const void* const* sources,
+                  std::uint32_t source_count) const {
+    std::vector<const void*> wide(source_count);
+    for (std::uint64_t done = 0; done < count; done += kStretch) {
+      const std::uint64_t here = std::min(kStretch, count - done);
+      for (std::uint32_t i = 0; i < source_count; ++i) {
+        if (sources[i] == nullptr) continue;
+        float* const to = memory->data() + i * kStretch;
+        kernels::widen(dtype, to, static_cast<const char*>(sources[i]) + done * dtype_size(dtype),
+                       here);
+        wide[i] = to;
+      }
+      fold(first + done, here, wide.data(), source_count);
+    }
+  }
+};
+
 // Reduces in the order of ranks; `block` is this rank's and lies in what it sent, so nobody else
 // reads it.
 struct RankFold {
@@ -96,6 +123,22 @@ char* Reducer::level(const Bucket& bucket, std::uint32_t number) const {
   return levels_ + plan_.level_count * bucket.shard_offset + number * bytes;
 }
 
+// What a rank gives to the others, as reduce_dtype.
+const char* Reducer::round_off(std::uint64_t number, const char* contribution) {
+  const Bucket& bucket = layout_.buckets[number];
+  const Contribution& mine = contributions_[number];
+  const std::uint64_t bytes = bucket.elements * dtype_size(bucket.dtype);
+  char* to = rounded_;
+  if (mine.extra.bytes() > 0) {
+    to = mine.extra.data() + bytes;
+  } else {
+    to += plan_.rounded_stride > 0 ? mine.slot * plan_.rounded_stride : bucket.whole_offset / 2;
+  }
+  kernels::narrow(layout_.spread.reduce_dtype, to, reinterpret_cast<const float*>(contribution),
+                  bucket.elements);
+  return to;
+}
+
 Fold Reducer::fold(const Bucket& bucket, char* own, std::uint32_t round) const {
   const std::uint64_t size = dtype_size(bucket.dtype);
   if (reproducible()) {
@@ -118,6 +161,7 @@ Fold Reducer::fold(const Bucket& bucket, char* own, std::uint32_t round) const {
 // may not, and none knows ranks that bring nothing.
 bool Reducer::reduces_at_once(const Bucket& bucket) const {
   return layout_.spread.whole_state() && !reproducible() && !settings_.uneven &&
+         layout_.spread.reduce_dtype == 0 &&
          bucket.elements * dtype_size(bucket.dtype) >= kAtOnceBytes &&
          link_.communicator->shares_memory();
 }
@@ -126,7 +170,7 @@ bool Reducer::reduces_at_once(const Bucket& bucket) const {
 // bits.
 bool Reducer::is_reduced_as_handed_in() const {
   return link_.world_size() == 1 && layout_.spread.whole_gradients() && !reproducible() &&
-         !settings_.uneven;
+         !settings_.uneven && layout_.spread.reduce_dtype == 0;
 }
 
 // `send` is null where this rank has no leaf.
@@ -154,13 +198,21 @@ Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t rou
     operation.counts = bucket.counts;
     operation.fold = fold(bucket, mine.data, round);
   }
+  const trireme_dtype narrow = layout_.spread.reduce_dtype;
+  if (narrow != 0) {
+    const std::uint64_t floats = WideningFold::kStretch * link_.world_size();
+    operation.dtype = narrow;
+    if (send != nullptr) operation.send = round_off(number, send);
+    operation.fold = WideningFold{narrow, std::move(operation.fold),
+                                  std::make_shared<std::vector<float>>(floats)};
+  }
   operation.agreement = std::uint64_t{round} << 32 | number;
   operation.agreement_name = "micro-batch and bucket";
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<Memory>>;
   operation.owner = std::make_shared<Both>(storage_->hold(), mine.extra.memory());
   if (send != nullptr || at_once) {
     link_.given_bytes +=
-        sharding::reduce_bytes(bucket.counts, link_.rank(), dtype_size(bucket.dtype));
+        sharding::reduce_bytes(bucket.counts, link_.rank(), sharding::given_size(layout_, bucket));
   }
   if (at_once) {
     link_.given_bytes +=

@@ -52,6 +52,7 @@ enum feature {
     LION,
     MASTERS,
     ROUNDED,
+    REDUCED,
     SCALED,
     IN_FILE,
     IN_FILE_IN_PART,
@@ -100,6 +101,7 @@ static const char *const kNames[FEATURES] = {
     "Lion",
     "master weights of f16 and bf16",
     "stochastic rounding of bf16",
+    "gradients travel as f16 or bf16 (reduce_dtype)",
     "dynamic loss scale, one step overflows",
     "state in a file (offload_path)",
     "state in a file by 0.4 (offload_ratio), eight vectors",
@@ -152,6 +154,10 @@ static void switch_on(struct setup *s, enum feature feature) {
         case LION: s->rule = TRIREME_OPTIMIZER_LION; break;
         case MASTERS: s->masters = true; break;
         case ROUNDED: s->rounded = true; break;
+        case REDUCED:
+            s->reduced =
+                (s->world_size + s->strategy) % 2 == 0 ? TRIREME_DTYPE_F16 : TRIREME_DTYPE_BF16;
+            break;
         case SCALED: s->scaled = true; break;
         case IN_FILE:
         case IN_FILE_IN_PART:
@@ -209,7 +215,7 @@ static trireme_status expected_of(const struct setup *s, bool no_sync) {
     if (s->one_sweep &&
         (s->strategy != TRIREME_STRATEGY_ZERO1 || s->leaves > 0 || s->max_norm > 0 ||
          s->norm_groups || s->max_value > 0 || s->hook || s->uneven || s->scaled ||
-         s->state_path != NULL || s->unused == TRIREME_UNUSED_SKIP ||
+         s->reduced != 0 || s->state_path != NULL || s->unused == TRIREME_UNUSED_SKIP ||
          s->rule == TRIREME_OPTIMIZER_USER || needs_norms(s))) {
         return TRIREME_ERROR_UNSUPPORTED;
     }
@@ -375,7 +381,8 @@ static void check_cell(int strategy, enum feature a, enum feature b) {
         static const trireme_dtype kTypes[] = {TRIREME_DTYPE_F32, TRIREME_DTYPE_F64,
                                                TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16};
         const int turn = ((in_turn ? strategy : world) + (int)a + (int)b) % 4;
-        const trireme_dtype dtype = kTypes[setup.rounded ? 3 : narrow ? 2 + turn % 2 : turn];
+        const int any = setup.reduced != 0 && turn == 1 ? 0 : turn; /* not f64 */
+        const trireme_dtype dtype = kTypes[setup.rounded ? 3 : narrow ? 2 + turn % 2 : any];
         if (a == LIMITED || b == LIMITED) setup.most_bytes = least_limit(&setup, dtype);
         switch (dtype) {
             case TRIREME_DTYPE_F32: check_f32(&setup); break;

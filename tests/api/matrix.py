@@ -37,7 +37,7 @@ The pairs of the update rules and of all below them are trained once with each s
 the second one comes another, in which one gradient of one rank is inf, and which all skip. A trainer
 has the model as eight layers, of which each knows the parameters of those before by its input, and
 those behind by the gradient of its output; what is computed again is counted. Stochastic rounding is of
-bf16 alone. Files of state have
+bf16 alone, and f64 does not travel narrower. Files of state have
 the smallest buffer. A rule that another feature does not name is SGD with momentum or AdamW, or the
 caller's with eight vectors where 0.4 of the state is in a file: the others' would be one block here.
 

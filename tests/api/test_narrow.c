@@ -186,6 +186,59 @@ static void ranks_that_name_two_types_are_told_so(void **state) {
     FOR_EACH_STRATEGY(&job) run_job(&job, name_two_types);
 }
 
+static void ask_for_wrong_ways(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model_options options = options_of(job);
+    trireme_model *model = NULL;
+    for (trireme_dtype dtype = -1; dtype <= TRIREME_DTYPE_BYTES; ++dtype) {
+        if (dtype == 0 || dtype == F16 || dtype == BF16) continue;
+        options.reduce_dtype = dtype;
+        EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                      trireme_model_create(communicator, &options, &model));
+        EXPECT(v, says("options.reduce_dtype") && model == NULL);
+    }
+    options.reduce_dtype = F16;
+    options.reserved = 1;
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_model_create(communicator, &options, &model));
+    EXPECT(v, says("options.reserved"));
+    options.reserved = 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
+    EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED, add(model, "wide", F64, 3));
+    EXPECT(v, says("a trained parameter of f64 in a model with reduce_dtype f16"));
+    trireme_parameter_options frozen = TRIREME_PARAMETER_OPTIONS_INIT;
+    frozen.name = "frozen";
+    frozen.dtype = F64;
+    frozen.flags = TRIREME_PARAMETER_FROZEN;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &frozen, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, add(model, "trained", F32, 3));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    if (job->strategy == TRIREME_STRATEGY_ZERO1) {
+        trireme_optimizer_options sweep = TRIREME_OPTIMIZER_OPTIONS_INIT;
+        sweep.kind = TRIREME_OPTIMIZER_SGD;
+        sweep.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+        trireme_optimizer *optimizer = NULL;
+        EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
+                      trireme_optimizer_create(model, &sweep, &optimizer));
+        EXPECT(v, says("TRIREME_OPTIMIZER_ONE_SWEEP with reduce_dtype") && optimizer == NULL);
+    }
+    trireme_model_destroy(model);
+    /* Ranks that want to give in different types. */
+    options.reduce_dtype = rank == 0 ? F16 : BF16;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
+    EXPECT_STATUS(v, TRIREME_OK, add(model, "trained", F32, 3));
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
+    EXPECT(v, says("reduce_dtype"));
+    trireme_model_destroy(model);
+}
+
+static void ways_that_gradients_cannot_travel_are_refused(void **state) {
+    (void)state;
+    struct job job = {.world_size = 2};
+    FOR_EACH_STRATEGY(&job) run_job(&job, ask_for_wrong_ways);
+}
+
 static int32_t TRIREME_CALL sees_f32(const trireme_bucket *bucket, void *data) {
     (void)data;
     return bucket->dtype == F32 ? 0 : 1;
@@ -521,6 +574,7 @@ int main(void) {
         cmocka_unit_test(other_types_are_refused_and_change_nothing),
         cmocka_unit_test(what_no_parameter_can_have_is_refused),
         cmocka_unit_test(ranks_that_name_two_types_are_told_so),
+        cmocka_unit_test(ways_that_gradients_cannot_travel_are_refused),
         cmocka_unit_test(sums_and_state_have_32_bits),
         cmocka_unit_test(the_ends_of_a_type_are_those_of_its_format),
         cmocka_unit_test(models_of_all_types_train),

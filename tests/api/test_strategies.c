@@ -571,6 +571,24 @@ static void features_work_with_each_other_and_every_strategy(void **state) {
     }
 }
 
+/* Worlds with more ranks than leaves, too, in which nobody may wait for a rank without one. */
+static void contributions_that_travel_in_two_bytes_are_rounded_once(void **state) {
+    (void)state;
+    FOR_EACH_SPREAD(world, strategy) {
+        for (int leaves = 0; leaves <= 7; leaves += leaves == 0 ? 3 : 4) {
+            struct setup setup = base(world, strategy);
+            setup.leaves = leaves;
+            setup.passes = leaves == 0 ? 2 : 1;
+            setup.way = HOOKS;
+            setup.bucket_bytes = 1;
+            setup.views = (world + leaves) % 2 == 0;
+            setup.reduced = (world + strategy) % 2 == 0 ? TRIREME_DTYPE_F16 : TRIREME_DTYPE_BF16;
+            check_f32(&setup);
+            if (!is_quick()) check_f16(&setup);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reproducible_training_is_one_process_flat),
@@ -590,6 +608,7 @@ int main(void) {
         cmocka_unit_test(units_that_a_few_gather_again_change_no_bit),
         cmocka_unit_test(ranks_that_share_one_copy_train_as_one_process),
         cmocka_unit_test(one_sweep_changes_no_bit),
+        cmocka_unit_test(contributions_that_travel_in_two_bytes_are_rounded_once),
         cmocka_unit_test(features_work_with_each_other_and_every_strategy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

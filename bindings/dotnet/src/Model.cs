@@ -74,6 +74,12 @@ namespace Trireme
         /// ranks that keep a copy.
         /// </summary>
         public uint ReshardRanks { get; set; }
+
+        /// <summary>
+        /// F16 or Bf16: what a rank adds to a gradient is rounded to it and travels in 2 bytes; sums
+        /// stay F32. Automatic: gradients travel as they are.
+        /// </summary>
+        public ElementType ReduceType { get; set; }
     }
 
     /// <summary>Describes one parameter of a model.</summary>
@@ -159,6 +165,7 @@ namespace Trireme
                 MemoryLimitBytes = options.MemoryLimitBytes,
                 ShardStride = options.ShardStride,
                 ReshardRanks = options.ReshardRanks,
+                ReduceDtype = (int)options.ReduceType,
             };
             HookRunner hook = null;
             if (options.BucketHook != null)

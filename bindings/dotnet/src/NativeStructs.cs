@@ -152,6 +152,8 @@ namespace Trireme
         public ulong MemoryLimitBytes;
         public uint ShardStride;
         public uint ReshardRanks;
+        public int ReduceDtype;
+        public uint Reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -49,6 +49,7 @@ namespace Trireme.Tests
                     new ModelOptions { Strategy = Strategy.Zero3, Unused = (Unused)3 },
                     new ModelOptions { Strategy = Strategy.Zero3, Flags = (ModelFlags)1024 },
                     new ModelOptions { Strategy = Strategy.Zero3, ShardStride = 2 },
+                    new ModelOptions { Strategy = Strategy.Zero1, ReduceType = ElementType.F32 },
                     new ModelOptions { Strategy = Strategy.Zero2, Flags = ModelFlags.KeepGathered },
                 })
                 {
@@ -60,6 +61,40 @@ namespace Trireme.Tests
                     OptimizerOptions bad = ModelTests.Sgd();
                     bad.MaxValue = -1;
                     Check.Throws<InvalidArgumentException>(() => new Optimizer(model, bad));
+                }
+            });
+        }
+
+        [Test]
+        public static void Contributions_travel_rounded_and_sums_stay_wide()
+        {
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                var options = new ModelOptions
+                {
+                    Strategy = Strategy.Zero2,
+                    Gradients = Gradients.Sum,
+                    ReduceType = ElementType.Bf16,
+                };
+                using (var model = new Model(c, options))
+                {
+                    Check.Throws<UnsupportedException>(() => model.AddParameter(
+                        new ParameterOptions("wide", ElementType.F64, 2)));
+                    model.AddParameter(new ParameterOptions("weight", ElementType.F32, 3));
+                    model.Seal();
+                    var sgd = new OptimizerOptions { Kind = OptimizerKind.Sgd, LearningRate = 1 };
+                    using (var optimizer = new Optimizer(model, sgd))
+                    {
+                        float small = 1f / 512;
+                        float own = c.Rank == 0 ? 1 + small : small;
+                        model.SetParameters<float>(new float[3]);
+                        model.AccumulateFlat<float>(new[] { own, own, own });
+                        optimizer.Step();
+                    }
+
+                    var values = new float[3];
+                    model.GetParameters<float>(values);
+                    foreach (float value in values) Check.Equal(-1 - (1f / 512), value, "value");
                 }
             });
         }

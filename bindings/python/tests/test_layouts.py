@@ -1,5 +1,6 @@
 """Where shards lie and when they move: limits of memory, orders, strides, kept units, rows."""
 
+import array
 import re
 import unittest
 
@@ -178,6 +179,37 @@ class ReshardTest(TestCase):
         for strategy, ranks in (("zero2", 1), ("zero3", 2), ("zero3", -1), ("zero3", 1 << 32)):
             with self.assertRaisesRegex(trireme.InvalidArgumentError, "reshard_ranks"):
                 trireme.Model(self.alone(), strategy, reshard_ranks=ranks)
+
+
+class ReduceDtypeTest(TestCase):
+    def test_contributions_are_rounded_once_and_sums_are_not(self):
+        def body(group):
+            trained = []
+            for dtype in (None, "bf16", "f16"):
+                model = trireme.Model(group, "zero2", gradients="sum", reduce_dtype=dtype)
+                model.add_parameter("weight", [5])
+                model.seal()
+                optimizer = trireme.Optimizer(model, "sgd", learning_rate=1.0)
+                model.set_parameters(array.array("f", [0] * 5))
+                one = 1 + 2.0**-9 if group.rank == 0 else 2.0**-9
+                model.accumulate_flat(array.array("f", [one] * 5))
+                optimizer.step()
+                trained.append(model.get_parameters().tolist())
+                optimizer.close()
+                model.close()
+            return trained
+
+        wanted = [-1 - 2.0**-8, -1 - 2.0**-9, -1 - 2.0**-8]
+        for trained in self.ranks(2, body):
+            self.assertEqual(trained, [[value] * 5 for value in wanted])
+
+    def test_other_types_are_refused(self):
+        for dtype in ("f32", "f64", "i8"):
+            with self.assertRaisesRegex(trireme.InvalidArgumentError, "reduce_dtype"):
+                trireme.Model(self.alone(), "zero1", reduce_dtype=dtype)
+        model = trireme.Model(self.alone(), "zero1", reduce_dtype="f16")
+        with self.assertRaisesRegex(trireme.UnsupportedError, "f64"):
+            model.add_parameter("wide", [2], "f64")
 
 
 class RowsTest(TestCase):

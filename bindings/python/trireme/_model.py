@@ -153,6 +153,7 @@ class Model:
         whole_rows: bool = False,
         keep_gathered: bool = False,
         reshard_ranks: int = 0,
+        reduce_dtype: Name | None = None,
     ) -> None:
         """`leaves` above 0 makes training reproducible: the same bits for any number of ranks.
 
@@ -171,7 +172,8 @@ class Model:
         `fixed_order`. With `whole_rows` shards are cut between rows. With `keep_gathered` units of
         "zero3" and "hybrid_shard" stay whole after their release until parameters change;
         with `reshard_ranks` so many neighbours spread a gathered unit between them until then, and
-        gather it again, as for backward, from each other.
+        gather it again, as for backward, from each other. With `reduce_dtype` "f16" or "bf16" what
+        a rank adds to a gradient is rounded to it and travels in 2 bytes; sums stay f32.
         """
         options = _native.trireme_model_options(
             struct_size=ctypes.sizeof(_native.trireme_model_options),
@@ -194,6 +196,9 @@ class Model:
             memory_limit_bytes=in_range(memory_limit_bytes, 64, "memory_limit_bytes"),
             shard_stride=in_range(shard_stride, 32, "shard_stride"),
             reshard_ranks=in_range(reshard_ranks, 32, "reshard_ranks"),
+            reduce_dtype=0
+            if reduce_dtype is None
+            else number_of(reduce_dtype, DTYPES, "reduce_dtype"),
         )
         self._hook: _hook.BucketHook | None = None
         if bucket_hook is not None:

@@ -95,6 +95,8 @@ class trireme_model_options(Structure):
         ("memory_limit_bytes", c_uint64),
         ("shard_stride", c_uint32),
         ("reshard_ranks", c_uint32),
+        ("reduce_dtype", c_int32),
+        ("reserved", c_uint32),
     ]
 
 

@@ -375,6 +375,10 @@ structs! {
         /// zero3, hybrid_shard: how many neighbours spread a gathered unit between them until the
         /// parameters change, and gather it again from each other. 0: all.
         reshard_ranks: u32,
+        /// As which gradients travel: f16 or bf16. 0: as they are.
+        reduce_dtype: trireme_dtype,
+        /// Must be 0.
+        reserved: u32,
     }
     /// Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT.
     trireme_parameter_options {

@@ -161,6 +161,9 @@ pub struct ModelOptions {
     /// change, and gather it again, as for backward, from each other. 0: from all ranks that keep a
     /// copy.
     pub reshard_ranks: u32,
+    /// F16 or Bf16: what a rank adds to a gradient is rounded to it and travels in 2 bytes; sums
+    /// stay f32.
+    pub reduce_dtype: Option<Dtype>,
 }
 
 impl ModelOptions {
@@ -186,6 +189,7 @@ impl ModelOptions {
             whole_rows: false,
             keep_gathered: false,
             reshard_ranks: 0,
+            reduce_dtype: None,
         }
     }
 }
@@ -392,6 +396,7 @@ impl Model {
         raw.memory_limit_bytes = options.memory_limit_bytes;
         raw.shard_stride = options.shard_stride;
         raw.reshard_ranks = options.reshard_ranks;
+        raw.reduce_dtype = options.reduce_dtype.map_or(0, |dtype| dtype as i32);
         if let Some(hook) = &hook {
             raw.bucket_hook = Some(hook::call);
             raw.hook_data = hook.user_data();

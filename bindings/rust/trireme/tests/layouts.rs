@@ -4,8 +4,8 @@ mod support;
 
 use support::{fails, options, ranks};
 use trireme::{
-    Communicator, Dtype, Kind, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter, Share,
-    Status, Strategy,
+    Communicator, Dtype, Gradients, Kind, Model, ModelOptions, Optimizer, OptimizerOptions,
+    Parameter, Share, Status, Strategy,
 };
 
 /// A unit each.
@@ -157,6 +157,36 @@ fn units_are_gathered_again_by_a_few() {
         }
         let three = ModelOptions { reshard_ranks: 3, ..plain };
         fails(Model::new(communicator, &three), Status::InvalidArgument);
+        communicator.barrier().unwrap();
+    });
+}
+
+#[test]
+fn contributions_travel_rounded_and_sums_stay_wide() {
+    ranks(2, |communicator| {
+        let narrow = ModelOptions {
+            gradients: Gradients::Sum,
+            reduce_dtype: Some(Dtype::Bf16),
+            ..ModelOptions::new(Strategy::Zero2)
+        };
+        let mut model = Model::new(communicator, &narrow).unwrap();
+        fails(
+            model.add_parameter(&Parameter::new("wide", Dtype::F64, &[2])),
+            Status::Unsupported,
+        );
+        model.add_parameter(&Parameter::new("weight", Dtype::F32, &[3])).unwrap();
+        model.seal().unwrap();
+        let sgd = OptimizerOptions { learning_rate: 1.0, ..OptimizerOptions::default() };
+        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd).unwrap();
+        let small = 1.0_f32 / 512.0;
+        let own = if communicator.rank() == 0 { 1.0 + small } else { small };
+        model.set_parameters(Some(&[0.0_f32; 3]), 0).unwrap();
+        model.accumulate_flat(&[own; 3]).unwrap();
+        optimizer.step(&mut model).unwrap();
+        let values: Vec<f32> = model.get_parameters().unwrap();
+        assert_eq!(values, [-1.0 - small; 3]);
+        let wrong = ModelOptions { reduce_dtype: Some(Dtype::F32), ..narrow };
+        fails(Model::new(communicator, &wrong), Status::InvalidArgument);
         communicator.barrier().unwrap();
     });
 }
