@@ -21,8 +21,17 @@
  * g. |p|, |r| and |g| are L2 norms of the whole parameter, g as it is after clipping: square roots
  * of exact sums, so trust is the same number on all ranks, for every world size and strategy. It is
  * 1 where that is 0 or no finite number, as for a parameter of zeros, and at most max_trust. A part
- * of a parameter that a model of norm_ranks holds is a parameter of its own. USER: the caller's own
- * callback. An element gets the same bits wherever it lies and whatever vector instructions the
+ * of a parameter that a model of norm_ranks holds is a parameter of its own. ADAFACTOR (Shazeer and
+ * Stern 2018, arXiv 1804.04235, as PyTorch writes it): w = t^beta2_decay; a parameter of two or more
+ * dimensions is a matrix, whose rows are its first dimension and whose columns all others: R_i += w *
+ * (mean of g * g in row i - R_i), C_j likewise of column j, v = R_i * C_j / max(mean of R, eps); of
+ * other parameters v += w * (g * g - v), element by element; u = g / max(sqrt(v), eps); p -= a * wd *
+ * p; p -= max(min_parameter_rms, rms(p)) * min(a, 1 / sqrt(t)) / max(1, rms(u) / max_update_rms) *
+ * u, where rms is a whole parameter's |.| / sqrt(its number of elements), of p before it decays.
+ * What is computed of R, C, v and u is computed in f64. The means of a matrix come from squares in
+ * fixed point: each is rounded to about 2^-90 of the largest one's scale (see docs/optimizers.md), so
+ * that they add up to the same bits however the matrix is spread; a matrix with an inf or NaN, or
+ * an f64 of 2^500 or more, among its gradients becomes NaN. USER: the caller's own callback. An element gets the same bits wherever it lies and whatever vector instructions the
  * machine has. Parameters of f16 and bf16: all of this is computed in f32, in which g and all
  * states are kept, and p is rounded once at the end, to nearest even.
  *
@@ -79,13 +88,14 @@ enum {
     TRIREME_OPTIMIZER_RMSPROP = 6,
     TRIREME_OPTIMIZER_LION    = 7,
     TRIREME_OPTIMIZER_LAMB    = 8, /**< Like LARS takes 1,104 bytes of working memory for each parameter. */
-    TRIREME_OPTIMIZER_LARS    = 9
+    TRIREME_OPTIMIZER_LARS    = 9,
+    TRIREME_OPTIMIZER_ADAFACTOR = 10 /**< State of a matrix is one number a row and one a column, each on one rank. Takes 1,104 bytes of working memory for each parameter, 8 for each matrix, and 24 for each of its rows and columns. */
 };
 
 /** Flags of an optimizer. */
 enum {
     TRIREME_OPTIMIZER_NESTEROV  = 1, /**< SGD with momentum > 0 only. */
-    TRIREME_OPTIMIZER_ONE_SWEEP = 2, /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, loss_scale, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP, LAMB, LARS or a rule of the caller. */
+    TRIREME_OPTIMIZER_ONE_SWEEP = 2, /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, loss_scale, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP, LAMB, LARS, ADAFACTOR or a rule of the caller. */
     TRIREME_OPTIMIZER_CENTERED  = 4, /**< RMSPROP only: gradients are divided by their spread around their mean. */
     TRIREME_OPTIMIZER_MASTER_WEIGHTS = 8, /**< Parameters of f16 and bf16 have a master of f32 each: see the top of this file. 4 bytes an element, with its owner. For a model with such parameters; its others stay as they are. Not with offload_path. */
     TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING = 16 /**< Parameters of bf16 are rounded by chance: see the top of this file. For a model with such parameters, and without trained ones of f16. Not with MASTER_WEIGHTS or a rule of the caller. */
@@ -125,11 +135,11 @@ typedef struct trireme_optimizer_options {
     trireme_optimizer_kind  kind;          /**< Required. */
     uint32_t                flags;         /**< A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP, CENTERED, MASTER_WEIGHTS and STOCHASTIC_ROUNDING, or 0. */
     uint32_t                state_count;   /**< USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds. */
-    double                  learning_rate; /**< Default: 0.001. */
+    double                  learning_rate; /**< Default: 0.001; ADAFACTOR: 0.01. */
     double                  momentum;      /**< SGD, RMSPROP, LARS; 0 is none. In [0, 1). */
     double                  beta1;         /**< ADAM, ADAMW, LION, LAMB. Default: 0.9. In (0, 1). */
     double                  beta2;         /**< ADAM, ADAMW, LAMB: 0.999 by default; RMSPROP (where it is also called alpha), LION: 0.99. In (0, 1). */
-    double                  epsilon;       /**< ADAM, ADAMW, RMSPROP: 1e-8 by default; ADAGRAD: 1e-10; LAMB: 1e-6; LARS: 0. */
+    double                  epsilon;       /**< ADAM, ADAMW, RMSPROP: 1e-8 by default; ADAGRAD: 1e-10; LAMB: 1e-6; LARS: 0; ADAFACTOR: 2^-52 for parameters of f64, else 2^-23. */
     double                  weight_decay;  /**< 0 is none. */
     double                  max_norm;      /**< The global L2 norm of all gradients is clipped to this; 0 is no clipping. */
     trireme_update_callback update;        /**< USER: the rule. NULL for the other kinds. */
@@ -149,14 +159,17 @@ typedef struct trireme_optimizer_options {
     uint64_t                loss_scale_hysteresis; /**< It backs off at this overflow since it last grew, and at each further one; those before only skip their step. Default: 1. */
     double                  trust_coefficient; /**< LARS. Default: 0.001. */
     double                  max_trust;     /**< LAMB, LARS: the trust ratio is at most this; 0 is no limit. */
-    const char             *offload_path;  /**< A directory: state of the rule lies in a file in it, which each rank makes for itself, without a name, so that nothing is left of it when the process ends, and streams through memory at each step (see docs/offload.md). The bits are the same. Read as a path of the rank's own host; copied. For a rule that has state; not with TRIREME_OPTIMIZER_ONE_SWEEP, TRIREME_OPTIMIZER_MASTER_WEIGHTS, LAMB or LARS. Pieces of a caller's own rule may be smaller then. NULL: all state stays in memory. */
+    const char             *offload_path;  /**< A directory: state of the rule lies in a file in it, which each rank makes for itself, without a name, so that nothing is left of it when the process ends, and streams through memory at each step (see docs/offload.md). The bits are the same. Read as a path of the rank's own host; copied. For a rule that has state; not with TRIREME_OPTIMIZER_ONE_SWEEP, TRIREME_OPTIMIZER_MASTER_WEIGHTS, LAMB, LARS or ADAFACTOR. Pieces of a caller's own rule may be smaller then. NULL: all state stays in memory. */
     double                  offload_ratio; /**< Which part of the state's bytes lies in the file, in (0, 1], rounded up to whole blocks. Default: 1. */
     uint64_t                offload_buffer_bytes; /**< Most memory for what is on its way to and from the file, at least 32,768. Default: 64 MiB. */
     uint64_t                rounding_seed; /**< With TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING: other numbers, other draws. 0 is a seed, too. */
+    double                  beta2_decay;   /**< ADAFACTOR: the mean of squares moves by t^beta2_decay in step t. Below 0, finite. Default: -0.8. */
+    double                  max_update_rms; /**< ADAFACTOR: the root mean square of a parameter's update is clipped to this. Above 0, finite. Default: 1. */
+    double                  min_parameter_rms; /**< ADAFACTOR: a step is as long as that of a parameter of this root mean square, at least. Above 0, finite. Default: 0.001. */
 } trireme_optimizer_options; /* since 1.0 */
 
 /** Options of which only the kind is missing. */
-#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** The loss scale, and how the last step went with it. Set struct_size before the call. */
 typedef struct trireme_loss_scale_info {
@@ -177,18 +190,20 @@ typedef struct trireme_loss_scale_info {
 /** What a range of state belongs to. */
 enum {
     TRIREME_STATE_PARAMETER = 1, /**< The parameter's own values. */
-    TRIREME_STATE_OPTIMIZER = 2  /**< A state vector of the update rule. */
+    TRIREME_STATE_OPTIMIZER = 2, /**< A state vector of the update rule. */
+    TRIREME_STATE_ROWS      = 3, /**< ADAFACTOR, of a matrix: R, a number for each row. */
+    TRIREME_STATE_COLUMNS   = 4  /**< ADAFACTOR, of a matrix: C, a number for each column. */
 };
 
 /** A stretch of the state of training that this rank owns. Set struct_size before the call. */
 typedef struct trireme_state_range {
     uint32_t        struct_size; /**< sizeof this struct as the caller knows it. */
     int32_t         kind;        /**< TRIREME_STATE_*. */
-    trireme_dtype   dtype;       /**< Type of the elements. OPTIMIZER: f32 where the parameter is f16 or bf16. */
-    uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW, LAMB: m, v; LARS: v if there is momentum; ADAGRAD: v; RMSPROP: v, then b if there is momentum, then m if CENTERED; LION: m; USER: the caller's. The last one, of parameters of 16 bits only: the masters with TRIREME_OPTIMIZER_MASTER_WEIGHTS. */
+    trireme_dtype   dtype;       /**< Type of the elements. All but PARAMETER: f32 where the parameter is f16 or bf16. */
+    uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW, LAMB: m, v; LARS: v if there is momentum; ADAGRAD: v; RMSPROP: v, then b if there is momentum, then m if CENTERED; LION: m; ADAFACTOR: v of parameters that are no matrix; USER: the caller's. 0 with ROWS and COLUMNS. The last one, of parameters of 16 bits only: the masters with TRIREME_OPTIMIZER_MASTER_WEIGHTS. */
     uint64_t        parameter;   /**< Number of the parameter. */
     const char     *name;        /**< Its name; lives as long as the model. */
-    const uint64_t *shape;       /**< Its whole shape; lives as long as the model. NULL for a scalar. */
+    const uint64_t *shape;       /**< Its whole shape; lives as long as the model. NULL for a scalar. ROWS, COLUMNS: the one number of them, that lives as long as the optimizer. */
     uint32_t        dimensions;  /**< Numbers at `shape`. */
     uint32_t        reserved;    /**< 0. */
     uint64_t        first;       /**< Which of its elements, in row-major order, comes first. */
@@ -594,7 +609,7 @@ trireme_optimizer_range_count(const trireme_optimizer *optimizer, uint64_t *out_
  *
  * @param optimizer  The optimizer.
  * @param index  Number of the range: parameters come first, then vector by vector of the rule; each
- *                  in the order of registration.
+ *                  in the order of registration; then rows, then columns.
  * @param[out] out_range  Filled up to its own struct_size. Required.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.

@@ -2,6 +2,7 @@
 // these headers is shared with the rest of the library and must run on every machine.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>

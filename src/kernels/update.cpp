@@ -25,6 +25,7 @@ UpdateKind loop_kind(const UpdateRule& rule, std::uint64_t step) {
     case TRIREME_OPTIMIZER_ADAMW: return UpdateKind::adamw;
     case TRIREME_OPTIMIZER_ADAGRAD: return UpdateKind::adagrad;
     case TRIREME_OPTIMIZER_LION: return UpdateKind::lion;
+    case TRIREME_OPTIMIZER_ADAFACTOR: return UpdateKind::adafactor;
     case TRIREME_OPTIMIZER_RMSPROP:
       if (rule.centered) {
         return rule.momentum == 0 ? UpdateKind::rmsprop_centered
@@ -51,7 +52,9 @@ UpdateFactors factors_of(const UpdateRule& rule, std::uint64_t step, double lear
   factors.rest1 = 1 - rule.beta1;
   factors.beta2 = rule.beta2;
   factors.rest2 = 1 - rule.beta2;
-  factors.step_size = learning_rate / (1 - power(rule.beta1, step));
+  factors.step_size = rule.kind == TRIREME_OPTIMIZER_ADAFACTOR
+                          ? rule.step_size
+                          : learning_rate / (1 - power(rule.beta1, step));
   factors.inverse_root2 = 1 / std::sqrt(1 - power(rule.beta2, step));
   factors.epsilon = rule.epsilon;
   factors.decoupled = learning_rate * rule.weight_decay;

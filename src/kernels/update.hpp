@@ -13,6 +13,7 @@ struct UpdateRule {
   bool nesterov = false;
   bool centered = false;
   double momentum = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
+  double step_size = 0;  // ADAFACTOR: by what its direction is multiplied
 };
 
 // How parameters of bf16 are rounded if not to nearest: by chance, element i with draw `first` + i of
@@ -22,10 +23,11 @@ struct RandomRounding {
 };
 
 // State vectors the rule keeps per element: SGD and LARS 0 or 1 (momentum), ADAM, ADAMW and LAMB 2
-// (m, v), ADAGRAD and LION 1, RMSPROP 1 to 3.
+// (m, v), ADAGRAD and LION 1, RMSPROP 1 to 3. Those of ADAFACTOR are in kernels/factored.hpp: 0.
 int state_count(const UpdateRule& rule);
 
-// One step of `count` elements, of LARS with the trust ratio in the learning rate; not of LAMB.
+// One step of `count` elements, of LARS with the trust ratio in the learning rate, of ADAFACTOR along
+// its direction; not of LAMB.
 // dtype f32 or f64 is that of all vectors; with f16 or bf16 it is the parameters', all else is f32,
 // and a parameter is rounded once at the end: to nearest even, or of bf16 as `random` says. step
 // counts from 1. gradient_scale multiplies each gradient first (clipping, averaging); 1 leaves the

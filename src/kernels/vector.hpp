@@ -26,7 +26,7 @@ using ReduceLoop = void (*)(void* destination, const void* const* sources,
 struct UpdateFactors {
   double gradient_scale, learning_rate, momentum, weight_decay;
   double beta1, rest1, beta2, rest2;  // rest = 1 - beta
-  double step_size;                   // learning rate / (1 - beta1^t)
+  double step_size;                   // learning rate / (1 - beta1^t); ADAFACTOR: the rule's own
   double inverse_root2;               // 1 / sqrt(1 - beta2^t)
   double epsilon;
   double decoupled;  // learning rate * weight decay
@@ -46,9 +46,10 @@ enum class UpdateKind {
   rmsprop_centered,
   rmsprop_centered_momentum,
   lion,
-  lars
+  lars,
+  adafactor
 };
-constexpr int kUpdateKinds = 14;
+constexpr int kUpdateKinds = 15;
 constexpr int kMostKeptStates = 3;  // of a rule of the library
 
 using UpdateLoop = void (*)(void* parameters, const void* gradients, void* const* states,
@@ -57,6 +58,28 @@ using UpdateLoop = void (*)(void* parameters, const void* gradients, void* const
 // Writes the direction of a step over the gradients, and updates the states.
 using DirectionLoop = void (*)(const void* parameters, void* gradients, void* const* states,
                                std::uint64_t count, const UpdateFactors& factors);
+
+// Of one row of a matrix, or of a vector: see kernels/factored.hpp.
+struct FactoredFactors {
+  double gradient_scale;
+  double scale;          // of what is squared
+  double first, second;  // by adding these a square is rounded, and then the rest of it
+  double weight, limit;
+};
+using FactoredSquaresLoop = void (*)(const void* gradients, std::uint64_t count,
+                                     const FactoredFactors& factors, void* column_high,
+                                     void* column_low, std::uint64_t* row);
+using FactoredDirectionLoop = void (*)(void* gradients, std::uint64_t count,
+                                       const FactoredFactors& factors, double row,
+                                       const void* columns);
+using FactoredVectorLoop = void (*)(void* gradients, void* squares, std::uint64_t count,
+                                    const FactoredFactors& factors);
+struct FactoredLoops {
+  std::uint64_t (*largest)(const void* values, std::uint64_t count);
+  FactoredSquaresLoop squares;
+  FactoredDirectionLoop direction;
+  FactoredVectorLoop vector;
+};
 
 // Writes partial sums of the squares, whose total is exact, to `partial`, which holds zeros; false,
 // with nothing written, if the values do not lie in the range where that works. count is at most
@@ -83,6 +106,7 @@ struct Loops {
   WidenLoop adopt[TRIREME_DTYPE_BYTES + 1];  // widen what the other is not rounded to
   UpdateLoop update[2][kUpdateKinds][2];  // [f64][kind][weight decay]
   DirectionLoop lamb[2][2];               // [f64][weight decay]
+  FactoredLoops factored[2];              // [f64]
   SquareLoop squares[2];                  // [f64]
   FiniteLoop finite[TRIREME_DTYPE_BYTES + 1];  // f16, bf16, f32, f64
   // memcpy past the caches; ends with the fence that makes the stores visible in order.

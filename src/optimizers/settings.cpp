@@ -9,9 +9,9 @@
 namespace trireme::optimizers {
 namespace {
 
-constexpr const char* kKinds[] = {"unknown", "sgd",     "adam", "adamw", "user",
-                                  "adagrad", "rmsprop", "lion", "lamb",  "lars"};
-constexpr trireme_optimizer_kind kLastKind = TRIREME_OPTIMIZER_LARS;
+constexpr const char* kKinds[] = {"unknown", "sgd",  "adam", "adamw", "user",     "adagrad",
+                                  "rmsprop", "lion", "lamb", "lars",  "adafactor"};
+constexpr trireme_optimizer_kind kLastKind = TRIREME_OPTIMIZER_ADAFACTOR;
 static_assert(std::size(kKinds) == kLastKind + 1);
 
 std::string text_of(double value) {
@@ -37,6 +37,7 @@ struct Knows {
   bool momentum = false, beta1 = false, beta2 = false, epsilon = false;
   double default_beta1 = 0, default_beta2 = 0, default_epsilon = 0;
   bool trust = false, trust_coefficient = false;  // max_trust; and its factor
+  bool factored = false;                          // what is ADAFACTOR's alone
 };
 
 Knows what_knows(trireme_optimizer_kind kind) {
@@ -49,6 +50,8 @@ Knows what_knows(trireme_optimizer_kind kind) {
     case TRIREME_OPTIMIZER_LION: return {false, true, true, false, 0.9, 0.99, 0};
     case TRIREME_OPTIMIZER_LAMB: return {false, true, true, true, 0.9, 0.999, 1e-6, true, false};
     case TRIREME_OPTIMIZER_LARS: return {true, false, false, true, 0, 0, 0, true, true};
+    case TRIREME_OPTIMIZER_ADAFACTOR:
+      return {false, false, false, true, 0, 0, 0, false, false, true};
     default: return {};
   }
 }
@@ -73,7 +76,14 @@ Status check_numbers(const trireme_optimizer_options& options) {
       {"trust_coefficient", options.trust_coefficient, finite_from_zero(options.trust_coefficient),
        "finite and 0 or more", knows.trust_coefficient},
       {"max_trust", options.max_trust, finite_from_zero(options.max_trust), "finite and 0 or more",
-       knows.trust}};
+       knows.trust},
+      {"beta2_decay", options.beta2_decay,
+       std::isfinite(options.beta2_decay) && options.beta2_decay <= 0, "finite and below 0",
+       knows.factored},
+      {"max_update_rms", options.max_update_rms, finite_from_zero(options.max_update_rms),
+       "finite and above 0", knows.factored},
+      {"min_parameter_rms", options.min_parameter_rms, finite_from_zero(options.min_parameter_rms),
+       "finite and above 0", knows.factored}};
   for (const Number& number : numbers) {
     const std::string shown = std::string("options.") + number.field + " " + text_of(number.value);
     if (!number.allowed) return invalid_argument(shown + " is not " + number.rule);
@@ -244,6 +254,11 @@ Status read_offload(const trireme_optimizer_options& options, Settings* settings
                        kind_name(settings->rule.kind) +
                        ": its trust ratios need a second pass over the state");
   }
+  if (settings->rule.kind == TRIREME_OPTIMIZER_ADAFACTOR) {
+    return unsupported(
+        "options.offload_path with adafactor: its steps are as long as norms of whole parameters "
+        "say, and of a matrix there is hardly any state");
+  }
   if (settings->states == 0) {
     return invalid_argument(std::string("options.offload_path means nothing to ") +
                             kind_name(settings->rule.kind) + " without state");
@@ -319,13 +334,20 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   settings.rule.beta2 = options.beta2 != 0 ? options.beta2 : knows.default_beta2;
   settings.rule.epsilon = options.epsilon != 0 ? options.epsilon : knows.default_epsilon;
   settings.rule.weight_decay = options.weight_decay;
-  settings.learning_rate = options.learning_rate != 0 ? options.learning_rate : 0.001;
+  settings.learning_rate = options.learning_rate != 0 ? options.learning_rate
+                           : knows.factored           ? 0.01
+                                                      : 0.001;
   settings.max_norm = options.max_norm;
   settings.max_value = options.max_value;
   if (knows.trust_coefficient) {
     settings.trust_coefficient = options.trust_coefficient != 0 ? options.trust_coefficient : 0.001;
   }
   settings.max_trust = options.max_trust;
+  if (knows.factored) {
+    settings.beta2_decay = options.beta2_decay != 0 ? options.beta2_decay : -0.8;
+    settings.max_update_rms = options.max_update_rms != 0 ? options.max_update_rms : 1;
+    settings.min_parameter_rms = options.min_parameter_rms != 0 ? options.min_parameter_rms : 0.001;
+  }
   settings.groups = options.group_count;
   for (const auto& [field, numbers, kept] : numbers_of_groups(options)) {
     if (numbers != nullptr) (settings.*kept).assign(numbers, numbers + options.group_count);
@@ -342,6 +364,7 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   settings.states = kind == TRIREME_OPTIMIZER_USER
                         ? options.state_count
                         : static_cast<std::uint32_t>(kernels::state_count(settings.rule));
+  if (knows.factored) settings.states = 1;
   settings.update = options.update;
   settings.user_data = options.user_data;
   TRIREME_RETURN_IF_ERROR(read_offload(options, &settings));
@@ -372,6 +395,9 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
       {"loss_scale_hysteresis", std::to_string(settings.loss_scale.hysteresis)},
       {"trust_coefficient", text_of(settings.trust_coefficient)},
       {"max_trust", text_of(settings.max_trust)},
+      {"beta2_decay", text_of(settings.beta2_decay)},
+      {"max_update_rms", text_of(settings.max_update_rms)},
+      {"min_parameter_rms", text_of(settings.min_parameter_rms)},
       {"one_sweep", settings.one_sweep ? "on" : "off"},
       {"master_weights", settings.master_weights ? "on" : "off"},
       {"stochastic_rounding", settings.stochastic_rounding ? "on" : "off"},

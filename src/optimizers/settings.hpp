@@ -22,6 +22,9 @@ struct Settings {
   double max_value = 0;
   double trust_coefficient = 0;
   double max_trust = 0;
+  double beta2_decay = 0;  // this and the next two: ADAFACTOR
+  double max_update_rms = 0;
+  double min_parameter_rms = 0;
   std::uint64_t groups = 0;
   // By group; empty where not asked for.
   std::vector<double> group_max_norms;
@@ -37,6 +40,10 @@ struct Settings {
   std::uint64_t rounding_seed = 0;
   std::uint64_t check_every = 0;  // steps
   std::uint32_t states = 0;       // vectors of the rule
+  // Of those, how many all parameters have. ADAFACTOR keeps its own, of vectors only.
+  std::uint32_t states_of_all() const {
+    return rule.kind == TRIREME_OPTIMIZER_ADAFACTOR ? 0 : states;
+  }
   trireme_update_callback update = nullptr;
   void* user_data = nullptr;
 };

@@ -9,6 +9,12 @@
 
 namespace trireme::optimizers {
 
+double rate_of(const Settings& settings, const Piece& piece) {
+  return settings.group_rate_factors.empty()
+             ? settings.step_rate
+             : settings.step_rate * settings.group_rate_factors[piece.group];
+}
+
 double weight_decay_of(const Settings& settings, const Piece& piece) {
   return settings.group_weight_decays.empty() ? settings.rule.weight_decay
                                               : settings.group_weight_decays[piece.group];
@@ -26,17 +32,17 @@ namespace {
 
 std::int32_t update_elements(const Settings& settings, const Piece& piece, std::uint64_t step,
                              double gradient_scale, double trust) {
-  double learning_rate = settings.step_rate;
-  if (!settings.group_rate_factors.empty()) {
-    learning_rate *= settings.group_rate_factors[piece.group];
-  }
-  learning_rate *= trust;
+  const bool adafactor = settings.rule.kind == TRIREME_OPTIMIZER_ADAFACTOR;
+  const double learning_rate = rate_of(settings, piece) * (adafactor ? 1 : trust);
   if (settings.update == nullptr) {
     kernels::UpdateRule rule = settings.rule;
     rule.weight_decay = weight_decay_of(settings, piece);
     if (rule.kind == TRIREME_OPTIMIZER_LAMB) {  // what is left of it
       rule = {};
       rule.kind = TRIREME_OPTIMIZER_SGD;
+      gradient_scale = 1;
+    } else if (adafactor) {
+      rule.step_size = trust;
       gradient_scale = 1;
     }
     const kernels::RandomRounding random{

@@ -27,7 +27,8 @@ struct Piece {
 Piece part_of(const Piece& piece, std::uint64_t first, std::uint64_t count);
 
 // Returns 0, or what the caller's rule answered; that rule finds the gradients scaled in place.
-// `trust` multiplies the learning rate. With LAMB the gradients are what find_direction() wrote.
+// `trust` multiplies the learning rate; with ADAFACTOR it is the length of the step. With both LAMB
+// and ADAFACTOR the gradients are the direction.
 std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uint64_t step,
                           double gradient_scale, double trust = 1);
 
@@ -38,7 +39,8 @@ void adopt_written(const Piece& piece);
 void find_direction(const Settings& settings, const Piece& piece, std::uint64_t step,
                     double gradient_scale);
 
-// Of the piece's parameter.
+// Of the piece's parameter; the rate is without trust.
+double rate_of(const Settings& settings, const Piece& piece);
 double weight_decay_of(const Settings& settings, const Piece& piece);
 
 }  // namespace trireme::optimizers

@@ -1,4 +1,5 @@
-// Rules that go as far for a whole parameter as its norm says: LAMB and LARS.
+// Rules that go as far for a whole parameter as its norm says: LAMB and LARS. ADAFACTOR does, too:
+// see factored.hpp.
 #pragma once
 
 #include <cmath>
@@ -10,7 +11,8 @@ namespace trireme::optimizers {
 // Whether a step needs norms of whole parameters.
 inline bool needs_norms(const Settings& settings) {
   return settings.rule.kind == TRIREME_OPTIMIZER_LAMB ||
-         settings.rule.kind == TRIREME_OPTIMIZER_LARS;
+         settings.rule.kind == TRIREME_OPTIMIZER_LARS ||
+         settings.rule.kind == TRIREME_OPTIMIZER_ADAFACTOR;
 }
 
 // By what the learning rate of a parameter is multiplied. `other_norm` is that of its direction

@@ -28,8 +28,8 @@ Need most_of(const MemoryLimit& limit, const sharding::Registry& registry, const
   for (std::uint32_t rank = 0; rank < layout.spread.world_size; ++rank) {
     Need need{rank, plan_memory(registry, layout, limit.skips, limit.uneven, rank),
               plan_state_bytes(layout, states, rank), limit.added_working};
-    if (limit.offloaded) {
-      const auto [state, buffers] = limit.offloaded(layout, rank);
+    if (limit.state_of) {
+      const auto [state, buffers] = limit.state_of(layout, rank);
       need.state = state;
       need.added_working += buffers;
     }

@@ -17,9 +17,10 @@ struct MemoryLimit {
   bool skips = false;       // parameters can be skipped
   bool uneven = false;
   std::uint64_t added_working = 0;  // by an optimizer
-  // Bytes of optimizer state of a rank in memory and of its buffers, where some of it lies in a file.
+  // Bytes of optimizer state of a rank in memory and of its buffers, where it is not so many vectors:
+  // where some of it lies in a file, or rules keep other things.
   std::function<std::pair<std::uint64_t, std::uint64_t>(const sharding::Layout&, std::uint32_t)>
-      offloaded;
+      state_of;
   bool masters = false;             // of parameters of 16 bits, as state of an optimizer
   // How the model would be spread with another strategy and all else the same. Not to be called
   // for one that cannot be had with these options.

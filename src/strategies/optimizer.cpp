@@ -38,7 +38,8 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
     return unsupported("options.norm_ranks with TRIREME_MODEL_UNEVEN: all models step together");
   }
   model->has_optimizer_ = true;  // taken back by the destructor
-  optimizer->state_bytes_ = plan_state_bytes(*model->layout_, settings.states, model->link_.rank());
+  optimizer->state_bytes_ =
+      plan_state_bytes(*model->layout_, settings.states_of_all(), model->link_.rank());
   const std::uint64_t master_bytes =
       settings.master_weights
           ? plan_master_bytes(model->registry_, *model->layout_, model->link_.rank())
@@ -57,6 +58,8 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   if (ready.code() == TRIREME_ERROR_MISMATCH) return ready;
   const std::uint64_t word_bytes = optimizer->step_word_bytes(norm_ranks == nullptr);
   const std::uint64_t trust_bytes = optimizer->trust_bytes();
+  const bool factored = optimizers::is_factored(settings);
+  const std::uint64_t factored_bytes = factored ? Factored::plan_working(model->registry_) : 0;
   // What comes out the same on all ranks of one model, if not on all norm_ranks.
   const auto prepare = [&]() -> Status {
     if (model->options_.memory_limit_bytes > 0 || settings.groups > 0 ||
@@ -67,11 +70,17 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
       TRIREME_RETURN_IF_ERROR(optimizer->check_groups());
       TRIREME_RETURN_IF_ERROR(optimizer->check_narrow());
       MemoryLimit limit = model->memory_limit();
-      limit.added_working = word_bytes + trust_bytes;
+      limit.added_working = word_bytes + trust_bytes + factored_bytes;
       if (!settings.offload_path.empty()) {
-        limit.offloaded = [&settings](const sharding::Layout& layout, std::uint32_t rank) {
+        limit.state_of = [&settings](const sharding::Layout& layout, std::uint32_t rank) {
           const OffloadPlan plan(piece_sizes(layout, rank), settings);
           return std::pair(plan.resident_bytes, plan.buffer_bytes());
+        };
+      }
+      if (factored) {
+        limit.state_of = [&registry = model->registry_](const sharding::Layout& layout,
+                                                        std::uint32_t rank) {
+          return std::pair(Factored::plan_state(registry, layout, rank), std::uint64_t{0});
         };
       }
       limit.masters = settings.master_weights;
@@ -85,6 +94,12 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
                                                MemoryKind::optimizer_state, master_bytes);
     }
     if (allocated.ok()) allocated = optimizer->allocate_state();
+    if (allocated.ok() && factored) {
+      optimizer->factored_ = std::make_unique<Factored>();
+      allocated =
+          optimizer->factored_->allocate(model->link_, model->storage_->allocated, model->registry_,
+                                         *model->layout_, &optimizer->pieces_);
+    }
     if (allocated.ok() && word_bytes > 0) {
       allocated = optimizer->step_words_.allocate(
           *model->link_.communicator, model->storage_->allocated, MemoryKind::working, word_bytes);
@@ -111,7 +126,11 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   model->planned_state_ = optimizer->state_bytes_;
   optimizer->count_offload();
   model->planned_state_ += master_bytes;
-  model->planned_norm_ += word_bytes + trust_bytes;
+  if (factored) {
+    model->planned_state_ +=
+        Factored::plan_state(model->registry_, *model->layout_, model->link_.rank());
+  }
+  model->planned_norm_ += word_bytes + trust_bytes + factored_bytes;
   model->reducer_->keep_until_step(settings.one_sweep);
   model->reducer_->watch_overflow(optimizer->loss_scale_.on());
   optimizer->place_norms();
@@ -190,7 +209,7 @@ void Optimizer::place_pieces() {
     const std::uint64_t begin = whole ? 0 : bucket.block_first[layout.spread.rank];
     const std::uint64_t elements = whole ? bucket.elements : bucket.counts[layout.spread.rank];
     const std::uint64_t offset = whole ? bucket.whole_offset : bucket.shard_offset;
-    const std::uint64_t states = settings_.states * offset;
+    const std::uint64_t states = settings_.states_of_all() * offset;
     char* const gradients =
         whole ? model.reducer_->reduced(bucket) : model.reducer_->reduced_block(bucket);
     for (const Segment& segment : bucket.segments) {
@@ -209,7 +228,7 @@ void Optimizer::place_pieces() {
       piece.count = segment.count;
       piece.parameters = model.storage_->parameters.data() + in_arena;
       piece.gradients = gradients + position * size;
-      for (std::uint32_t i = 0; i < settings_.states; ++i) {
+      for (std::uint32_t i = 0; i < settings_.states_of_all(); ++i) {
         if (!state_) break;
         piece.states[i] = state_.data() + states + (i * elements + position) * size;
       }

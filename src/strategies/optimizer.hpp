@@ -13,6 +13,7 @@
 #include "optimizers/schedule.hpp"
 #include "optimizers/settings.hpp"
 #include "optimizers/shard_update.hpp"
+#include "strategies/factored.hpp"
 #include "strategies/model.hpp"
 #include "strategies/norm_ranks.hpp"
 #include "strategies/offload.hpp"
@@ -131,6 +132,8 @@ class Optimizer {
   void place_norms();
   Status update_by_norms(double norm);
   Status add_up_norms();
+  Status update_factored(double norm);
+  void place_factored_ranges();
   bool is_skipped(const optimizers::Piece& piece) const {
     return !skipped_.empty() && skipped_[piece.parameter];
   }
@@ -174,6 +177,7 @@ class Optimizer {
   // LAMB and LARS: sums of squares that ranks add up, two for each place of a parameter.
   Arena trust_words_;
   std::vector<std::uint64_t> trust_places_;  // by parameter
+  std::unique_ptr<Factored> factored_;       // ADAFACTOR; or null
   // Of groups of parameters, if there are any.
   std::vector<optimizers::GradientNorm> group_sums_;
   std::vector<double> group_norms_, last_group_norms_;  // of this step; of the last one

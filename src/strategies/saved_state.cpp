@@ -1,7 +1,8 @@
 // The state of training as ranges that this rank owns, and as one piece of bytes that it holds.
 //
 // Saved: a header, the steps of each parameter if parameters can be skipped, the loss scale if
-// there is one, the parameters group by group, the optimizer's state, the masters if there are any.
+// there is one, the parameters group by group, the optimizer's state, the masters if there are any,
+// what ADAFACTOR keeps.
 // Everything that decides where an element lies is in a hash, so a part fits one rank of one layout
 // only.
 #include <algorithm>
@@ -74,6 +75,8 @@ void Optimizer::place_ranges() {
       const optimizers::Piece& piece = pieces_[number];
       const bool is_master = vector == settings_.states;
       if (is_master && piece.rounded == nullptr) continue;
+      // Of a matrix there are rows and columns.
+      if (!is_master && factored_ != nullptr && piece.states[vector] == nullptr) continue;
       const Parameter& parameter = model.registry_.parameters()[piece.parameter];
       const Range owned = layout.group_of_parameter(parameter).owned;
       const std::uint64_t first = layout.first_in_group(parameter);
@@ -88,6 +91,7 @@ void Optimizer::place_ranges() {
                          in_piece});
     }
   }
+  if (factored_ != nullptr) place_factored_ranges();
   // Buckets come in another order.
   std::sort(ranges_.begin(), ranges_.end(), [](const OwnedRange& a, const OwnedRange& b) {
     return std::tie(a.kind, a.vector, a.parameter, a.first) <
@@ -110,6 +114,10 @@ Status Optimizer::range(std::uint64_t index, trireme_state_range* out) const {
   out->name = parameter.name.c_str();
   out->shape = parameter.shape.empty() ? nullptr : parameter.shape.data();
   out->dimensions = static_cast<std::uint32_t>(parameter.shape.size());
+  if (range.kind == TRIREME_STATE_ROWS || range.kind == TRIREME_STATE_COLUMNS) {
+    out->shape = factored_->shape(range.parameter, range.kind == TRIREME_STATE_COLUMNS);
+    out->dimensions = 1;
+  }
   out->first = range.first;
   out->count = range.count;
   out->data = range.data;
@@ -119,7 +127,7 @@ Status Optimizer::range(std::uint64_t index, trireme_state_range* out) const {
 // Between the range and memory of the caller: `read`, or `written` to the range.
 Status Optimizer::copy_range(const OwnedRange& range, char* read, const char* written) const {
   const Parameter& parameter = model_->registry_.parameters()[range.parameter];
-  const bool state = range.kind == TRIREME_STATE_OPTIMIZER;
+  const bool state = range.kind != TRIREME_STATE_PARAMETER;
   const std::uint64_t size = dtype_size(state ? gradient_dtype(parameter.dtype) : parameter.dtype);
   const auto copy = [&](void* there, std::uint64_t first, std::uint64_t count) {
     if (read != nullptr) {
@@ -202,7 +210,8 @@ Optimizer::Saved Optimizer::describe_saved() const {
   saved.learning_rate = std::bit_cast<std::uint64_t>(settings_.learning_rate);
   saved.norm = std::bit_cast<std::uint64_t>(norm_);
   saved.parameter_bytes = model.layout_->parameter_bytes;
-  saved.state_bytes = state_bytes_ + masters_.bytes();
+  saved.state_bytes =
+      state_bytes_ + masters_.bytes() + (factored_ != nullptr ? factored_->bytes() : 0);
   saved.bytes = sizeof saved + steps_of_.size() * sizeof steps_of_[0] + scale_bytes() +
                 saved.parameter_bytes + saved.state_bytes;
   return saved;
@@ -243,6 +252,7 @@ Status Optimizer::save(char* state, std::uint64_t capacity) const {
   if (offload_ == nullptr) {
     write(state_.data(), state_bytes_);
     write(masters_.data(), masters_.bytes());
+    if (factored_ != nullptr) write(factored_->data(), factored_->bytes());
   } else {
     // As it would lie in memory, with what is between the pieces.
     if (saved.state_bytes > 0) std::memset(to, 0, saved.state_bytes);
@@ -368,6 +378,7 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
   if (offload_ == nullptr) {
     read(state_.data(), state_bytes_);
     read(masters_.data(), masters_.bytes());
+    if (factored_ != nullptr) read(factored_->data(), factored_->bytes());
   } else {
     const Status written = offload_->sweep(Offload::Access::write, [&](Offload::Visited* visited) {
       for (std::uint32_t vector = 0; vector < settings_.states; ++vector) {

@@ -59,6 +59,8 @@ static const char *const kPoints[] = {
     "step.before_answers",
     "step.before_agree",
     "step.before_update",
+    "step.before_largest",
+    "step.before_squares",
     "step.before_norms",
     "step.mid_update",
     "step.after_update",
@@ -101,7 +103,7 @@ struct scenario {
     bool uneven; /* the last rank runs out of data first, and follows */
     bool hook;
     bool own_rule;
-    bool lamb;
+    bool adafactor; /* of matrices */
     bool one_sweep;
     bool large;     /* LARGE times as many elements */
     bool disagrees; /* rank 0 wants other buckets, so nobody gets a model */
@@ -151,7 +153,7 @@ static const struct scenario kScenarios[] = {
      .world_size = 3,
      .leaves = 5,
      .hook = true,
-     .lamb = true},
+     .adafactor = true},
     {.name = "zero1, one sweep",
      .strategy = TRIREME_STRATEGY_ZERO1,
      .world_size = 2,
@@ -247,9 +249,9 @@ static void make_model(const struct scenario *s, trireme_communicator *group, in
         trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
         parameter.name = names[i];
         parameter.dtype = F32;
-        parameter.dimensions = 1;
-        const uint64_t size = size_of_unit(s, i);
-        parameter.shape = &size;
+        parameter.dimensions = s->adafactor ? 2 : 1;
+        const uint64_t shape[] = {size_of_unit(s, i), 1};
+        parameter.shape = shape;
         CALL(o, trireme_model_add_parameter(*model, &parameter, NULL));
     }
     CALL(o, trireme_model_seal(*model));
@@ -260,7 +262,7 @@ static void make_model(const struct scenario *s, trireme_communicator *group, in
     CALL(o, trireme_model_set_parameters(*model, start, elements_of(s), F32, n - 1));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = s->own_rule ? TRIREME_OPTIMIZER_USER : TRIREME_OPTIMIZER_ADAMW;
-    if (s->lamb) rule.kind = TRIREME_OPTIMIZER_LAMB;
+    if (s->adafactor) rule.kind = TRIREME_OPTIMIZER_ADAFACTOR;
     rule.update = s->own_rule ? descend : NULL;
     rule.flags = s->one_sweep ? TRIREME_OPTIMIZER_ONE_SWEEP : 0;
     rule.max_norm = s->max_norm;

@@ -305,6 +305,7 @@ namespace Trireme
         Lion = 7,
         Lamb = 8,
         Lars = 9,
+        Adafactor = 10,
     }
 
     /// <summary>What a range of state belongs to.</summary>
@@ -315,6 +316,12 @@ namespace Trireme
 
         /// <summary>A state vector of the update rule.</summary>
         Optimizer = 2,
+
+        /// <summary>Of Adafactor and a matrix: a number for each row.</summary>
+        Rows = 3,
+
+        /// <summary>Of Adafactor and a matrix: a number for each column.</summary>
+        Columns = 4,
     }
 
     /// <summary>How the factor of the learning rate goes; schedule.h has the formulas.</summary>

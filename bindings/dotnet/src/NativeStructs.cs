@@ -317,6 +317,9 @@ namespace Trireme
         public double OffloadRatio;
         public ulong OffloadBufferBytes;
         public ulong RoundingSeed;
+        public double Beta2Decay;
+        public double MaxUpdateRms;
+        public double MinParameterRms;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -20,7 +20,7 @@ namespace Trireme
         /// <summary>State vectors of the caller's own rule, at most 8.</summary>
         public uint StateCount { get; set; }
 
-        /// <summary>0 is 0.001.</summary>
+        /// <summary>0 is 0.001, of Adafactor 0.01.</summary>
         public double LearningRate { get; set; }
 
         /// <summary>Of SGD, RMSProp and LARS; 0 is none.</summary>
@@ -32,7 +32,10 @@ namespace Trireme
         /// <summary>0 is 0.999, of RMSProp (alpha) and Lion 0.99.</summary>
         public double Beta2 { get; set; }
 
-        /// <summary>0 is 1e-8, of Adagrad 1e-10, of LAMB 1e-6, of LARS 0.</summary>
+        /// <summary>
+        /// 0 is 1e-8, of Adagrad 1e-10, of LAMB 1e-6, of LARS 0, of Adafactor 2^-52 for parameters of
+        /// f64, else 2^-23.
+        /// </summary>
         public double Epsilon { get; set; }
 
         public double WeightDecay { get; set; }
@@ -121,6 +124,21 @@ namespace Trireme
         /// With <see cref="OptimizerFlags.StochasticRounding"/>: other numbers, other draws.
         /// </summary>
         public ulong RoundingSeed { get; set; }
+
+        /// <summary>
+        /// Of Adafactor: the mean of squares moves by t^Beta2Decay in step t; 0 is -0.8.
+        /// </summary>
+        public double Beta2Decay { get; set; }
+
+        /// <summary>
+        /// Of Adafactor: the root mean square of a parameter's update is clipped to this; 0 is 1.
+        /// </summary>
+        public double MaxUpdateRms { get; set; }
+
+        /// <summary>
+        /// Of Adafactor: the root mean square of a parameter counts as this at least; 0 is 0.001.
+        /// </summary>
+        public double MinParameterRms { get; set; }
 
         /// <summary>The caller's own rule; only and always with OptimizerKind.User.</summary>
         public UpdateRule Rule { get; set; }
@@ -288,6 +306,9 @@ namespace Trireme
                 OffloadRatio = options.OffloadRatio,
                 OffloadBufferBytes = options.OffloadBufferBytes,
                 RoundingSeed = options.RoundingSeed,
+                Beta2Decay = options.Beta2Decay,
+                MaxUpdateRms = options.MaxUpdateRms,
+                MinParameterRms = options.MinParameterRms,
             };
             // Weak: rules run inside Step(), where this object lives, and a rule that refers to
             // its own optimizer must not keep both for ever.

@@ -40,7 +40,7 @@ namespace Trireme
         /// <summary>Type of its elements.</summary>
         public ElementType Type { get; }
 
-        /// <summary>Its whole shape.</summary>
+        /// <summary>Its whole shape; of rows or columns their number.</summary>
         public long[] Shape { get; }
 
         /// <summary>Which of its elements, in row-major order, comes first.</summary>

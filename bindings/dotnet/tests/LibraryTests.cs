@@ -29,6 +29,7 @@ namespace Trireme.Tests
             Check.Equal("lion", Library.NameOf(OptimizerKind.Lion));
             Check.Equal("lamb", Library.NameOf(OptimizerKind.Lamb));
             Check.Equal("lars", Library.NameOf(OptimizerKind.Lars));
+            Check.Equal("adafactor", Library.NameOf(OptimizerKind.Adafactor));
             Check.Equal("unknown", Library.NameOf((ElementType)99));
             Check.Equal("unknown", Library.NameOf((Reduction)99));
             Check.Equal("unknown", Library.NameOf((Algorithm)99));

@@ -263,6 +263,66 @@ namespace Trireme.Tests
             }
         }
 
+        [Test]
+        public static void A_matrix_of_Adafactor_has_rows_and_columns()
+        {
+            Ranks.RunAndLeaveTogether(1, c =>
+            {
+                using (var model = new Model(c, new ModelOptions { Strategy = Strategy.Zero1 }))
+                {
+                    model.AddParameter(new ParameterOptions("matrix", ElementType.F32, 2, 3));
+                    model.Seal();
+                    var options = new OptimizerOptions
+                    {
+                        Kind = OptimizerKind.Adafactor,
+                        LearningRate = 0.5,
+                        Beta2Decay = -1,
+                        MaxUpdateRms = 0.5,
+                        MinParameterRms = 2,
+                    };
+                    using (var optimizer = new Optimizer(model, options))
+                    {
+                        model.AccumulateFlat<float>(new float[] { 1, 2, 3, 4, 5, 6 });
+                        optimizer.Step();
+                        double squares = 0;
+                        var values = new float[6];
+                        model.GetParameters<float>(values);
+                        foreach (float value in values)
+                        {
+                            squares += (double)value * value;
+                        }
+
+                        double root = Math.Sqrt(squares / 6);
+                        Check.That(Math.Abs(root - 0.5) < 1e-6, "0.5 * 2 * 0.5, not " + root);
+                        model.AccumulateFlat<float>(new float[6]);
+                        optimizer.Step(); // the means of squares halve
+                        int seen = 0;
+                        foreach (StateRange range in optimizer.GetRanges())
+                        {
+                            double[] means = range.Kind == StateKind.Rows
+                                ? new double[] { 14.0 / 3, 77.0 / 3 }
+                                : new double[] { 17.0 / 2, 29.0 / 2, 45.0 / 2 };
+                            if (range.Kind == StateKind.Parameter)
+                            {
+                                continue;
+                            }
+
+                            Check.Same(new long[] { means.Length }, range.Shape, "shape");
+                            Span<float> data = range.GetData<float>();
+                            for (int i = 0; i < data.Length; ++i)
+                            {
+                                Check.That(Math.Abs(data[i] - means[i] / 2) < 1e-5, "mean " + i);
+                            }
+
+                            seen += data.Length;
+                        }
+
+                        Check.Equal(5, seen);
+                    }
+                }
+            });
+        }
+
         private static void CountRanges(Communicator c, Strategy strategy, int[][] seen)
         {
             using (Model model = ModelTests.Sealed(c, strategy))

@@ -555,7 +555,12 @@ class OptimizerTest(TestCase):
     def test_bad_options_are_refused(self):
         model = build(self.alone(), "zero1")
         for rule, options in (
-            ("adafactor", {}),
+            ("adadelta", {}),
+            ("adafactor", {"beta2_decay": 0}),
+            ("adafactor", {"beta2_decay": 0.5}),
+            ("adafactor", {"max_update_rms": -1}),
+            ("adafactor", {"min_parameter_rms": 0}),
+            ("sgd", {"max_update_rms": 1}),
             (99, {}),
             ("adagrad", {"momentum": 0.5}),
             ("sgd", {"centered": True}),

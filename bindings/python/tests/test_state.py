@@ -169,6 +169,31 @@ class RangesTest(TestCase):
                     results = self.ranks(world_size, lambda group: body(group, strategy, share))
                     self.assertEqual(sorted(sum(results, [])), wanted, (strategy, world_size))
 
+    def test_a_matrix_of_adafactor_has_rows_and_columns(self):
+        model = trireme.Model(self.alone(), "zero1")
+        model.add_parameter("matrix", [2, 3])
+        model.seal()
+        optimizer = trireme.Optimizer(
+            model,
+            "adafactor",
+            learning_rate=0.5,
+            beta2_decay=-1,
+            max_update_rms=0.5,
+            min_parameter_rms=2,
+        )
+        model.accumulate_flat(array.array("f", [1, 2, 3, 4, 5, 6]))
+        optimizer.step()
+        squares = [value * value for value in model.get_parameters()]
+        self.assertAlmostEqual(math.sqrt(sum(squares) / 6), 0.5 * 2 * 0.5, places=6)
+        model.accumulate_flat(array.array("f", bytes(4 * 6)))
+        optimizer.step()  # the means of squares halve
+        found = {piece.kind: piece for piece in optimizer.ranges()}
+        self.assertEqual(sorted(found), ["columns", "parameter", "rows"])
+        for kind, means in (("rows", [14 / 3, 77 / 3]), ("columns", [17 / 2, 29 / 2, 45 / 2])):
+            self.assertEqual(found[kind].shape, (len(means),))
+            for have, mean in zip(found[kind].data, means):
+                self.assertAlmostEqual(have, mean / 2, places=5)
+
     def test_a_range_outlives_the_optimizer_and_the_model(self):
         model = build(self.alone(), "zero1")
         model.set_parameters(start_values())

@@ -220,6 +220,7 @@ TRIREME_OPTIMIZER_RMSPROP = 6
 TRIREME_OPTIMIZER_LION = 7
 TRIREME_OPTIMIZER_LAMB = 8
 TRIREME_OPTIMIZER_LARS = 9
+TRIREME_OPTIMIZER_ADAFACTOR = 10
 
 TRIREME_OPTIMIZER_NESTEROV = 1
 TRIREME_OPTIMIZER_ONE_SWEEP = 2
@@ -229,6 +230,8 @@ TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING = 16
 
 TRIREME_STATE_PARAMETER = 1
 TRIREME_STATE_OPTIMIZER = 2
+TRIREME_STATE_ROWS = 3
+TRIREME_STATE_COLUMNS = 4
 
 TRIREME_MAX_STATES = 8
 
@@ -287,6 +290,9 @@ class trireme_optimizer_options(Structure):
         ("offload_ratio", c_double),
         ("offload_buffer_bytes", c_uint64),
         ("rounding_seed", c_uint64),
+        ("beta2_decay", c_double),
+        ("max_update_rms", c_double),
+        ("min_parameter_rms", c_double),
     ]
 
 

@@ -75,12 +75,13 @@ class LossScaleInfo:
 class StateRange:
     """A stretch of the state of training that this rank owns."""
 
-    kind: str  #: "parameter", or "optimizer" for a state vector of the update rule.
+    #: "parameter", "optimizer" for a state vector of the rule, or "rows" and "columns" of adafactor.
+    kind: str
     vector: int  #: Which state vector: see optimizer_shard.h, for example 0 and 1 of adamw: m, v.
     parameter: int  #: Number of the parameter.
     name: str  #: Its name.
     dtype: str  #: Type of its elements.
-    shape: tuple[int, ...]  #: Its whole shape.
+    shape: tuple[int, ...]  #: Its whole shape; of rows or columns their number.
     first: int  #: Which of its elements, in row-major order, comes first.
     count: int  #: Elements; 1 or more.
     #: Them, in the library's own memory. Empty where they lie in a file: see read_range().
@@ -149,7 +150,8 @@ def _destroy(handle: int, number: int) -> None:
 class Optimizer(OffloadedState):
     """The update rule of a sealed model, or a function of one's own.
 
-    The rules are "sgd", "adam", "adamw", "adagrad", "rmsprop", "lion", "lamb" and "lars".
+    The rules are "sgd", "adam", "adamw", "adagrad", "rmsprop", "lion", "lamb", "lars" and
+    "adafactor".
 
     A function is called in step() with an Update for each piece this rank owns; it changes
     `update.parameters` in place. What it raises comes out of step(), which has then failed on all
@@ -192,12 +194,18 @@ class Optimizer(OffloadedState):
         master_weights: bool = False,
         stochastic_rounding: bool = False,
         rounding_seed: int = 0,
+        beta2_decay: float | None = None,
+        max_update_rms: float | None = None,
+        min_parameter_rms: float | None = None,
     ) -> None:
         """Collective: all ranks name the same options.
 
         `momentum` is for "sgd", there also as `nesterov`, "rmsprop" and "lars", `centered` for
         "rmsprop". What that calls alpha is `beta2`. `max_trust` above 0 is the most that "lamb" and
         "lars" multiply the learning rate of a parameter with; `trust_coefficient` is for "lars".
+        With "adafactor" the mean of squares moves by t**`beta2_decay` (None: -0.8), the root mean
+        square of an update is clipped to `max_update_rms` (None: 1), and that of a parameter counts
+        as `min_parameter_rms` at least (None: 0.001).
 
         `max_norm` above 0 clips the global norm of the gradients, `max_value` above 0 each of them
         before that. `states` is the number of state vectors that a function of one's own gets.
@@ -254,6 +262,9 @@ class Optimizer(OffloadedState):
             loss_scale_hysteresis=in_range(loss_scale_hysteresis, 64, "loss_scale_hysteresis"),
             trust_coefficient=or_default(trust_coefficient, "trust_coefficient"),
             max_trust=max_trust,
+            beta2_decay=or_default(beta2_decay, "beta2_decay"),
+            max_update_rms=or_default(max_update_rms, "max_update_rms"),
+            min_parameter_rms=or_default(min_parameter_rms, "min_parameter_rms"),
         )
         for name, numbers in (
             ("group_max_norms", group_max_norms),

@@ -92,6 +92,8 @@ SHARE = {
 STATES = {
     _native.TRIREME_STATE_PARAMETER: "parameter",
     _native.TRIREME_STATE_OPTIMIZER: "optimizer",
+    _native.TRIREME_STATE_ROWS: "rows",
+    _native.TRIREME_STATE_COLUMNS: "columns",
 }
 PHASES = {
     _native.TRIREME_HOOK_BEFORE: "before",
@@ -107,6 +109,7 @@ OPTIMIZERS = {
     "lion": _native.TRIREME_OPTIMIZER_LION,
     "lamb": _native.TRIREME_OPTIMIZER_LAMB,
     "lars": _native.TRIREME_OPTIMIZER_LARS,
+    "adafactor": _native.TRIREME_OPTIMIZER_ADAFACTOR,
 }
 SCHEDULES = {
     "constant": _native.TRIREME_SCHEDULE_CONSTANT,

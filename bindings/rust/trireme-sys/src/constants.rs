@@ -146,6 +146,7 @@ constants! {
     TRIREME_OPTIMIZER_LION: trireme_optimizer_kind = 7;
     TRIREME_OPTIMIZER_LAMB: trireme_optimizer_kind = 8;
     TRIREME_OPTIMIZER_LARS: trireme_optimizer_kind = 9;
+    TRIREME_OPTIMIZER_ADAFACTOR: trireme_optimizer_kind = 10;
     TRIREME_OPTIMIZER_NESTEROV: u32 = 1;
     TRIREME_OPTIMIZER_ONE_SWEEP: u32 = 2;
     TRIREME_OPTIMIZER_CENTERED: u32 = 4;
@@ -153,6 +154,8 @@ constants! {
     TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING: u32 = 16;
     TRIREME_STATE_PARAMETER: i32 = 1;
     TRIREME_STATE_OPTIMIZER: i32 = 2;
+    TRIREME_STATE_ROWS: i32 = 3;
+    TRIREME_STATE_COLUMNS: i32 = 4;
     TRIREME_MAX_STATES: usize = 8;
     // trainer.h
     TRIREME_PHASE_FORWARD: i32 = 1;

@@ -543,7 +543,7 @@ structs! {
         flags: u32,
         /// USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds.
         state_count: u32,
-        /// Default: 0.001.
+        /// Default: 0.001; ADAFACTOR: 0.01.
         learning_rate: f64,
         /// SGD, RMSPROP, LARS; 0 is none. In [0, 1).
         momentum: f64,
@@ -551,7 +551,8 @@ structs! {
         beta1: f64,
         /// ADAM, ADAMW, LAMB: 0.999 by default; RMSPROP (alpha), LION: 0.99. In (0, 1).
         beta2: f64,
-        /// ADAM, ADAMW, RMSPROP: 1e-8 by default; ADAGRAD: 1e-10; LAMB: 1e-6; LARS: 0.
+        /// ADAM, ADAMW, RMSPROP: 1e-8 by default; ADAGRAD: 1e-10; LAMB: 1e-6; LARS: 0;
+        /// ADAFACTOR: 2^-52 for parameters of f64, else 2^-23.
         epsilon: f64,
         /// 0 is none.
         weight_decay: f64,
@@ -602,6 +603,12 @@ structs! {
         offload_buffer_bytes: u64,
         /// With TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING: other numbers, other draws.
         rounding_seed: u64,
+        /// ADAFACTOR: the mean of squares moves by t^beta2_decay. Default: -0.8.
+        beta2_decay: f64,
+        /// ADAFACTOR: the root mean square of an update is clipped to this. Default: 1.
+        max_update_rms: f64,
+        /// ADAFACTOR: that of a parameter counts as this at least. Default: 0.001.
+        min_parameter_rms: f64,
     }
     /// The loss scale, and how the last step went with it. Set struct_size before the call.
     trireme_loss_scale_info {

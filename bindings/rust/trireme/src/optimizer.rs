@@ -31,6 +31,7 @@ pub enum Kind {
     Lion,
     Lamb,
     Lars,
+    Adafactor,
 }
 
 impl Kind {
@@ -44,6 +45,7 @@ impl Kind {
             Kind::Lion => sys::TRIREME_OPTIMIZER_LION,
             Kind::Lamb => sys::TRIREME_OPTIMIZER_LAMB,
             Kind::Lars => sys::TRIREME_OPTIMIZER_LARS,
+            Kind::Adafactor => sys::TRIREME_OPTIMIZER_ADAFACTOR,
         }
     }
 
@@ -57,7 +59,7 @@ impl Kind {
 /// Numbers of an update rule. In every field 0 means the default, as in the C header.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OptimizerOptions {
-    /// Default: 0.001.
+    /// Default: 0.001; Adafactor: 0.01.
     pub learning_rate: f64,
     /// SGD, RMSProp, LARS; 0 is none.
     pub momentum: f64,
@@ -69,7 +71,8 @@ pub struct OptimizerOptions {
     pub beta1: f64,
     /// ADAM, ADAMW, LAMB: 0.999 by default; RMSProp (alpha), Lion: 0.99.
     pub beta2: f64,
-    /// ADAM, ADAMW, RMSProp: 1e-8 by default; Adagrad: 1e-10; LAMB: 1e-6; LARS: 0.
+    /// ADAM, ADAMW, RMSProp: 1e-8 by default; Adagrad: 1e-10; LAMB: 1e-6; LARS: 0;
+    /// Adafactor: 2^-52 for parameters of f64, else 2^-23.
     pub epsilon: f64,
     /// 0 is none.
     pub weight_decay: f64,
@@ -93,6 +96,12 @@ pub struct OptimizerOptions {
     pub trust_coefficient: f64,
     /// LAMB, LARS: the trust ratio is at most this; 0 is no limit.
     pub max_trust: f64,
+    /// Adafactor: the mean of squares moves by t^beta2_decay in step t. Default: -0.8.
+    pub beta2_decay: f64,
+    /// Adafactor: the root mean square of a parameter's update is clipped to this. Default: 1.
+    pub max_update_rms: f64,
+    /// Adafactor: that of a parameter counts as this at least. Default: 0.001.
+    pub min_parameter_rms: f64,
 }
 
 /// A dynamic loss scale: what the caller multiplies its loss by, and the step divides gradients by. In
@@ -612,6 +621,9 @@ pub(crate) fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_
     raw.loss_scale_hysteresis = options.loss_scale.hysteresis;
     raw.trust_coefficient = options.trust_coefficient;
     raw.max_trust = options.max_trust;
+    raw.beta2_decay = options.beta2_decay;
+    raw.max_update_rms = options.max_update_rms;
+    raw.min_parameter_rms = options.min_parameter_rms;
     raw
 }
 

@@ -18,6 +18,10 @@ pub enum State {
     Parameter,
     /// This state vector of the update rule: `optimizer_shard.h` names those of each.
     Optimizer(usize),
+    /// Adafactor, of a matrix: a number for each row.
+    Rows,
+    /// Adafactor, of a matrix: a number for each column.
+    Columns,
 }
 
 /// A stretch of the state of training that this rank owns.
@@ -29,7 +33,7 @@ pub struct StateRange<'a> {
     pub parameter: usize,
     /// Its name.
     pub name: &'a str,
-    /// Its whole shape.
+    /// Its whole shape; of rows or columns their number.
     pub shape: &'a [u64],
     /// Which of its elements, in row-major order, comes first.
     pub first: usize,
@@ -95,6 +99,8 @@ impl Optimizer {
         Ok(StateRange {
             state: match raw.kind {
                 sys::TRIREME_STATE_PARAMETER => State::Parameter,
+                sys::TRIREME_STATE_ROWS => State::Rows,
+                sys::TRIREME_STATE_COLUMNS => State::Columns,
                 _ => State::Optimizer(raw.vector as usize),
             },
             parameter: raw.parameter as usize,

@@ -137,6 +137,44 @@ fn what_cannot_be_shared_is_refused() {
 }
 
 #[test]
+fn a_matrix_of_adafactor_has_rows_and_columns() {
+    ranks(1, |communicator| {
+        let mut model = Model::new(communicator, &options(communicator, Strategy::Zero1)).unwrap();
+        model.add_parameter(&Parameter::new("matrix", Dtype::F32, &[2, 3])).unwrap();
+        model.seal().unwrap();
+        let rule = OptimizerOptions {
+            learning_rate: 0.5,
+            beta2_decay: -1.0,
+            max_update_rms: 0.5,
+            min_parameter_rms: 2.0,
+            ..OptimizerOptions::default()
+        };
+        let mut optimizer = Optimizer::new(&mut model, Kind::Adafactor, &rule).unwrap();
+        model.accumulate_flat(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        optimizer.step(&mut model).unwrap();
+        let values: Vec<f32> = model.get_parameters().unwrap();
+        let squares: f32 = values.iter().map(|value| value * value).sum();
+        assert!(((squares / 6.0).sqrt() - 0.5 * 2.0 * 0.5).abs() < 1e-6);
+        model.accumulate_flat(&[0.0_f32; 6]).unwrap();
+        optimizer.step(&mut model).unwrap(); // the means of squares halve
+        let mut seen = 0;
+        for range in optimizer.ranges(&model).unwrap() {
+            let means: &[f32] = match range.state {
+                State::Rows => &[14.0 / 3.0, 77.0 / 3.0],
+                State::Columns => &[17.0 / 2.0, 29.0 / 2.0, 45.0 / 2.0],
+                _ => continue,
+            };
+            assert_eq!(range.shape, [means.len() as u64]);
+            for (have, mean) in range.data::<f32>().unwrap().iter().zip(means) {
+                assert!((have - mean / 2.0).abs() < 1e-5);
+            }
+            seen += range.count;
+        }
+        assert_eq!(seen, 5);
+    });
+}
+
+#[test]
 fn ranges_hold_every_element_once() {
     for world in WORLDS {
         for strategy in Strategy::ALL {
