@@ -21,6 +21,21 @@
  * last layers in one stretch as fit, so that as few as possible are computed again, and cuts those
  * before into stretches that need no more memory than that one, or than the largest layer alone.
  *
+ * With offload_path all that is kept goes to a file and comes back, and memory has a window of it. It
+ * is cut into items: of each layer output and saved, or with checkpoint_every each kept output. The
+ * window has slots, which items take in turn, one after the other; each has room for the largest of
+ * its items, in whole pages of 4,096 bytes. There are as many slots as fit offload_buffer_bytes, and
+ * what activation_budget_bytes leaves beside the gradients of outputs: at least two, or one for one
+ * item. The last items stay in their slots; those before are written while later layers run forward,
+ * and read, in reverse order, while later ones run backward. The bits are the same, and callbacks see
+ * what they see without. With activation_budget_bytes nothing is computed again. evaluate writes
+ * nothing.
+ *
+ * The file's trouble: what cannot be written stays in memory from then on. Without memory for it, or
+ * where something cannot be read, twice, or is not what was written, the step fails on all ranks as
+ * if a callback had failed, with TRIREME_ERROR_SYSTEM or TRIREME_ERROR_CORRUPT: nothing has changed,
+ * and the next step may come. A disk that does not answer by the deadline breaks the model.
+ *
  * A callback that fails on one rank does not break the model: the rank goes through the rest of the
  * step without computing, so that the others wait for nobody, and before anything is updated all
  * ranks hear of it. They return TRIREME_ERROR_CALLBACK, gradients are discarded, parameters are what
@@ -144,14 +159,16 @@ typedef struct trireme_trainer_options {
     uint32_t                 micro_batches; /**< Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are shared out. */
     uint32_t                 reserved;      /**< Must be 0. */
     uint64_t                 checkpoint_every;        /**< Keep the output of every so many-th layer and compute the rest again. Default: keep everything. */
-    uint64_t                 activation_budget_bytes; /**< Most that activations and the gradients of outputs may take; checkpoints are set so that as few layers as possible are computed again. Not with checkpoint_every. Default: no limit. */
+    uint64_t                 activation_budget_bytes; /**< Most memory that activations and the gradients of outputs may take; checkpoints are set so that as few layers as possible are computed again, and none with offload_path. Not with checkpoint_every. Default: no limit. */
     uint64_t                 seed;          /**< From which random_seed comes. */
     trireme_trainer_callback after_step;    /**< May differ between ranks. NULL: none. */
     void                    *user_data;     /**< Handed to after_step. */
+    const char              *offload_path;  /**< A directory: what is kept between forward and backward lies in a file in it and streams through a window of memory: see the top of this file. Each rank makes the file for itself, without a name, so that nothing is left of it when the process ends. Read as a path of the rank's own host; copied. NULL: all of it stays in memory. */
+    uint64_t                 offload_buffer_bytes; /**< Most memory for that window. Default: what activation_budget_bytes leaves; without that as much as four layers need, or four stretches. */
 } trireme_trainer_options; /* since 1.0 */
 
 /** Options of which all have their defaults. */
-#define TRIREME_TRAINER_OPTIONS_INIT { sizeof(trireme_trainer_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_TRAINER_OPTIONS_INIT { sizeof(trireme_trainer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What a trainer looks like on this rank. Set struct_size before the call. */
 typedef struct trireme_trainer_info {
@@ -168,10 +185,11 @@ typedef struct trireme_trainer_info {
     uint64_t allocated_bytes;            /**< The sum of these, counted where memory is allocated. */
     uint64_t largest_bytes;              /**< What activations and gradients of outputs take if everything is kept. */
     uint64_t least_bytes;                /**< The least activation_budget_bytes that works. */
+    uint64_t planned_window_bytes;       /**< With offload_path: the window, in which what is kept lies in place of checkpoints and stretch, or of checkpoints alone; and what could not be written and stays in memory since. */
 } trireme_trainer_info; /* since 1.0 */
 
 /** Info ready for trireme_trainer_get_info(). */
-#define TRIREME_TRAINER_INFO_INIT { sizeof(trireme_trainer_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_TRAINER_INFO_INIT { sizeof(trireme_trainer_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Makes a trainer of layers over a model and its optimizer.
@@ -189,14 +207,18 @@ typedef struct trireme_trainer_info {
  * failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, layer_count is 0, a field is out of
- * range, a layer has no name or lacks a callback, sizes overflow, or a parameter belongs to no layer
- * or to two; the message names the layer or the parameter.
+ * range, offload_path is empty, offload_buffer_bytes is set without it, a layer has no name or lacks
+ * a callback, sizes overflow, or a parameter belongs to no layer or to two; the message names the
+ * layer or the parameter.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_STATE  A step is under way.
  * @retval TRIREME_ERROR_MISMATCH  Ranks have different layers or options; the message names the
  * first difference. The model lives on.
- * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out, or activation_budget_bytes is less
- * than the least that works, which the message names, on all ranks. The model lives on.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out, or activation_budget_bytes or
+ * offload_buffer_bytes is less than the least that works, which the message names, on all ranks. The
+ * model lives on.
+ * @retval TRIREME_ERROR_SYSTEM  On this rank or another no file can be made in offload_path, or it has
+ * no room; the message says what is needed and what is free. The model lives on.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` or a layer sets a field newer than this library, or
  * the model is TRIREME_MODEL_UNEVEN: ranks that have run out of data cannot follow a trainer.
  * @return Any other status as listed at the top of model_shard.h.
@@ -239,6 +261,11 @@ TRIREME_API void TRIREME_CALL trireme_trainer_destroy(trireme_trainer *trainer);
  * this rank or another: the same message on all ranks names rank, layer, phase and answer. Nothing
  * has changed. So it is if the optimizer's schedule has no rate. Or the optimizer's rule or a bucket
  * hook did, as trireme_optimizer_step() says.
+ * @retval TRIREME_ERROR_SYSTEM  With offload_path: activations can be neither written nor kept in
+ * memory, or not be read, twice, on this rank or another; the same message on all ranks. Nothing has
+ * changed.
+ * @retval TRIREME_ERROR_CORRUPT  With offload_path: what was read of activations is not what was
+ * written, twice, likewise. Nothing has changed.
  * @return Any other status as listed at the top of model_shard.h; the model has failed.
  *
  * Thread safety: one call at a time per model.
@@ -302,6 +329,28 @@ trireme_trainer_request_stop(trireme_trainer *trainer);
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_trainer_get_info(const trireme_trainer *trainer, trireme_trainer_info *out_info);
+
+/**
+ * Tells how the activations of a trainer with offload_path lie on this rank, and what the disk has
+ * done for them. Of trireme_offload_info, file_bytes is what a micro-batch writes and reads,
+ * resident_bytes what could not be written, buffer_bytes the window, block_bytes the largest item.
+ *
+ * Does not block.
+ *
+ * @param trainer  The trainer.
+ * @param[out] out_info  Filled up to its own struct_size; its texts live as long as the trainer.
+ * Required.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live trainer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL or its struct_size is too small.
+ * @retval TRIREME_ERROR_INVALID_STATE  The trainer was created without offload_path, or called from
+ * inside a callback.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_trainer_get_offload_info(const trireme_trainer *trainer, trireme_offload_info *out_info);
 
 TRIREME_END_C
 

@@ -29,7 +29,8 @@ template <class Body>
 trireme_status guard_brief(const char* function, Body&& body) noexcept {
   try {
     const Status status = std::forward<Body>(body)();
-    if (status.ok()) [[likely]] return TRIREME_OK;
+    if (status.ok()) [[likely]]
+      return TRIREME_OK;
     return record_failure(function, status);
   } catch (const std::bad_alloc&) {
     return record_failure(function, TRIREME_ERROR_OUT_OF_MEMORY, "host memory has run out");
@@ -49,7 +50,8 @@ trireme_status guard(const char* function, Body&& body) noexcept {
 
 template <class Pointer>
 Status require(const Pointer* pointer, const char* what) {
-  if (pointer != nullptr) [[likely]] return Status::success();
+  if (pointer != nullptr) [[likely]]
+    return Status::success();
   return invalid_argument(std::string(what) + " is NULL");
 }
 
@@ -74,6 +76,9 @@ Status read_struct(const Struct* caller, const char* what, std::uint32_t first_s
   out->struct_size = sizeof(Struct);
   return Status::success();
 }
+
+// Of trireme_offload_info in release 1.0, which optimizers and trainers fill.
+inline constexpr std::uint32_t kOffloadInfoSize = 112;
 
 // Checks an info struct before the work whose result it gets.
 template <class Struct>

@@ -18,7 +18,6 @@ namespace {
 constexpr uint32_t kOptimizerOptionsSize = 128;  // in release 1.0
 constexpr uint32_t kStateRangeSize = 72;
 constexpr uint32_t kLossScaleInfoSize = 56;
-constexpr uint32_t kOffloadInfoSize = 112;
 
 template <class Body>
 trireme_status with_optimizer(const char* function, const trireme_optimizer* handle,
@@ -94,8 +93,8 @@ trireme_status trireme_optimizer_set_learning_rate(trireme_optimizer* optimizer,
                         [&](Optimizer& found) { return found.set_learning_rate(learning_rate); });
 }
 
-trireme_status trireme_optimizer_set_group_rate_factor(trireme_optimizer* optimizer,
-                                                       uint64_t group, double factor) {
+trireme_status trireme_optimizer_set_group_rate_factor(trireme_optimizer* optimizer, uint64_t group,
+                                                       double factor) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) {
     return found.set_group_rate_factor(group, factor);
   });
@@ -152,8 +151,7 @@ trireme_status trireme_optimizer_group_norm(const trireme_optimizer* optimizer, 
   });
 }
 
-trireme_status trireme_optimizer_loss_scale(const trireme_optimizer* optimizer,
-                                            double* out_scale) {
+trireme_status trireme_optimizer_loss_scale(const trireme_optimizer* optimizer, double* out_scale) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_scale, "out_scale"));
     *out_scale = found.loss_scale();
@@ -207,7 +205,7 @@ trireme_status trireme_optimizer_write_range(trireme_optimizer* optimizer, uint6
 trireme_status trireme_optimizer_get_offload_info(const trireme_optimizer* optimizer,
                                                   trireme_offload_info* out_info) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
-    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", kOffloadInfoSize));
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", api::kOffloadInfoSize));
     trireme_offload_info info = {};
     TRIREME_RETURN_IF_ERROR(found.offload_info(&info));
     api::write_info(info, out_info);

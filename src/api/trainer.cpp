@@ -125,3 +125,14 @@ trireme_status trireme_trainer_get_info(const trireme_trainer* trainer,
     return Status::success();
   });
 }
+
+trireme_status trireme_trainer_get_offload_info(const trireme_trainer* trainer,
+                                                trireme_offload_info* out_info) {
+  return with_trainer(__func__, trainer, [&](Trainer& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", api::kOffloadInfoSize));
+    trireme_offload_info info = {};
+    TRIREME_RETURN_IF_ERROR(found.offload_info(&info));
+    api::write_info(info, out_info);
+    return Status::success();
+  });
+}

@@ -20,8 +20,11 @@
 namespace trireme {
 namespace {
 
-// Large enough for the disk to be busy with few, small enough for it to have several.
-constexpr std::uint64_t kPartBytes = 1u << 20;
+// Large enough for the disk to be busy with few, small enough for it to have several. Of a large
+// transfer all parts are under way at once, as nobody may come by to start others for a while.
+constexpr std::uint64_t kLeastPart = 1u << 20;
+constexpr std::uint64_t kLargestPart = 1u << 30;
+constexpr std::uint64_t kParts = 16;
 constexpr unsigned kDepth = 64;
 constexpr int kMostTries = 100;  // without any progress
 constexpr std::uint64_t kSliceNs = 50'000'000;
@@ -123,7 +126,7 @@ class RingEngine : public AsyncFile::Engine {
 
   void start(Parts parts) override {
     waiting_.splice(waiting_.end(), parts);
-    push();
+    take();
   }
 
   bool done(const Transfer& transfer) override {
@@ -320,13 +323,16 @@ void AsyncFile::start(Transfer* transfer) {
   transfer->error_number = 0;
   transfer->parts = 0;
   Parts parts;
+  const std::uint64_t share = transfer->bytes / kParts / UnnamedFile::kAlignment + 1;
+  const std::uint64_t at_once =
+      std::clamp(share * UnnamedFile::kAlignment, kLeastPart, kLargestPart);
   try {
-    for (std::uint64_t done = 0; done < transfer->bytes; done += kPartBytes) {
+    for (std::uint64_t done = 0; done < transfer->bytes; done += at_once) {
       Part part;
       part.transfer = transfer;
       part.data = transfer->data + done;
       part.offset = transfer->offset + done;
-      part.bytes = std::min(kPartBytes, transfer->bytes - done);
+      part.bytes = std::min(at_once, transfer->bytes - done);
       parts.push_back(part);
     }
   } catch (const std::bad_alloc&) {

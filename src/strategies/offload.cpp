@@ -7,7 +7,6 @@
 
 #include "kernels/hash.hpp"
 #include "platform/file.hpp"
-#include "platform/log.hpp"
 #include "platform/mix.hpp"
 #include "platform/names.hpp"
 
@@ -107,7 +106,6 @@ Offload::Offload(const Link& link, const std::vector<Piece>& pieces,
       states_(settings.states),
       whole_stretches_(settings.update != nullptr),
       tile_bytes_(std::max(kLine, kTileBytes / settings.states / kLine * kLine)),
-      path_(settings.offload_path),
       plan_(
           [&] {
             std::vector<OffloadPlan::Size> sizes;
@@ -116,7 +114,8 @@ Offload::Offload(const Link& link, const std::vector<Piece>& pieces,
             }
             return sizes;
           }(),
-          settings) {}
+          settings),
+      file_(link, settings.offload_path, "the state") {}
 
 Offload::~Offload() = default;
 
@@ -132,8 +131,7 @@ Status Offload::open(const Link& link, const std::shared_ptr<AllocatedBytes>& co
       *link.communicator, counter, MemoryKind::optimizer_state, plan.resident_bytes));
   TRIREME_RETURN_IF_ERROR(offload.buffers_->arena.allocate(
       *link.communicator, counter, MemoryKind::working, plan.buffer_bytes()));
-  TRIREME_RETURN_IF_ERROR(offload.file_.open(offload.path_, std::max(plan.file_bytes, kPage)));
-  offload.file_.set_owner(offload.buffers_);
+  TRIREME_RETURN_IF_ERROR(offload.file_.open(std::max(plan.file_bytes, kPage), offload.buffers_));
   offload.file_bytes_ = plan.file_bytes;
   offload.resident_bytes_ = plan.resident_bytes;
   offload.buffers_bytes_ = plan.buffer_bytes();
@@ -160,33 +158,18 @@ Status Offload::open(const Link& link, const std::shared_ptr<AllocatedBytes>& co
   return Status::success();
 }
 
-std::string Offload::where(std::uint64_t offset) const {
-  return "byte " + std::to_string(offset) + " of the state's file in \"" + path_ + "\"";
-}
-
 // ---- one transfer ----
 
 void Offload::start(Slot* slot, bool write) {
   const OffloadPlan::Block& block = plan_.blocks[slot->block];
   slot->use = write ? Slot::Use::writing : Slot::Use::reading;
-  slot->transfer.write = write;
-  slot->transfer.data = slot->data;
-  slot->transfer.offset = block.offset;
-  slot->transfer.bytes = block.bytes;
-  (write ? written_bytes_ : read_bytes_) += block.bytes;
-  file_.start(&slot->transfer);
+  file_.start(&slot->transfer, write, slot->data, block.offset, block.bytes);
 }
 
 // Slots that become free meanwhile may be loaded.
 Status Offload::wait(Slot* slot, bool loads_ahead) {
-  if (file_.done(slot->transfer)) return Status::success();
-  const std::uint64_t begin = now_ns();
-  const Status status = file_.wait(slot->transfer, link_.deadline(), [&]() -> Status {
-    TRIREME_RETURN_IF_ERROR(link_.communicator->failure());
-    return loads_ahead ? load_ahead(false) : Status::success();
-  });
-  waited_ns_ += now_ns() - begin;
-  return status;
+  return file_.wait(slot->transfer,
+                    [&] { return loads_ahead ? load_ahead(false) : Status::success(); });
 }
 
 void Offload::begin_load(Slot* slot, std::uint64_t block) {
@@ -218,8 +201,7 @@ Status Offload::end_load(Slot* slot) {
   if (slot->use == Slot::Use::loaded) return Status::success();
   for (int attempt = 1;; ++attempt) {
     TRIREME_RETURN_IF_ERROR(wait(slot, slot != &buffers_->again));
-    const int error_number = slot->transfer.error_number;
-    if (error_number == 0) {
+    if (slot->transfer.error_number == 0) {
       slot->use = Slot::Use::loaded;
       return Status::success();
     }
@@ -228,7 +210,7 @@ Status Offload::end_load(Slot* slot) {
       continue;
     }
     slot->use = Slot::Use::free;
-    return Status::system(error_number, "reading " + where(slot->transfer.error_offset));
+    return file_.read_failure(slot->transfer);
   }
 }
 
@@ -245,23 +227,14 @@ Status Offload::end_write(Slot* slot) {
 Status Offload::keep_in_memory(std::uint64_t number, Slot* slot) {
   Block& block = blocks_[number];
   const std::uint64_t bytes = plan_.blocks[number].bytes;
-  const int error_number = slot->transfer.error_number;
   TRIREME_RETURN_IF_ERROR(
       block.own.allocate(*link_.communicator, counter_, MemoryKind::optimizer_state, bytes));
-  failed_errno_ = error_number;
-  failed_offset_ = slot->transfer.error_offset;
-  ++failed_writes_;
+  file_.note_kept(slot->transfer);
   block.data = block.own.data();
   std::memcpy(block.data, slot->data, bytes);
   block.in_file = false;
   file_bytes_ -= bytes;
   resident_bytes_ += bytes;
-  if (log_wanted(TRIREME_LOG_WARNING)) {
-    const std::string what = "writing " + where(failed_offset_);
-    log_line(TRIREME_LOG_WARNING, Status::system(error_number, what).message() + "; its " +
-                                      std::to_string(bytes) +
-                                      " bytes of state stay in memory from now on");
-  }
   return Status::success();
 }
 
@@ -328,18 +301,14 @@ std::uint64_t Offload::hash_of(const Tile& tile, std::uint64_t block, const char
   return hash;
 }
 
-Status Offload::corrupt(std::uint64_t block) const {
-  return Status::failure(TRIREME_ERROR_CORRUPT,
-                         "what was read at " + where(plan_.blocks[block].offset) +
-                             " is not what was written there: its checksum is another one");
-}
-
 Status Offload::check(Visiting* at, const Tile& tile) {
   const std::uint64_t wanted = blocks_[at->block].hashes[tile.number];
   if (hash_of(tile, at->block, at->data) == wanted) return Status::success();
-  if (at->read_again) return corrupt(at->block);
+  if (at->read_again) return file_.corrupt(plan_.blocks[at->block].offset);
   TRIREME_RETURN_IF_ERROR(read_again(at, tile));
-  return hash_of(tile, at->block, at->data) == wanted ? Status::success() : corrupt(at->block);
+  return hash_of(tile, at->block, at->data) == wanted
+             ? Status::success()
+             : file_.corrupt(plan_.blocks[at->block].offset);
 }
 
 // What comes before `from` may have been updated, and stays.
@@ -507,21 +476,11 @@ Status Offload::sweep_blocks(Access access, std::uint64_t begin, std::uint64_t e
 }
 
 void Offload::info(trireme_offload_info* out) const {
-  out->path = path_.c_str();
-  out->direct = file_.why_not_direct().empty() ? 1 : 0;
-  out->ring = file_.why_not_ring().empty() ? 1 : 0;
-  out->why_not_direct = file_.why_not_direct().c_str();
-  out->why_not_ring = file_.why_not_ring().c_str();
+  file_.info(out);
   out->file_bytes = file_bytes_;
   out->resident_bytes = resident_bytes_;
   out->buffer_bytes = buffers_bytes_;
   out->block_bytes = plan_.slot_bytes;
-  out->read_bytes = read_bytes_;
-  out->written_bytes = written_bytes_;
-  out->waited_seconds = static_cast<double>(waited_ns_) * 1e-9;
-  out->failed_writes = failed_writes_;
-  out->failed_offset = failed_offset_;
-  out->failed_errno = failed_errno_;
 }
 
 }  // namespace trireme::strategies

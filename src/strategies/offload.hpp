@@ -11,8 +11,8 @@
 
 #include "optimizers/settings.hpp"
 #include "optimizers/shard_update.hpp"
-#include "platform/async_file.hpp"
 #include "sharding/layout.hpp"
+#include "strategies/offload_file.hpp"
 #include "strategies/storage.hpp"
 
 namespace trireme::strategies {
@@ -125,7 +125,6 @@ class Offload {
   Status visit_elements(Visiting* at, const Tile& tile, const Visit& visit, bool* go_on);
   Status check(Visiting* at, const Tile& tile);
   Status read_again(Visiting* at, const Tile& from);
-  Status corrupt(std::uint64_t block) const;
   void clear(Slot* slot, std::uint64_t block);
   void start(Slot* slot, bool write);
   Status wait(Slot* slot, bool loads_ahead);
@@ -135,14 +134,12 @@ class Offload {
   Status end_write(Slot* slot);
   Status keep_in_memory(std::uint64_t block, Slot* slot);
   Status settle();
-  std::string where(std::uint64_t offset) const;
 
   const Link& link_;
   const std::vector<optimizers::Piece>& pieces_;
   const std::uint32_t states_;
   const bool whole_stretches_;      // are visited at once
   const std::uint64_t tile_bytes_;  // of one vector
-  const std::string path_;
   const OffloadPlan plan_;
   std::shared_ptr<AllocatedBytes> counter_;
   Arena resident_;
@@ -155,10 +152,7 @@ class Offload {
   // one, and transfers may be under way.
   bool torn_ = false;
   std::uint64_t file_bytes_ = 0, resident_bytes_ = 0, buffers_bytes_ = 0;
-  std::uint64_t read_bytes_ = 0, written_bytes_ = 0, waited_ns_ = 0;
-  std::uint64_t failed_writes_ = 0, failed_offset_ = 0;
-  int failed_errno_ = 0;
-  AsyncFile file_;  // waits for the others' memory first
+  OffloadFile file_;  // waits for the others' memory first
 };
 
 }  // namespace trireme::strategies

@@ -1,6 +1,7 @@
 #include "strategies/trainer.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "platform/failpoint.hpp"
@@ -35,7 +36,12 @@ Trainer::Trainer(const std::shared_ptr<Optimizer>& optimizer, std::vector<Layer>
     : optimizer_(optimizer),
       model_(optimizer->model()),
       layers_(std::move(layers)),
-      options_(options),
+      options_([&] {
+        trireme_trainer_options kept = options;
+        kept.offload_path = nullptr;
+        return kept;
+      }()),
+      offload_path_(options.offload_path == nullptr ? "" : options.offload_path),
       rounds_(model_->options_.leaves > 0 ? sharding::rounds(model_->options_.leaves, world_size())
                                           : std::max(options.micro_batches, 1U)),
       total_(model_->options_.leaves > 0 ? model_->options_.leaves : rounds_ * world_size()),
@@ -54,6 +60,9 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
         "follow it");
   }
   if (model.reducer_->step_under_way()) return invalid_state("a step is under way");
+  if (options.offload_path != nullptr && options.offload_path[0] == 0) {
+    return invalid_argument("options.offload_path is empty");
+  }
   std::shared_ptr<Trainer> trainer(new Trainer(optimizer, std::move(layers), options));
   TRIREME_RETURN_IF_ERROR(trainer->check_options());
   TRIREME_RETURN_IF_ERROR(trainer->check_layers());
@@ -68,8 +77,11 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
   }
   // What ranks describe alike comes out alike.
   TRIREME_RETURN_IF_ERROR(agree(model.link_, trainer->facts(), Status::success()));
-  TRIREME_RETURN_IF_ERROR(plan_activations(sizes, options.checkpoint_every,
-                                           options.activation_budget_bytes, &trainer->plan_));
+  TRIREME_RETURN_IF_ERROR(
+      plan_activations(sizes,
+                       {options.checkpoint_every, options.activation_budget_bytes,
+                        !trainer->offload_path_.empty(), options.offload_buffer_bytes},
+                       &trainer->plan_));
   trainer->place_gradients();
   TRIREME_RETURN_IF_ERROR(agree(model.link_, {}, trainer->allocate()));
   trainer->prepare_calls();
@@ -93,6 +105,10 @@ Status Trainer::check_options() const {
   if (options_.checkpoint_every > 0 && options_.activation_budget_bytes > 0) {
     return invalid_argument(
         "options.checkpoint_every and options.activation_budget_bytes both say what is kept");
+  }
+  if (options_.offload_buffer_bytes > 0 && offload_path_.empty()) {
+    return invalid_argument(
+        "options.offload_buffer_bytes means nothing without options.offload_path");
   }
   return Status::success();
 }
@@ -149,6 +165,9 @@ std::vector<Fact> Trainer::facts() const {
       {"checkpoint_every", std::to_string(options_.checkpoint_every)},
       {"activation_budget_bytes", std::to_string(options_.activation_budget_bytes)},
       {"seed", std::to_string(options_.seed)},
+      // Paths may differ from host to host.
+      {"offload_path", offload_path_.empty() ? "not set" : "set"},
+      {"offload_buffer_bytes", std::to_string(options_.offload_buffer_bytes)},
       {"layer_count", std::to_string(layers_.size())}};
   for (std::uint64_t i = 0; i < layers_.size(); ++i) {
     const trireme_layer& layer = layers_[i].described;
@@ -193,12 +212,24 @@ std::uint64_t Trainer::words() const { return kAnswerWords + rounds_; }
 Status Trainer::allocate() {
   TRIREME_FAILPOINT("trainer", "before_allocate");
   const std::uint64_t bytes = plan_.total() + own_gradients_;
+  const std::align_val_t alignment{offload_path_.empty() ? kActivationAlignment : kWindowAlignment};
   if (bytes > 0) {
-    arena_.reset(static_cast<char*>(
-        ::operator new(bytes, std::align_val_t(kActivationAlignment), std::nothrow)));
-    if (arena_ == nullptr) {
+    char* const memory = static_cast<char*>(::operator new(bytes, alignment, std::nothrow));
+    if (memory == nullptr) {
       return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY,
                              "no memory for " + std::to_string(bytes) + " bytes of activations");
+    }
+    arena_.reset(memory, Free{alignment});
+  }
+  if (!offload_path_.empty()) {
+    // Whole pages are written, of which layers need not fill all.
+    if (plan_.window.bytes > 0) std::memset(arena_.get(), 0, plan_.window.bytes);
+    window_ = std::make_unique<ActivationWindow>(model_->link_, plan_.window, offload_path_);
+    TRIREME_RETURN_IF_ERROR(window_->open(arena_.get(), arena_));
+    node_of_.resize(layers_.size());
+    for (std::uint64_t node = 0; node + 1 < plan_.nodes.size(); ++node) {
+      std::fill(node_of_.begin() + static_cast<std::ptrdiff_t>(plan_.nodes[node]),
+                node_of_.begin() + static_cast<std::ptrdiff_t>(plan_.nodes[node + 1]), node);
     }
   }
   TRIREME_RETURN_IF_ERROR(model_->link_.communicator->allocate(
@@ -258,9 +289,16 @@ Status Trainer::info(trireme_trainer_info* out) const {
   out->planned_gradient_bytes = plan_.gradients;
   out->planned_parameter_gradient_bytes = own_gradients_;
   out->planned_exchange_bytes = std::uint64_t{world_size()} * words() * sizeof(std::int64_t);
-  out->allocated_bytes = allocated_;
+  out->planned_window_bytes = window_ != nullptr ? window_->allocated_bytes() : 0;
+  out->allocated_bytes = allocated_ + out->planned_window_bytes - plan_.window.bytes;
   out->largest_bytes = plan_.largest;
   out->least_bytes = plan_.least;
+  return Status::success();
+}
+
+Status Trainer::offload_info(trireme_offload_info* out) const {
+  if (window_ == nullptr) return invalid_state("the trainer was created without offload_path");
+  window_->info(out);
   return Status::success();
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "strategies/activation_window.hpp"
 #include "strategies/optimizer.hpp"
 #include "strategies/trainer_plan.hpp"
 
@@ -34,6 +35,7 @@ class Trainer {
   Status evaluate(void* batch, double* out_loss);
   void request_stop();
   Status info(trireme_trainer_info* out) const;
+  Status offload_info(trireme_offload_info* out) const;
   // No call may come from inside a callback, in the middle of another one.
   Status check_call() const;
   void fail_groups(trireme_status code, std::string_view why) const noexcept {
@@ -43,16 +45,15 @@ class Trainer {
  private:
   // What went wrong on this rank in a step: nothing, or the first thing.
   struct Failure {
-    enum Kind : std::int32_t { none, answered, threw, left_out, no_rate };
+    enum Kind : std::int32_t { none, answered, threw, left_out, no_rate, file, corrupt };
     Kind kind = none;
     std::int32_t phase = 0, answer = 0;
     std::uint64_t layer = 0;
     std::uint32_t leaf = 0;
   };
   struct Free {
-    void operator()(void* memory) const {
-      ::operator delete(memory, std::align_val_t(kActivationAlignment));
-    }
+    std::align_val_t alignment;
+    void operator()(void* memory) const { ::operator delete(memory, alignment); }
   };
 
   Trainer(const std::shared_ptr<Optimizer>& optimizer, std::vector<Layer> layers,
@@ -77,6 +78,10 @@ class Trainer {
   Status release(std::uint64_t layer);
   Status offer_gradients(std::uint64_t layer);
   Status hand_in(std::uint64_t layer);
+  // What callbacks of a layer work on comes from the file, and goes there.
+  Status silent_disk(const Status& status) const;
+  Status before_call(std::int32_t phase, std::uint64_t layer);
+  void after_call(std::int32_t phase, std::uint64_t layer);
   bool computes() const { return leaf_ < total_ && failure_.kind == Failure::none; }
   void call(std::int32_t phase, std::uint64_t layer);
   void fail(Failure::Kind kind, std::int32_t phase, std::uint64_t layer, std::int32_t answer);
@@ -86,16 +91,19 @@ class Trainer {
   const std::shared_ptr<Optimizer> optimizer_;
   const std::shared_ptr<Model> model_;
   std::vector<Layer> layers_;
-  const trireme_trainer_options options_;
+  const trireme_trainer_options options_;  // without pointers
+  const std::string offload_path_;         // empty: nothing lies in a file
   const std::uint32_t rounds_;  // micro-batches of a rank in a step; of some leaves may be one less
   const std::uint32_t total_;   // over all ranks
   const double micro_batch_scale_;  // of the gradients of each
 
   ActivationPlan plan_;
   std::uint64_t own_gradients_ = 0;  // bytes where backward writes those without a view
-  std::unique_ptr<char, Free> arena_;
+  std::shared_ptr<char> arena_;
+  std::unique_ptr<ActivationWindow> window_;
+  std::vector<std::uint64_t> node_of_;  // by layer, with a window
   std::shared_ptr<Memory> exchange_;
-  std::uint64_t allocated_ = 0;
+  std::uint64_t allocated_ = 0;  // without what the window keeps besides
   // By parameter.
   static constexpr std::uint64_t kView = UINT64_MAX, kFrozen = UINT64_MAX - 1;
   std::vector<std::uint64_t> gradient_places_;  // in the arena, or one of these two
@@ -108,6 +116,7 @@ class Trainer {
   // Of the step under way.
   std::uint32_t leaf_ = 0;
   Failure failure_;
+  bool told_ = false;                  // all ranks know of a failure
   std::vector<double> losses_;         // of this rank's micro-batches
   std::atomic<bool> running_ = false;  // so that after_step does not begin another one
   std::atomic<bool> stop_asked_ = false;

@@ -85,6 +85,7 @@ void Trainer::request_stop() { stop_asked_.store(true, std::memory_order_relaxed
 // All micro-batches, and what the ranks tell each other about them.
 Status Trainer::pass(void* batch, bool trains, double* out_loss) {
   failure_ = {};
+  told_ = false;
   // A schedule of the caller may fail. That is known now, and told as a failure of a layer is.
   double rate = 0;
   if (trains && !optimizer_->next_rate(&rate).ok()) fail(Failure::no_rate, 0, 0, 0);
@@ -104,9 +105,10 @@ Status Trainer::pass(void* batch, bool trains, double* out_loss) {
   };
   Status status = run();
   if (status.ok()) return status;
-  // Failed callbacks are data, all of whose step is over; other models of norm_ranks go on with it.
-  const bool lives = status.code() == TRIREME_ERROR_CALLBACK && model_->norm_group_ == nullptr &&
-                     model_->link_.communicator->failure().ok();
+  // What has failed on a rank is data, all of whose step is over; other models of norm_ranks go on
+  // with it.
+  const bool lives =
+      told_ && model_->norm_group_ == nullptr && model_->link_.communicator->failure().ok();
   if (!lives) {
     model_->give_up(status);
     return status;
@@ -125,6 +127,7 @@ Status Trainer::micro_batch(std::uint32_t number, bool trains) {
     call.leaf = leaf_;
     call.random_seed = mix(seed, call.layer);
   }
+  if (window_ != nullptr && computes()) TRIREME_RETURN_IF_ERROR(silent_disk(window_->begin()));
   calls_.back().loss = &losses_[number];
   const std::int32_t phase = trains ? TRIREME_PHASE_FORWARD : TRIREME_PHASE_EVALUATE;
   TRIREME_RETURN_IF_ERROR(forward(phase, 0, layers_.size()));
@@ -147,7 +150,9 @@ Status Trainer::micro_batch(std::uint32_t number, bool trains) {
 Status Trainer::forward(std::int32_t phase, std::uint64_t first, std::uint64_t end) {
   for (std::uint64_t layer = first; layer < end; ++layer) {
     TRIREME_RETURN_IF_ERROR(gather(layer));
+    TRIREME_RETURN_IF_ERROR(before_call(phase, layer));
     if (computes()) call(phase, layer);
+    after_call(phase, layer);
     TRIREME_RETURN_IF_ERROR(release(layer));
   }
   return Status::success();
@@ -156,15 +161,53 @@ Status Trainer::forward(std::int32_t phase, std::uint64_t first, std::uint64_t e
 Status Trainer::backward(std::uint64_t first, std::uint64_t end) {
   for (std::uint64_t layer = end; layer-- > first;) {
     TRIREME_RETURN_IF_ERROR(gather(layer));
+    TRIREME_RETURN_IF_ERROR(before_call(TRIREME_PHASE_BACKWARD, layer));
     if (computes()) {
       TRIREME_RETURN_IF_ERROR(offer_gradients(layer));
       call(TRIREME_PHASE_BACKWARD, layer);
     }
+    after_call(TRIREME_PHASE_BACKWARD, layer);
     if (leaf_ < total_) TRIREME_RETURN_IF_ERROR(hand_in(layer));
     TRIREME_RETURN_IF_ERROR(release(layer));
   }
   return Status::success();
 }
+
+// ---- with a file ----
+
+// The peers wait for a rank whose disk does not answer.
+Status Trainer::silent_disk(const Status& status) const {
+  if (!status.ok()) model_->fail_groups(status.code(), status.message());
+  return status;
+}
+
+// Item i is the last output of node i, and where a node is a layer all that it keeps.
+Status Trainer::before_call(std::int32_t phase, std::uint64_t layer) {
+  if (window_ == nullptr || !computes()) return Status::success();
+  const std::uint64_t node = node_of_[layer];
+  ActivationWindow::Trouble trouble;
+  if (phase == TRIREME_PHASE_FORWARD) {
+    const bool makes = layer + 1 == plan_.nodes[node + 1] && node < plan_.window.items.size();
+    if (makes) TRIREME_RETURN_IF_ERROR(silent_disk(window_->make_room(node, &trouble)));
+  } else if (phase != TRIREME_PHASE_EVALUATE && node > 0) {
+    TRIREME_RETURN_IF_ERROR(silent_disk(window_->need(node - 1, &trouble)));
+  }
+  if (!trouble.any()) return Status::success();
+  fail(trouble.corrupt ? Failure::corrupt : Failure::file, phase, layer, trouble.error_number);
+  return Status::success();
+}
+
+// An item is in use until the first layer behind its node has read it, and again until backward has
+// gone through the first layer of its node.
+void Trainer::after_call(std::int32_t phase, std::uint64_t layer) {
+  if (window_ == nullptr || !computes()) return;
+  const std::uint64_t node = node_of_[layer];
+  if (layer != plan_.nodes[node]) return;
+  if (phase == TRIREME_PHASE_FORWARD && node > 0) window_->store(node - 1);
+  if (phase == TRIREME_PHASE_BACKWARD && node < plan_.window.items.size()) window_->drop(node);
+}
+
+// ---- one layer ----
 
 Status Trainer::gather(std::uint64_t layer) {
   const Layer& gathered = layers_[layer];
@@ -300,7 +343,10 @@ Status Trainer::exchange(bool trains, double* out_loss) {
   TRIREME_RETURN_IF_ERROR(model_->link_.run(std::move(operation)));
   TRIREME_FAILPOINT("trainer", "after_exchange");
   for (std::uint32_t r = 0; r < world_size(); ++r) stop_ = stop_ || all[r * words() + kStop] != 0;
-  TRIREME_RETURN_IF_ERROR(tell_failures(all));
+  if (Status status = tell_failures(all); !status.ok()) {
+    told_ = true;
+    return status;
+  }
   double sum = 0;
   for (std::uint32_t leaf = 0; leaf < total_; ++leaf) {
     sum += std::bit_cast<double>(
@@ -322,8 +368,8 @@ Status Trainer::tell_failures(const std::int64_t* all) const {
   const std::int64_t* const words_of = all + first * words();
   if (words_of[kKind] == Failure::no_rate) {
     details.communicator = model_->link_.communicator->name();
-    return Status::failure(TRIREME_ERROR_CALLBACK, "the schedule has no rate for the step on rank " +
-                                                       std::to_string(first))
+    return Status::failure(TRIREME_ERROR_CALLBACK,
+                           "the schedule has no rate for the step on rank " + std::to_string(first))
         .with_details(std::move(details));
   }
   const auto layer = static_cast<std::uint64_t>(words_of[kLayer]);
@@ -333,19 +379,32 @@ Status Trainer::tell_failures(const std::int64_t* all) const {
   std::string message = phase < std::size(kPhases) ? kPhases[phase] : "a callback";
   message += " of layer " + std::to_string(layer);
   if (layer < layers_.size()) message += " (" + sharding::quoted(layers_[layer].name) + ")";
+  trireme_status code = TRIREME_ERROR_CALLBACK;
   switch (words_of[kKind]) {
     case Failure::threw: message += " threw"; break;
     case Failure::left_out: message += " left out a gradient, or gave one that is none"; break;
+    case Failure::file:
+      code = TRIREME_ERROR_SYSTEM;
+      details.system_error = static_cast<int>(words_of[kAnswer]);
+      message += phase == TRIREME_PHASE_FORWARD ? " waits for activations that cannot be written"
+                                                : " needs activations that cannot be read";
+      break;
+    case Failure::corrupt:
+      code = TRIREME_ERROR_CORRUPT;
+      message += " needs activations, but what was read is not what was written";
+      break;
     default: message += " answered " + std::to_string(words_of[kAnswer]);
   }
   message +=
       " on rank " + std::to_string(first) + " in micro-batch " + std::to_string(words_of[kLeaf]);
+  if (details.system_error != 0) {
+    message = Status::system(details.system_error, message).message();
+  }
   if (details.blamed.size() > 1) {
-    message += "; callbacks failed on " + std::to_string(details.blamed.size()) + " ranks";
+    message += "; " + std::to_string(details.blamed.size()) + " ranks have failed";
   }
   details.communicator = model_->link_.communicator->name();
-  return Status::failure(TRIREME_ERROR_CALLBACK, std::move(message))
-      .with_details(std::move(details));
+  return Status::failure(code, std::move(message)).with_details(std::move(details));
 }
 
 }  // namespace trireme::strategies

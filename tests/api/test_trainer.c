@@ -49,6 +49,7 @@ static void train(trireme_communicator *communicator, int number, void *context)
     EXPECT(v, r.calls[TRIREME_PHASE_FORWARD] == own * LAYERS * job->steps);
     EXPECT(v, r.calls[TRIREME_PHASE_BACKWARD] == own * LAYERS * job->steps);
     EXPECT(v, r.calls[TRIREME_PHASE_RECOMPUTE] == own * (int)info.recomputed * job->steps);
+    EXPECT(v, info.planned_window_bytes == 0);
     EXPECT(v, info.allocated_bytes == info.planned_checkpoint_bytes + info.planned_stretch_bytes +
                                           info.planned_gradient_bytes +
                                           info.planned_parameter_gradient_bytes +

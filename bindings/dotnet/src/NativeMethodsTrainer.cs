@@ -34,5 +34,9 @@ namespace Trireme
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_trainer_get_info(
             TrainerHandle trainer, ref NativeTrainerInfo outInfo);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_trainer_get_offload_info(
+            TrainerHandle trainer, ref NativeOffloadInfo outInfo);
     }
 }

@@ -75,6 +75,8 @@ namespace Trireme
         public ulong Seed;
         public IntPtr AfterStep;
         public IntPtr UserData;
+        public IntPtr OffloadPath;
+        public ulong OffloadBufferBytes;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -93,5 +95,6 @@ namespace Trireme
         public ulong AllocatedBytes;
         public ulong LargestBytes;
         public ulong LeastBytes;
+        public ulong PlannedWindowBytes;
     }
 }

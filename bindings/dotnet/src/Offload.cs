@@ -40,10 +40,14 @@ namespace Trireme
         /// <summary>What refused io_uring; empty if it is in use.</summary>
         public string WhyNotRing { get; }
 
-        /// <summary>State that lies in the file.</summary>
+        /// <summary>
+        /// What lies in the file; of a trainer, what a micro-batch writes and reads.
+        /// </summary>
         public ulong FileBytes { get; }
 
-        /// <summary>State that stays in memory.</summary>
+        /// <summary>
+        /// What stays in memory; of a trainer, what could not be written.
+        /// </summary>
         public ulong ResidentBytes { get; }
 
         /// <summary>Memory for what is on its way.</summary>

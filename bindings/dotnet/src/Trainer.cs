@@ -66,6 +66,15 @@ namespace Trireme
         /// Step() throws again.
         /// </summary>
         public Func<TrainerMetrics, bool> AfterStep { get; set; }
+
+        /// <summary>
+        /// A directory: what is kept between forward and backward lies in a file in it, which has
+        /// no name, and streams through a window of memory. The bits are the same.
+        /// </summary>
+        public string OffloadPath { get; set; }
+
+        /// <summary>Most memory for that window.</summary>
+        public ulong OffloadBufferBytes { get; set; }
     }
 
     /// <summary>What a step has done.</summary>
@@ -136,6 +145,7 @@ namespace Trireme
             AllocatedBytes = native.AllocatedBytes;
             LargestBytes = native.LargestBytes;
             LeastBytes = native.LeastBytes;
+            PlannedWindowBytes = native.PlannedWindowBytes;
         }
 
         public uint MicroBatches { get; }
@@ -164,6 +174,9 @@ namespace Trireme
 
         /// <summary>The least ActivationBudgetBytes that works.</summary>
         public ulong LeastBytes { get; }
+
+        /// <summary>With OffloadPath: memory for what the file has not.</summary>
+        public ulong PlannedWindowBytes { get; }
     }
 
     /// <summary>
@@ -240,11 +253,26 @@ namespace Trireme
                     ActivationBudgetBytes = options.ActivationBudgetBytes,
                     Seed = options.Seed,
                     UserData = GCHandle.ToIntPtr(userData),
+                    OffloadBufferBytes = options.OffloadBufferBytes,
                 };
                 if (options.AfterStep != null)
                 {
                     nativeOptions.AfterStep =
                         Marshal.GetFunctionPointerForDelegate(AfterCallback);
+                }
+
+                if (options.OffloadPath != null)
+                {
+                    if (options.OffloadPath.IndexOf('\0') >= 0)
+                    {
+                        throw new ArgumentException(
+                            "The path contains a NUL character.", nameof(options));
+                    }
+
+                    GCHandle path = GCHandle.Alloc(
+                        Encoding.UTF8.GetBytes(options.OffloadPath + "\0"), GCHandleType.Pinned);
+                    pinned.Add(path);
+                    nativeOptions.OffloadPath = path.AddrOfPinnedObject();
                 }
 
                 fixed (NativeLayer* first = native)
@@ -284,6 +312,25 @@ namespace Trireme
                 var info = new NativeTrainerInfo { StructSize = (uint)sizeof(NativeTrainerInfo) };
                 TriremeException.Check(NativeMethods.trireme_trainer_get_info(handle, ref info));
                 return new TrainerInfo(info);
+            }
+        }
+
+        /// <summary>
+        /// How activations lie, and what the disk has done; needs TrainerOptions.OffloadPath.
+        /// </summary>
+        public unsafe OffloadInfo OffloadInfo
+        {
+            get
+            {
+                var native = new NativeOffloadInfo
+                {
+                    StructSize = (uint)sizeof(NativeOffloadInfo),
+                };
+                TriremeException.Check(
+                    NativeMethods.trireme_trainer_get_offload_info(handle, ref native));
+                var info = new OffloadInfo(native);
+                GC.KeepAlive(this);
+                return info;
             }
         }
 

@@ -1,5 +1,6 @@
 using System;
 using System.Collections.Generic;
+using System.IO;
 using System.Linq;
 
 namespace Trireme.Tests
@@ -83,6 +84,55 @@ namespace Trireme.Tests
                         Check.Same(first, found, "the same bits");
                     });
                 }
+            });
+        }
+
+        [Test]
+        public static void Activations_in_a_file_give_the_same_bits()
+        {
+            string folder = Path.GetTempPath();
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                double[] first = null;
+                foreach (string path in new[] { null, folder })
+                {
+                    var options = new TrainerOptions { OffloadPath = path };
+                    With(c, Strategy.Zero3, 4, options, null, (trainer, model, optimizer) =>
+                    {
+                        trainer.Step(new Samples());
+                        trainer.Step(new Samples());
+                        double[] found = Parameters(model);
+                        first = first ?? found;
+                        Check.Same(first, found, "the same bits");
+                        if (path == null)
+                        {
+                            Check.Equal(0ul, trainer.Info.PlannedWindowBytes);
+                            Check.Throws<InvalidStateException>(
+                                () => trainer.OffloadInfo.ToString());
+                            return;
+                        }
+
+                        OffloadInfo info = trainer.OffloadInfo;
+                        Check.Equal(folder, info.Path);
+                        Check.Equal(trainer.Info.PlannedWindowBytes, info.BufferBytes);
+                        Check.That(info.BlockBytes > 0, "items");
+                        Check.Equal(0ul, info.FailedWrites);
+                    });
+                }
+
+                foreach (TrainerOptions options in new[]
+                {
+                    new TrainerOptions { OffloadPath = string.Empty },
+                    new TrainerOptions { OffloadBufferBytes = 4096 },
+                })
+                {
+                    Check.Throws<InvalidArgumentException>(
+                        () => With(c, Strategy.Zero3, 4, options, null, (t, m, o) => { }));
+                }
+
+                var little = new TrainerOptions { OffloadPath = folder, OffloadBufferBytes = 1 };
+                Check.Throws<HostMemoryException>(
+                    () => With(c, Strategy.Zero3, 4, little, null, (t, m, o) => { }));
             });
         }
 

@@ -4,6 +4,9 @@ import array
 import contextlib
 import gc
 import math
+import os
+import pathlib
+import tempfile
 import unittest
 
 from support import TestCase, trireme
@@ -183,6 +186,40 @@ class TrainerTest(TestCase):
 
         one, other = self.ranks(2, body)
         self.assertEqual(one, other)
+
+    def test_activations_in_a_file_give_the_same_bits(self):
+        def body(group):
+            outcomes = []
+            for path in (None, self.path, pathlib.Path(self.path)):
+                with trained(group, leaves=2, offload_path=path) as (trainer, model, _):
+                    losses = [trainer.step(sample).loss for _ in range(STEPS)]
+                    outcomes.append((losses, model.get_parameters().tolist()))
+                    info = trainer.info()
+                    if path is None:
+                        self.assertEqual(info.planned_window_bytes, 0)
+                        with self.assertRaisesRegex(trireme.InvalidStateError, "offload_path"):
+                            _ = trainer.offload_info
+                        continue
+                    found = trainer.offload_info
+                    self.assertEqual(found.path, self.path)
+                    self.assertEqual(found.direct, found.why_not_direct == "")
+                    self.assertEqual(found.buffer_bytes, info.planned_window_bytes)
+                    self.assertGreater(found.block_bytes, 0)
+                    self.assertEqual(found.failed_writes, 0)
+            self.assertEqual(outcomes[0], outcomes[1])
+            self.assertEqual(outcomes[0], outcomes[2])
+            for options, error in (
+                ({"offload_path": ""}, trireme.InvalidArgumentError),
+                ({"offload_buffer_bytes": 4096}, trireme.InvalidArgumentError),
+                ({"offload_path": self.path, "offload_buffer_bytes": 1}, trireme.OutOfMemoryError),
+            ):
+                with self.assertRaises(error), trained(group, leaves=2, **options):
+                    pass
+
+        with tempfile.TemporaryDirectory() as path:
+            self.path = os.path.realpath(path)
+            self.ranks(2, body)
+            self.assertEqual(os.listdir(path), [])
 
     def test_a_layer_that_raises_fails_on_all_ranks_and_training_goes_on(self):
         expected_losses, expected = train_alone(4)

@@ -15,6 +15,8 @@ from ctypes import (
 )
 from typing import Any
 
+from ._native_training import trireme_offload_info
+
 TRIREME_PHASE_FORWARD = 1
 TRIREME_PHASE_RECOMPUTE = 2
 TRIREME_PHASE_BACKWARD = 3
@@ -98,6 +100,8 @@ class trireme_trainer_options(Structure):
         ("seed", c_uint64),
         ("after_step", trireme_trainer_callback),
         ("user_data", c_void_p),
+        ("offload_path", c_char_p),
+        ("offload_buffer_bytes", c_uint64),
     ]
 
 
@@ -116,6 +120,7 @@ class trireme_trainer_info(Structure):
         ("allocated_bytes", c_uint64),
         ("largest_bytes", c_uint64),
         ("least_bytes", c_uint64),
+        ("planned_window_bytes", c_uint64),
     ]
 
 
@@ -139,4 +144,5 @@ TRAINER: dict[str, tuple[Any, list[Any]]] = {
     "trireme_trainer_evaluate": (_status, [_handle, c_void_p, POINTER(c_double)]),
     "trireme_trainer_request_stop": (_status, [_handle]),
     "trireme_trainer_get_info": (_status, [_handle, POINTER(trireme_trainer_info)]),
+    "trireme_trainer_get_offload_info": (_status, [_handle, POINTER(trireme_offload_info)]),
 }

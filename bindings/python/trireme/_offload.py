@@ -1,11 +1,11 @@
-"""Optimizer state that lies in a file, and ranges of state wherever they lie."""
+"""What lies in a file: state of optimizers, activations; and ranges of state wherever they lie."""
 
 from __future__ import annotations
 
 import ctypes
 import dataclasses
 from ctypes import byref, c_void_p
-from typing import Any
+from typing import Any, Callable
 
 from . import _native
 from ._buffer import _cast
@@ -18,13 +18,13 @@ _NARROW = (_native.TRIREME_DTYPE_F16, _native.TRIREME_DTYPE_BF16)
 
 @dataclasses.dataclass(frozen=True)
 class OffloadInfo:
-    """State of an optimizer that lies in a file, of this rank."""
+    """State of an optimizer, or activations of a trainer, that lie in a file, of this rank."""
 
     path: str  #: The directory, as given.
     why_not_direct: str  #: What refused O_DIRECT; "" if it is in use.
     why_not_ring: str  #: What refused io_uring; "" if it is in use.
-    file_bytes: int  #: State that lies in the file.
-    resident_bytes: int  #: State that stays in memory.
+    file_bytes: int  #: What lies in the file; of a trainer, that a micro-batch writes and reads.
+    resident_bytes: int  #: What stays in memory; of a trainer, what could not be written.
     buffer_bytes: int  #: Memory for what is on its way.
     block_bytes: int  #: The largest piece that is read or written at once.
     read_bytes: int  #: Asked of the file so far.
@@ -45,6 +45,15 @@ class OffloadInfo:
         return not self.why_not_ring
 
 
+def _offload_info(get: Callable[[Any], int]) -> OffloadInfo:
+    found = _native.trireme_offload_info(struct_size=ctypes.sizeof(_native.trireme_offload_info))
+    check(get(byref(found)))
+    values = {field.name: getattr(found, field.name) for field in dataclasses.fields(OffloadInfo)}
+    for name in ("path", "why_not_direct", "why_not_ring"):
+        values[name] = values[name].decode()
+    return OffloadInfo(**values)
+
+
 class OffloadedState:
     """What an Optimizer tells about the state that lies in its file."""
 
@@ -55,16 +64,10 @@ class OffloadedState:
     @property
     def offload_info(self) -> OffloadInfo:
         """How the state lies, and what the disk has done; needs `offload_path`."""
-        found = _native.trireme_offload_info(
-            struct_size=ctypes.sizeof(_native.trireme_offload_info)
+        handle = self._handle
+        return _offload_info(
+            lambda found: library.trireme_optimizer_get_offload_info(handle, found)
         )
-        check(library.trireme_optimizer_get_offload_info(self._handle, byref(found)))
-        values = {
-            field.name: getattr(found, field.name) for field in dataclasses.fields(OffloadInfo)
-        }
-        for name in ("path", "why_not_direct", "why_not_ring"):
-            values[name] = values[name].decode()
-        return OffloadInfo(**values)
 
     def _raw_range(self, index: int) -> tuple[int, Any]:
         number = in_range(index, 64, "index")

@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import itertools
 import math
+import os
 import weakref
 from ctypes import byref, c_double, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence, Union
@@ -14,6 +15,7 @@ from . import _native, _request
 from ._buffer import Owner, view_of
 from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
 from ._native import library
+from ._offload import OffloadInfo, _offload_info
 from ._values import DTYPES, LETTERS, Name, dtype_name, in_range, number_of, readable, size_of
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class TrainerInfo(NamedTuple):
     allocated_bytes: int
     largest_bytes: int  #: What activations and gradients of outputs take if everything is kept.
     least_bytes: int  #: The least `activation_budget_bytes` that works.
+    planned_window_bytes: int  #: With `offload_path`: memory for what the file has not.
 
 
 class LayerCall:
@@ -348,6 +351,8 @@ class Trainer:
         activation_budget_bytes: int = 0,
         seed: int = 0,
         after_step: AfterStep | None = None,
+        offload_path: str | os.PathLike[str] | None = None,
+        offload_buffer_bytes: int = 0,
     ) -> None:
         """Collective: all ranks name the same layers and options, but for `after_step`.
 
@@ -356,6 +361,9 @@ class Trainer:
         again in backward; `activation_budget_bytes` does so as little as the bytes allow.
         `after_step` is called with the TrainerMetrics of each step; what is true asks all ranks to
         stop, and so does what it raises, which comes out of step() when the step is done.
+
+        With `offload_path`, a directory, what is kept lies in a file there that has no name, and
+        streams through a window of memory, `offload_buffer_bytes` at most; the bits are the same.
         """
         model = optimizer.model
         described = []
@@ -392,6 +400,8 @@ class Trainer:
             activation_budget_bytes=in_range(activation_budget_bytes, 64, "the budget"),
             seed=in_range(seed, 64, "seed"),
             user_data=runner.number,
+            offload_path=None if offload_path is None else os.fsencode(offload_path),
+            offload_buffer_bytes=in_range(offload_buffer_bytes, 64, "offload_buffer_bytes"),
         )
         if after_step is not None:
             options.after_step = _after_callback
@@ -482,6 +492,12 @@ class Trainer:
         )
         check(library.trireme_trainer_get_info(self._handle, byref(found)))
         return TrainerInfo(*(getattr(found, field) for field in TrainerInfo._fields))
+
+    @property
+    def offload_info(self) -> OffloadInfo:
+        """How activations lie, and what the disk has done; needs `offload_path`."""
+        handle = self._handle
+        return _offload_info(lambda found: library.trireme_trainer_get_offload_info(handle, found))
 
     def __repr__(self) -> str:
         return f"<trireme.Trainer{', closed' if self.closed else ''}>"

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_void};
 
-use crate::{trireme_optimizer, trireme_status, trireme_trainer};
+use crate::{trireme_offload_info, trireme_optimizer, trireme_status, trireme_trainer};
 
 /// Forward or backward of a layer; see `trainer.h`.
 pub type trireme_layer_callback =
@@ -139,6 +139,10 @@ structs! {
         after_step: trireme_trainer_callback,
         /// Handed to after_step.
         user_data: *mut c_void,
+        /// A directory: what is kept between forward and backward lies in a file in it.
+        offload_path: *const c_char,
+        /// Most memory for the window through which it streams.
+        offload_buffer_bytes: u64,
     }
     /// What a trainer looks like on this rank.
     trireme_trainer_info {
@@ -170,6 +174,8 @@ structs! {
         largest_bytes: u64,
         /// The least activation_budget_bytes that works.
         least_bytes: u64,
+        /// With offload_path: the window, and what could not be written.
+        planned_window_bytes: u64,
     }
 }
 
@@ -203,5 +209,9 @@ extern "C" {
     pub fn trireme_trainer_get_info(
         trainer: *const trireme_trainer,
         out_info: *mut trireme_trainer_info,
+    ) -> trireme_status;
+    pub fn trireme_trainer_get_offload_info(
+        trainer: *const trireme_trainer,
+        out_info: *mut trireme_offload_info,
     ) -> trireme_status;
 }

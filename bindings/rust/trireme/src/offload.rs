@@ -23,7 +23,7 @@ pub struct Offload<'a> {
     pub buffer_bytes: u64,
 }
 
-/// State of an optimizer that lies in a file, of this rank.
+/// State of an optimizer, or activations of a trainer, that lie in a file, of this rank.
 #[derive(Clone, Debug)]
 pub struct OffloadInfo {
     /// The directory, as given.
@@ -32,9 +32,9 @@ pub struct OffloadInfo {
     pub why_not_direct: String,
     /// What refused `io_uring`; "" if it is in use.
     pub why_not_ring: String,
-    /// State that lies in the file.
+    /// What lies in the file; of a trainer, what a micro-batch writes and reads.
     pub file_bytes: u64,
-    /// State that stays in memory.
+    /// What stays in memory; of a trainer, what could not be written.
     pub resident_bytes: u64,
     /// Memory for what is on its way.
     pub buffer_bytes: u64,
@@ -55,6 +55,29 @@ pub struct OffloadInfo {
 }
 
 impl OffloadInfo {
+    /// # Safety
+    ///
+    /// The strings of `raw` are there.
+    pub(crate) unsafe fn read(raw: &sys::trireme_offload_info) -> Self {
+        // SAFETY: as above.
+        let text = |at: *const c_char| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned();
+        OffloadInfo {
+            path: text(raw.path),
+            why_not_direct: text(raw.why_not_direct),
+            why_not_ring: text(raw.why_not_ring),
+            file_bytes: raw.file_bytes,
+            resident_bytes: raw.resident_bytes,
+            buffer_bytes: raw.buffer_bytes,
+            block_bytes: raw.block_bytes,
+            read_bytes: raw.read_bytes,
+            written_bytes: raw.written_bytes,
+            waited_seconds: raw.waited_seconds,
+            failed_writes: raw.failed_writes,
+            failed_offset: raw.failed_offset,
+            failed_errno: raw.failed_errno,
+        }
+    }
+
     /// Whether the file is read and written past the system's cache.
     pub fn direct(&self) -> bool {
         self.why_not_direct.is_empty()
@@ -93,22 +116,7 @@ impl Optimizer {
             sys::trireme_optimizer_get_offload_info(optimizer, &mut raw)
         })?;
         // SAFETY: strings that live as long as the optimizer.
-        let text = |at: *const c_char| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned();
-        Ok(OffloadInfo {
-            path: text(raw.path),
-            why_not_direct: text(raw.why_not_direct),
-            why_not_ring: text(raw.why_not_ring),
-            file_bytes: raw.file_bytes,
-            resident_bytes: raw.resident_bytes,
-            buffer_bytes: raw.buffer_bytes,
-            block_bytes: raw.block_bytes,
-            read_bytes: raw.read_bytes,
-            written_bytes: raw.written_bytes,
-            waited_seconds: raw.waited_seconds,
-            failed_writes: raw.failed_writes,
-            failed_offset: raw.failed_offset,
-            failed_errno: raw.failed_errno,
-        })
+        Ok(unsafe { OffloadInfo::read(&raw) })
     }
 
     /// Copies the elements of `ranges()[index]`, wherever they lie, into as many of their type.

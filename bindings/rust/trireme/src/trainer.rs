@@ -3,7 +3,9 @@
 use std::ffi::{c_void, CString};
 use std::fmt;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +16,7 @@ use crate::error::{check, panic_text, Error, Result, Status};
 use crate::handle::Handle;
 use crate::hook;
 use crate::model::Model;
+use crate::offload::OffloadInfo;
 use crate::optimizer::Optimizer;
 
 type Answer<T> = std::result::Result<T, String>;
@@ -45,7 +48,7 @@ pub struct LayerOptions<'a> {
 
 /// How a trainer runs its layers. In every field 0 means the default, as in the C header.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TrainerOptions {
+pub struct TrainerOptions<'a> {
     /// Of each rank in a step. Default: 1. A reproducible model shares out its leaves instead.
     pub micro_batches: u32,
     /// Keep the output of every so many-th layer and compute the rest again in backward.
@@ -55,6 +58,11 @@ pub struct TrainerOptions {
     pub activation_budget_bytes: u64,
     /// From which [`LayerCall::random_seed`] comes.
     pub seed: u64,
+    /// A directory: what is kept between forward and backward lies in a file in it, which has no
+    /// name, and streams through a window of memory. The bits are the same.
+    pub offload_path: Option<&'a Path>,
+    /// Most memory for that window.
+    pub offload_buffer_bytes: u64,
 }
 
 /// What a step has done.
@@ -113,6 +121,8 @@ pub struct TrainerInfo {
     pub largest_bytes: u64,
     /// The least `activation_budget_bytes` that works.
     pub least_bytes: u64,
+    /// With `offload_path`: memory for what the file has not.
+    pub planned_window_bytes: u64,
 }
 
 /// Why a layer is called.
@@ -352,10 +362,17 @@ impl<B: ?Sized> Trainer<B> {
     pub fn new(
         model: &mut Model,
         optimizer: &mut Optimizer,
-        options: &TrainerOptions,
+        options: &TrainerOptions<'_>,
         layers: Vec<(LayerOptions<'_>, Box<dyn Layer<B>>)>,
     ) -> Result<Self> {
         optimizer.refuse_another(model, "new")?;
+        let path = match options.offload_path {
+            Some(path) => Some(
+                CString::new(path.as_os_str().as_bytes())
+                    .map_err(|_| Error::invalid("offload_path has a NUL character".to_owned()))?,
+            ),
+            None => None,
+        };
         let mut names = Vec::new();
         let mut raw = Vec::new();
         let mut described = Vec::new();
@@ -386,6 +403,8 @@ impl<B: ?Sized> Trainer<B> {
         raw_options.checkpoint_every = options.checkpoint_every;
         raw_options.activation_budget_bytes = options.activation_budget_bytes;
         raw_options.seed = options.seed;
+        raw_options.offload_path = path.as_ref().map_or(ptr::null(), |path| path.as_ptr());
+        raw_options.offload_buffer_bytes = options.offload_buffer_bytes;
         let one_call = model.one_call().clone();
         let made = hook::refuse_inside(&one_call).and_then(|()| {
             let _one_call = model.lock();
@@ -480,7 +499,22 @@ impl<B: ?Sized> Trainer<B> {
             allocated_bytes: raw.allocated_bytes,
             largest_bytes: raw.largest_bytes,
             least_bytes: raw.least_bytes,
+            planned_window_bytes: raw.planned_window_bytes,
         })
+    }
+
+    /// How activations lie, and what the disk has done; needs
+    /// [`offload_path`](TrainerOptions::offload_path).
+    pub fn offload_info(&self) -> Result<OffloadInfo> {
+        let mut raw = sys::trireme_offload_info::init();
+        hook::refuse_inside(&self.one_call)?;
+        let _one_call = self.one_call.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: trainer.h: filled up to its own struct_size, with texts that live as long as the
+        // trainer.
+        unsafe {
+            check(sys::trireme_trainer_get_offload_info(self.handle.get(), &mut raw))?;
+            Ok(OffloadInfo::read(&raw))
+        }
     }
 
     fn run(

@@ -235,6 +235,52 @@ fn checkpoints_give_the_same_bits() {
 }
 
 #[test]
+fn activations_in_a_file_give_the_same_bits() {
+    ranks(2, |communicator| {
+        let folder = std::env::temp_dir();
+        let train = |path: Option<&std::path::Path>| {
+            let (mut model, mut optimizer) = model(communicator, Strategy::Zero3, 4);
+            let options = TrainerOptions { offload_path: path, ..TrainerOptions::default() };
+            let mut trainer =
+                Trainer::new(&mut model, &mut optimizer, &options, layers(Hidden::default()))
+                    .unwrap();
+            for _ in 0..STEPS {
+                trainer.step(&mut model, &mut optimizer, &Samples::default()).unwrap();
+            }
+            let window = trainer.info().unwrap().planned_window_bytes;
+            match trainer.offload_info() {
+                Ok(info) => {
+                    assert_eq!(Some(info.path.as_ref()), path);
+                    assert_eq!((info.buffer_bytes, info.failed_writes), (window, 0));
+                    assert!(info.block_bytes > 0);
+                }
+                Err(error) => {
+                    assert_eq!((error.status(), path), (Status::InvalidState, None));
+                    assert_eq!(window, 0);
+                }
+            }
+            model.get_parameters::<f64>().unwrap()
+        };
+        assert_eq!(train(None), train(Some(&folder)));
+        let (mut model, mut optimizer) = model(communicator, Strategy::Zero3, 4);
+        for (path, buffer, status) in [
+            (None, 4096, Status::InvalidArgument),
+            (Some(std::path::Path::new("")), 0, Status::InvalidArgument),
+            (Some(folder.as_path()), 1, Status::OutOfMemory),
+        ] {
+            let options = TrainerOptions {
+                offload_path: path,
+                offload_buffer_bytes: buffer,
+                ..TrainerOptions::default()
+            };
+            let made =
+                Trainer::new(&mut model, &mut optimizer, &options, layers(Hidden::default()));
+            assert_eq!(made.err().map(|error| error.status()), Some(status));
+        }
+    });
+}
+
+#[test]
 fn a_layer_that_fails_fails_on_all_ranks_and_training_goes_on() {
     let (losses, expected) = alone(4, 1);
     for phase in [LayerPhase::Forward, LayerPhase::Backward] {
