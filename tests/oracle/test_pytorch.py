@@ -89,6 +89,43 @@ class Lars:
         p -= self.velocity
 
 
+class Adafactor:
+    """The formula of PyTorch 2.5 and later in f64, the parameter rounded once; the second parameter
+    is a matrix of 3 rows."""
+
+    def __init__(self, parameters, lr, weight_decay=0.0):
+        (self.parameter,) = parameters
+        self.rate = lr
+        self.decay = weight_decay
+        self.vector, self.matrix = PARAMETERS
+        self.square = torch.zeros(10, dtype=torch.float64)
+        self.rows = torch.zeros(3, 1, dtype=torch.float64)
+        self.columns = torch.zeros(1, 9, dtype=torch.float64)
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self):
+        self.steps += 1
+        weight = self.steps**-0.8
+        smallest = torch.finfo(self.parameter.dtype).eps
+        rate = min(self.rate, 1 / self.steps**0.5)
+        for part in PARAMETERS:
+            p = self.parameter[part].to(torch.float64)
+            g = self.parameter.grad[part].to(torch.float64)
+            if part is self.vector:
+                self.square = self.square.lerp(g * g, weight)
+                estimate = self.square
+            else:
+                square = (g * g).view(3, 9)
+                self.rows = self.rows.lerp(square.mean(1, keepdim=True), weight)
+                self.columns = self.columns.lerp(square.mean(0, keepdim=True), weight)
+                estimate = self.rows @ self.columns / self.rows.mean().clamp(min=smallest)
+            update = g * estimate.reshape(-1).clamp(min=smallest**2).rsqrt()
+            length = max(1e-3, (p.norm() / p.numel() ** 0.5).item()) * rate
+            length /= max(1.0, (update.norm() / update.numel() ** 0.5).item())
+            self.parameter[part] = p * (1 - self.rate * self.decay) - length * update
+
+
 # Name, rule, and the arguments of both sides.
 RULES = [
     ("sgd", torch.optim.SGD, {}),
@@ -114,6 +151,8 @@ RULES = [
     ("lamb", Lamb, {"weight_decay": 0.1}),
     ("lars", Lars, {}),
     ("lars", Lars, {"momentum": 0.9, "weight_decay": 0.1}),
+    ("adafactor", Adafactor, {}),
+    ("adafactor", Adafactor, {"weight_decay": 0.1}),
 ]
 FLAGS = {"nesterov": 1, "centered": 4}
 RANKS = [(1, "data_parallel"), (3, "data_parallel"), (3, "zero3")]

@@ -68,6 +68,11 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
         parameter.dtype = setup->dtype;
         parameter.dimensions = 1;
         parameter.shape = &extents[i];
+        const uint64_t matrix[] = {3, extents[i] / 3};
+        if (i == 1 && setup->optimizer.kind == TRIREME_OPTIMIZER_ADAFACTOR) {
+            parameter.dimensions = 2;
+            parameter.shape = matrix;
+        }
         parameter.name = names[i];
         check(trireme_model_add_parameter(model, &parameter, NULL));
     }
@@ -104,7 +109,7 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
 }
 
 static trireme_optimizer_kind kind_of(const char *name) {
-    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_SGD; kind <= TRIREME_OPTIMIZER_LARS;
+    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_SGD; kind <= TRIREME_OPTIMIZER_ADAFACTOR;
          ++kind) {
         if (strcmp(name, trireme_optimizer_kind_name(kind)) == 0) return kind;
     }
