@@ -46,8 +46,9 @@ FixedPoint fixed_point(double largest, std::uint64_t most) {
 }
 
 double value_of(const FixedPoint& point, std::int64_t high, std::int64_t low) {
-  const double sum = std::ldexp(static_cast<double>(high), point.bits) + static_cast<double>(low);
-  return std::ldexp(sum, point.exponent - 2 * point.bits);
+  // Rounded once: 62 bits, and 51 more.
+  const __int128 sum = static_cast<__int128>(high) * (std::int64_t{1} << point.bits) + low;
+  return std::ldexp(static_cast<double>(sum), point.exponent - 2 * point.bits);
 }
 
 void add_squares(const MatrixPart& part, const FixedPoint& point, const SquareSums& sums) {

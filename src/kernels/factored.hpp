@@ -21,7 +21,7 @@ struct FixedPoint {
 // For values up to `largest`, below 2^500, of which up to `most` are added up.
 FixedPoint fixed_point(double largest, std::uint64_t most);
 
-// The value of such a sum, or its mean.
+// The value of such a sum, rounded to nearest.
 double value_of(const FixedPoint& point, std::int64_t high, std::int64_t low);
 
 // A stretch of a matrix in row-major order, of gradients which are multiplied by `scale` first.

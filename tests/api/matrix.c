@@ -90,7 +90,7 @@ static const char *const kNames[FEATURES] = {
     "clipping by norms of groups of parameters",
     "parameters of f16 and bf16",
     "memory limit: just enough, and a byte less",
-    "rules with norms of whole parameters (LAMB, LARS)",
+    "rules with norms of whole parameters (LAMB, LARS, Adafactor)",
     "SGD",
     "SGD with momentum",
     "SGD with Nesterov's momentum",
@@ -324,6 +324,10 @@ static uint64_t least_limit(const struct setup *setup, trireme_dtype dtype) {
 static bool prints;
 static const char *only; /* one strategy; NULL: all */
 
+static const trireme_optimizer_kind kByNorms[] = {
+    TRIREME_OPTIMIZER_LAMB, TRIREME_OPTIMIZER_LARS, TRIREME_OPTIMIZER_ADAFACTOR};
+enum { BY_NORMS_RULES = sizeof kByNorms / sizeof kByNorms[0] };
+
 static struct setup setup_of(int world, int strategy, enum feature a, enum feature b) {
     struct setup setup = base(world, strategy);
     if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
@@ -335,7 +339,7 @@ static struct setup setup_of(int world, int strategy, enum feature a, enum featu
     setup.rule = (a + b) % 3 == 0 ? TRIREME_OPTIMIZER_SGD : TRIREME_OPTIMIZER_ADAMW;
     setup.gradients = (a + b) % 4 == 0 ? TRIREME_GRADIENTS_SUM : TRIREME_GRADIENTS_AVERAGE;
     if (a == BY_NORMS || b == BY_NORMS) {
-        setup.rule = (a + b + world) % 2 == 0 ? TRIREME_OPTIMIZER_LAMB : TRIREME_OPTIMIZER_LARS;
+        setup.rule = kByNorms[((int)a + (int)b + world) % BY_NORMS_RULES];
     }
     const bool in_part = a == IN_FILE_IN_PART || b == IN_FILE_IN_PART;
     if (in_part) setup.rule = TRIREME_OPTIMIZER_USER; /* or the other feature's */
@@ -414,7 +418,7 @@ static void features_train_alone_and_in_pairs_or_are_refused(void **state) {
     }
 }
 
-/* With LAMB and LARS on more ranks and to the byte; each type in turn. */
+/* With LAMB, LARS and ADAFACTOR on more ranks and to the byte; each type in turn. */
 static void norms_of_whole_parameters_are_those_of_one_process(void **state) {
     (void)state;
     int turn = 0;
@@ -428,14 +432,14 @@ static void norms_of_whole_parameters_are_those_of_one_process(void **state) {
             setup.leaves = 7;
             setup.way = HOOKS;
             setup.bucket_bytes = 1;
-            setup.rule = TRIREME_OPTIMIZER_LAMB + (++turn % 2);
+            setup.rule = kByNorms[++turn % BY_NORMS_RULES];
             if (turn % 4 < 2) {
                 check_f32(&setup);
             } else {
                 check_f64(&setup);
             }
             if (is_quick()) continue;
-            setup.rule = TRIREME_OPTIMIZER_LAMB + (turn + 1) % 2;
+            setup.rule = kByNorms[(turn + 1) % BY_NORMS_RULES];
             check_f16(&setup);
         }
     }

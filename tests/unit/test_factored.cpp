@@ -240,6 +240,7 @@ void powers_are_near_those_of_the_c_library(void**) {
   assert_true(optimizers::falling_power(3, -1e308) == 0);
   // What other machines must compute, too.
   assert_true(optimizers::falling_power(2, -0.8) == 0x1.2611186bae675p-1);
+  assert_true(optimizers::falling_power(3, -0.8) == 0x1.a935a16704c71p-2);
   assert_true(optimizers::falling_power(100, -0.8) == 0x1.9b8c272fbe6dbp-6);
 }
 
