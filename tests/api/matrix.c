@@ -324,8 +324,8 @@ static uint64_t least_limit(const struct setup *setup, trireme_dtype dtype) {
 static bool prints;
 static const char *only; /* one strategy; NULL: all */
 
-static const trireme_optimizer_kind kByNorms[] = {
-    TRIREME_OPTIMIZER_LAMB, TRIREME_OPTIMIZER_LARS, TRIREME_OPTIMIZER_ADAFACTOR};
+static const trireme_optimizer_kind kByNorms[] = {TRIREME_OPTIMIZER_LAMB, TRIREME_OPTIMIZER_LARS,
+                                                  TRIREME_OPTIMIZER_ADAFACTOR};
 enum { BY_NORMS_RULES = sizeof kByNorms / sizeof kByNorms[0] };
 
 static struct setup setup_of(int world, int strategy, enum feature a, enum feature b) {
