@@ -187,7 +187,7 @@ typedef struct trireme_model_memory {
     uint64_t allocated_gradients;        /**< As planned_gradients, counted where memory is allocated. */
     uint64_t allocated_optimizer_state;  /**< As planned_optimizer_state, counted where memory is allocated. */
     uint64_t allocated_working;          /**< As planned_working, counted where memory is allocated. */
-    uint64_t planned_step_bytes;         /**< Bytes of gradients and parameters this rank gives its peers to read in a step of one micro-batch, in which zero3 gathers each unit twice (once with TRIREME_MODEL_KEEP_GATHERED; the second time from reshard_ranks). */
+    uint64_t planned_step_bytes;         /**< Bytes of gradients and parameters (and of what TRIREME_OPTIMIZER_MUON makes of gradients) this rank gives its peers to read in a step of one micro-batch, in which zero3 gathers each unit twice (once with TRIREME_MODEL_KEEP_GATHERED; the second time from reshard_ranks). */
     uint64_t sent_step_bytes;            /**< Such bytes it gave from the step before the last one to the last one, counted where they are sent. */
 } trireme_model_memory; /* since 1.0 */
 

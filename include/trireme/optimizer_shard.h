@@ -31,9 +31,19 @@
  * What is computed of R, C, v and u is computed in f64. The means of a matrix come from squares in
  * fixed point: each is rounded to about 2^-90 of the largest one's scale (see docs/optimizers.md), so
  * that they add up to the same bits however the matrix is spread; a matrix with an inf or NaN, or
- * an f64 of 2^500 or more, among its gradients becomes NaN. USER: the caller's own callback. An element gets the same bits wherever it lies and whatever vector instructions the
- * machine has. Parameters of f16 and bf16: all of this is computed in f32, in which g and all
- * states are kept, and p is rounded once at the end, to nearest even.
+ * an f64 of 2^500 or more, among its gradients becomes NaN. MUON (Jordan 2024,
+ * kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv 2502.16982; the formula is PyTorch 2.9's,
+ * in f32 or f64 where that computes in bf16): of a matrix, v = momentum * v + (1 - momentum) * g; u =
+ * v, or with NESTEROV momentum * v + (1 - momentum) * g; X = u / max(|u|, 1e-7); orthogonal_steps
+ * times, Y = X if it has at most as many rows as columns, else its transpose, A = Y Y^T, Y = 3.4445 *
+ * Y + (-4.775 * A + 2.0315 * A A) Y; p -= a * wd * p; p -= a * (adjust * X), adjust: see
+ * rate_adjustment. A matrix has two or more dimensions, as with ADAFACTOR, and no group of
+ * TRIREME_GROUP_ELEMENTWISE, which embeddings and output layers should have. All others have ADAMW.
+ * Sums of products are made in f64, in the order of their index, and each number of A, Y and the
+ * bracket is rounded to f32 once (of f64 parameters it is f64). USER: the caller's own callback. An
+ * element gets the same bits wherever it lies and whatever vector instructions the machine has.
+ * Parameters of f16 and bf16: all of this is computed in f32, in which g and all states are kept, and
+ * p is rounded once at the end, to nearest even.
  *
  * Master weights (Micikevicius et al. 2018, arXiv 1710.03740): steps smaller than half of p's last bit
  * are lost that way. With TRIREME_OPTIMIZER_MASTER_WEIGHTS the owner of an element keeps it in f32
@@ -69,173 +79,12 @@
 #include <stdint.h>
 #include <trireme/export.h>
 #include <trireme/model_shard.h>
+#include <trireme/optimizer_options.h>
 #include <trireme/schedule.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
 
 TRIREME_BEGIN_C
-
-/** An update rule. 0 is none. */
-typedef int32_t trireme_optimizer_kind;
-
-/** Numbers of the update rules. */
-enum {
-    TRIREME_OPTIMIZER_SGD     = 1,
-    TRIREME_OPTIMIZER_ADAM    = 2,
-    TRIREME_OPTIMIZER_ADAMW   = 3,
-    TRIREME_OPTIMIZER_USER    = 4, /**< The callback `update`. */
-    TRIREME_OPTIMIZER_ADAGRAD = 5,
-    TRIREME_OPTIMIZER_RMSPROP = 6,
-    TRIREME_OPTIMIZER_LION    = 7,
-    TRIREME_OPTIMIZER_LAMB    = 8, /**< Like LARS takes 1,104 bytes of working memory for each parameter. */
-    TRIREME_OPTIMIZER_LARS    = 9,
-    TRIREME_OPTIMIZER_ADAFACTOR = 10 /**< State of a matrix is one number a row and one a column, each on one rank. Takes 1,104 bytes of working memory for each parameter, 8 for each matrix, and 24 for each of its rows and columns. */
-};
-
-/** Flags of an optimizer. */
-enum {
-    TRIREME_OPTIMIZER_NESTEROV  = 1, /**< SGD with momentum > 0 only. */
-    TRIREME_OPTIMIZER_ONE_SWEEP = 2, /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, loss_scale, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP, LAMB, LARS, ADAFACTOR or a rule of the caller. */
-    TRIREME_OPTIMIZER_CENTERED  = 4, /**< RMSPROP only: gradients are divided by their spread around their mean. */
-    TRIREME_OPTIMIZER_MASTER_WEIGHTS = 8, /**< Parameters of f16 and bf16 have a master of f32 each: see the top of this file. 4 bytes an element, with its owner. For a model with such parameters; its others stay as they are. Not with offload_path. */
-    TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING = 16 /**< Parameters of bf16 are rounded by chance: see the top of this file. For a model with such parameters, and without trained ones of f16. Not with MASTER_WEIGHTS or a rule of the caller. */
-};
-
-/** Most state vectors that a caller's own rule can ask for. */
-#define TRIREME_MAX_STATES 8
-
-/** One piece of the model for a caller's own update rule: the trainable part of one parameter that this rank owns. */
-typedef struct trireme_update {
-    uint32_t      struct_size;   /**< sizeof this struct as the library knows it. */
-    trireme_dtype dtype;         /**< Type of `parameters`: f32 if those are master weights. */
-    uint64_t      parameter;     /**< Number of the parameter. */
-    uint64_t      first;         /**< Which of its elements comes first here. */
-    uint64_t      count;         /**< Elements; 1 or more. */
-    uint64_t      step;          /**< Number of this step, from 1. With TRIREME_UNUSED_SKIP: of those in which the parameter had a gradient. */
-    double        learning_rate; /**< Of this step: as set, times the factor of the schedule if there is one, times that of the parameter's group. */
-    void         *parameters;    /**< `count` elements, to be updated; with TRIREME_OPTIMIZER_MASTER_WEIGHTS the masters of those of 16 bits. */
-    const void   *gradients;     /**< `count` elements, reduced and clipped. */
-    void         *states[TRIREME_MAX_STATES]; /**< `count` elements each, 0 before the first step; NULL past state_count. */
-    trireme_dtype gradient_dtype; /**< Type of `gradients` and `states`: f32 where `dtype` is f16 or bf16, else `dtype`. */
-    uint32_t      reserved;       /**< 0. */
-} trireme_update; /* since 1.0 */
-
-/**
- * A caller's own update rule, called on the thread of trireme_optimizer_step() for each piece. It
- * returns 0, or any other number to fail the step. It may destroy the model and the optimizer, which
- * live on until the step is over; any other call on them answers TRIREME_ERROR_INVALID_STATE.
- * For the same bits on any number of ranks it treats each element alone.
- */
-typedef int32_t(TRIREME_CALL *trireme_update_callback)(const trireme_update *update,
-                                                       void *user_data);
-
-/** Start from TRIREME_OPTIMIZER_OPTIONS_INIT. In every field 0 or NULL means the default. */
-typedef struct trireme_optimizer_options {
-    uint32_t                struct_size;   /**< sizeof this struct as the caller knows it. */
-    trireme_optimizer_kind  kind;          /**< Required. */
-    uint32_t                flags;         /**< A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP, CENTERED, MASTER_WEIGHTS and STOCHASTIC_ROUNDING, or 0. */
-    uint32_t                state_count;   /**< USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds. */
-    double                  learning_rate; /**< Default: 0.001; ADAFACTOR: 0.01. */
-    double                  momentum;      /**< SGD, RMSPROP, LARS; 0 is none. In [0, 1). */
-    double                  beta1;         /**< ADAM, ADAMW, LION, LAMB. Default: 0.9. In (0, 1). */
-    double                  beta2;         /**< ADAM, ADAMW, LAMB: 0.999 by default; RMSPROP (where it is also called alpha), LION: 0.99. In (0, 1). */
-    double                  epsilon;       /**< ADAM, ADAMW, RMSPROP: 1e-8 by default; ADAGRAD: 1e-10; LAMB: 1e-6; LARS: 0; ADAFACTOR: 2^-52 for parameters of f64, else 2^-23. */
-    double                  weight_decay;  /**< 0 is none. */
-    double                  max_norm;      /**< The global L2 norm of all gradients is clipped to this; 0 is no clipping. */
-    trireme_update_callback update;        /**< USER: the rule. NULL for the other kinds. */
-    void                   *user_data;     /**< Handed to `update`. */
-    double                  max_value;     /**< Each reduced gradient is clipped to [-max_value, max_value], before max_norm sees it; 0 is no clipping. NaN stays. */
-    uint64_t                check_every;   /**< After every so many steps, trireme_model_check_replicas() is part of the step; 0 is never. */
-    trireme_communicator   *norm_ranks;    /**< max_norm, or each of group_max_norms, is for all gradients of these ranks: of several models, each with its part of one network (data x tensor x pipeline), that all step together. Each gradient counts once: see replicas of trireme_parameter_options. All ranks of the model name the same communicator; the optimizer makes a group of its own of it and keeps no handle. Not with TRIREME_MODEL_UNEVEN. NULL: the model's own ranks. */
-    const double           *group_max_norms; /**< Group by group of parameters (see norm_group of trireme_parameter_options), the L2 norm of the group's gradients is clipped to this, whatever those of other groups are; 0: the group is not clipped. A norm that is no number, for an inf or NaN among the group's gradients, leaves that group's as they are, as with max_norm. Copied. Instead of max_norm; max_value comes before. NULL: no clipping by groups. */
-    uint64_t                group_count;   /**< Numbers at each of `group_max_norms`, `group_rate_factors` and `group_weight_decays` that is not NULL, at most 1,024: every parameter's norm_group is below. 0: no groups. */
-    const double           *group_rate_factors;  /**< The learning rate of a group's parameters is that of the step times the number of the group: 0 or more, finite. Copied; see also trireme_optimizer_set_group_rate_factor(). NULL: all 1. */
-    const double           *group_weight_decays; /**< weight_decay of each group: 0 or more, finite, such as 0 for biases. Copied. Instead of weight_decay; not with a rule of the caller. NULL: weight_decay for all. */
-    double                  loss_scale;          /**< The first loss scale, such as 65536: see the top of this file. A power of two in [2^-64, 2^64]. 0: losses are not scaled, and an inf or NaN goes through the rule. */
-    double                  loss_scale_growth;   /**< By which the scale grows, up to 2^64: a power of two in [1, 2^64]. Default: 2. This and the next four: only with loss_scale. */
-    double                  loss_scale_backoff;  /**< By which it is multiplied after an overflow: a power of two in [2^-64, 1). Default: 0.5. */
-    double                  loss_scale_floor;    /**< It is never smaller: a power of two in [2^-64, loss_scale]. The same as loss_scale, with a growth of 1: the scale is fixed. Default: 1, or loss_scale if that is less. */
-    uint64_t                loss_scale_window;   /**< It grows after so many steps without an overflow in between. Default: 2000. */
-    uint64_t                loss_scale_hysteresis; /**< It backs off at this overflow since it last grew, and at each further one; those before only skip their step. Default: 1. */
-    double                  trust_coefficient; /**< LARS. Default: 0.001. */
-    double                  max_trust;     /**< LAMB, LARS: the trust ratio is at most this; 0 is no limit. */
-    const char             *offload_path;  /**< A directory: state of the rule lies in a file in it, which each rank makes for itself, without a name, so that nothing is left of it when the process ends, and streams through memory at each step (see docs/offload.md). The bits are the same. Read as a path of the rank's own host; copied. For a rule that has state; not with TRIREME_OPTIMIZER_ONE_SWEEP, TRIREME_OPTIMIZER_MASTER_WEIGHTS, LAMB, LARS or ADAFACTOR. Pieces of a caller's own rule may be smaller then. NULL: all state stays in memory. */
-    double                  offload_ratio; /**< Which part of the state's bytes lies in the file, in (0, 1], rounded up to whole blocks. Default: 1. */
-    uint64_t                offload_buffer_bytes; /**< Most memory for what is on its way to and from the file, at least 32,768. Default: 64 MiB. */
-    uint64_t                rounding_seed; /**< With TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING: other numbers, other draws. 0 is a seed, too. */
-    double                  beta2_decay;   /**< ADAFACTOR: the mean of squares moves by t^beta2_decay in step t. Below 0, finite. Default: -0.8. */
-    double                  max_update_rms; /**< ADAFACTOR: the root mean square of a parameter's update is clipped to this. Above 0, finite. Default: 1. */
-    double                  min_parameter_rms; /**< ADAFACTOR: a step is as long as that of a parameter of this root mean square, at least. Above 0, finite. Default: 0.001. */
-} trireme_optimizer_options; /* since 1.0 */
-
-/** Options of which only the kind is missing. */
-#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-
-/** The loss scale, and how the last step went with it. Set struct_size before the call. */
-typedef struct trireme_loss_scale_info {
-    uint32_t struct_size;   /**< sizeof this struct as the caller knows it. */
-    int32_t  skipped;       /**< 1: the last step was skipped, as a gradient was inf or NaN; else 0. */
-    double   scale;         /**< What the next loss is multiplied by. */
-    uint64_t clean_steps;   /**< Steps since the scale grew or one was skipped. */
-    uint64_t overflows;     /**< Skipped steps since the scale grew, of which loss_scale_hysteresis counts. */
-    uint64_t skipped_steps; /**< In all, with those before a state that was loaded. */
-    uint64_t parameter;     /**< If the last step was skipped: the lowest number of a parameter whose reduced gradient is inf or NaN; of tied ones, the one that the others are names of. If it was not, or those are in another model of norm_ranks: UINT64_MAX. */
-    int32_t  rank;          /**< The lowest rank that handed in an inf or NaN for that parameter. -1: none did, as where only the sum is too large or a bucket hook made it. */
-    int32_t  at_floor;      /**< 1: the scale would have backed off, but is at its floor; that step has answered TRIREME_ERROR_INVALID_STATE. */
-} trireme_loss_scale_info; /* since 1.0 */
-
-/** An info ready for trireme_optimizer_get_loss_scale_info(). */
-#define TRIREME_LOSS_SCALE_INFO_INIT { sizeof(trireme_loss_scale_info), 0, 0, 0, 0, 0, 0, 0, 0 }
-
-/** What a range of state belongs to. */
-enum {
-    TRIREME_STATE_PARAMETER = 1, /**< The parameter's own values. */
-    TRIREME_STATE_OPTIMIZER = 2, /**< A state vector of the update rule. */
-    TRIREME_STATE_ROWS      = 3, /**< ADAFACTOR, of a matrix: R, a number for each row. */
-    TRIREME_STATE_COLUMNS   = 4  /**< ADAFACTOR, of a matrix: C, a number for each column. */
-};
-
-/** A stretch of the state of training that this rank owns. Set struct_size before the call. */
-typedef struct trireme_state_range {
-    uint32_t        struct_size; /**< sizeof this struct as the caller knows it. */
-    int32_t         kind;        /**< TRIREME_STATE_*. */
-    trireme_dtype   dtype;       /**< Type of the elements. All but PARAMETER: f32 where the parameter is f16 or bf16. */
-    uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW, LAMB: m, v; LARS: v if there is momentum; ADAGRAD: v; RMSPROP: v, then b if there is momentum, then m if CENTERED; LION: m; ADAFACTOR: v of parameters that are no matrix; USER: the caller's. 0 with ROWS and COLUMNS. The last one, of parameters of 16 bits only: the masters with TRIREME_OPTIMIZER_MASTER_WEIGHTS. */
-    uint64_t        parameter;   /**< Number of the parameter. */
-    const char     *name;        /**< Its name; lives as long as the model. */
-    const uint64_t *shape;       /**< Its whole shape; lives as long as the model. NULL for a scalar. ROWS, COLUMNS: the one number of them, that lives as long as the optimizer. */
-    uint32_t        dimensions;  /**< Numbers at `shape`. */
-    uint32_t        reserved;    /**< 0. */
-    uint64_t        first;       /**< Which of its elements, in row-major order, comes first. */
-    uint64_t        count;       /**< Elements; 1 or more. */
-    void           *data;        /**< Where they lie, good until the optimizer is destroyed. OPTIMIZER, with offload_path: NULL, as they are in memory during a step only; see trireme_optimizer_read_range(). */
-} trireme_state_range; /* since 1.0 */
-
-/** State of an optimizer that lies in a file, of this rank. Set struct_size before the call. */
-typedef struct trireme_offload_info {
-    uint32_t    struct_size;    /**< sizeof this struct as the caller knows it. */
-    int32_t     direct;         /**< 1: the file is read and written past the system's cache (O_DIRECT); 0: through it. */
-    int32_t     ring;           /**< 1: by io_uring; 0: by pread() and pwrite() on threads of the optimizer's own. */
-    int32_t     failed_errno;   /**< errno of the last write that failed; 0 if none did. */
-    const char *path;           /**< The directory, as given; lives as long as the optimizer, as the next two do. */
-    const char *why_not_direct; /**< What refused O_DIRECT; "" if it is in use. */
-    const char *why_not_ring;   /**< What refused io_uring; "" if it is in use. */
-    uint64_t    file_bytes;     /**< State that lies in the file. */
-    uint64_t    resident_bytes; /**< State that stays in memory: by offload_ratio, and what could not be written. */
-    uint64_t    buffer_bytes;   /**< Memory for what is on its way. */
-    uint64_t    block_bytes;    /**< The largest piece that is read or written at once. */
-    uint64_t    read_bytes;     /**< Asked of the file so far. */
-    uint64_t    written_bytes;  /**< Given to the file so far. */
-    double      waited_seconds; /**< That calls waited for the disk, so far. */
-    uint64_t    failed_writes;  /**< Blocks that could not be written, and stay in memory since. */
-    uint64_t    failed_offset;  /**< Where in the file the last one of them failed. */
-} trireme_offload_info; /* since 1.0 */
-
-/** Info ready for trireme_optimizer_get_offload_info(). */
-#define TRIREME_OFFLOAD_INFO_INIT { sizeof(trireme_offload_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-
-/** A range ready for trireme_optimizer_get_range(). */
-#define TRIREME_STATE_RANGE_INIT { sizeof(trireme_state_range), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Names an update rule, for example "adamw".

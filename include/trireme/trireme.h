@@ -18,6 +18,7 @@
 #include <trireme/messages.h>
 #include <trireme/model_options.h>
 #include <trireme/model_shard.h>
+#include <trireme/optimizer_options.h>
 #include <trireme/optimizer_shard.h>
 #include <trireme/request.h>
 #include <trireme/rooted_collectives.h>

@@ -1,11 +1,11 @@
-// The loops for AVX2. No FMA: see loops.inc.
+// The loops for AVX2. FMA only where it changes no bit: see loops.inc and loops_product.inc.
 #include "kernels/loops_headers.hpp"
 
 #if defined(__x86_64__)
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
-#pragma GCC target("avx2,f16c")
+#pragma GCC target("avx2,fma,f16c")
 #endif
 #define TRIREME_LEVEL avx2
 #define TRIREME_LEVEL_BYTES 32

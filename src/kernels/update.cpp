@@ -26,6 +26,7 @@ UpdateKind loop_kind(const UpdateRule& rule, std::uint64_t step) {
     case TRIREME_OPTIMIZER_ADAGRAD: return UpdateKind::adagrad;
     case TRIREME_OPTIMIZER_LION: return UpdateKind::lion;
     case TRIREME_OPTIMIZER_ADAFACTOR: return UpdateKind::adafactor;
+    case TRIREME_OPTIMIZER_MUON: return UpdateKind::muon;
     case TRIREME_OPTIMIZER_RMSPROP:
       if (rule.centered) {
         return rule.momentum == 0 ? UpdateKind::rmsprop_centered
@@ -47,6 +48,7 @@ UpdateFactors factors_of(const UpdateRule& rule, std::uint64_t step, double lear
   factors.gradient_scale = gradient_scale;
   factors.learning_rate = learning_rate;
   factors.momentum = rule.momentum;
+  factors.rest = 1 - rule.momentum;
   factors.weight_decay = rule.weight_decay;
   factors.beta1 = rule.beta1;
   factors.rest1 = 1 - rule.beta1;
@@ -70,7 +72,8 @@ int state_count(const UpdateRule& rule) {
     case TRIREME_OPTIMIZER_LARS: return velocity;
     case TRIREME_OPTIMIZER_ADAM:
     case TRIREME_OPTIMIZER_ADAMW:
-    case TRIREME_OPTIMIZER_LAMB: return 2;
+    case TRIREME_OPTIMIZER_LAMB:
+    case TRIREME_OPTIMIZER_MUON: return 2;
     case TRIREME_OPTIMIZER_ADAGRAD:
     case TRIREME_OPTIMIZER_LION: return 1;
     case TRIREME_OPTIMIZER_RMSPROP: return 1 + velocity + (rule.centered ? 1 : 0);
@@ -88,7 +91,7 @@ void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const
             double gradient_scale, const RandomRounding* random) {
   if (count == 0) return;
   const UpdateFactors factors = factors_of(rule, step, learning_rate, gradient_scale);
-  const int kept = state_count(rule);
+  const int kept = rule.kind == TRIREME_OPTIMIZER_MUON ? 0 : state_count(rule);
   const UpdateLoop loop =
       loops().update[dtype == TRIREME_DTYPE_F64][static_cast<int>(loop_kind(rule, step))]
                     [rule.weight_decay != 0];
@@ -131,6 +134,13 @@ void lamb_direction(const UpdateRule& rule, trireme_dtype dtype, const void* par
                              static_cast<char*>(states[1]) + first * sizeof(float)};
     loop(block, static_cast<char*>(gradients) + first * sizeof(float), shifted, here, factors);
   }
+}
+
+void muon_direction(const UpdateRule& rule, trireme_dtype dtype, void* gradients,
+                    void* const* states, std::uint64_t count, double gradient_scale) {
+  if (count == 0) return;
+  loops().muon[dtype == TRIREME_DTYPE_F64][rule.nesterov](gradients, states[0], count,
+                                                          factors_of(rule, 1, 1, gradient_scale));
 }
 
 }  // namespace trireme::kernels

@@ -23,11 +23,12 @@ struct RandomRounding {
 };
 
 // State vectors the rule keeps per element: SGD and LARS 0 or 1 (momentum), ADAM, ADAMW and LAMB 2
-// (m, v), ADAGRAD and LION 1, RMSPROP 1 to 3. Those of ADAFACTOR are in kernels/factored.hpp: 0.
+// (m, v), ADAGRAD and LION 1, RMSPROP 1 to 3. Those of ADAFACTOR are in kernels/factored.hpp: 0. MUON
+// 2, as ADAMW, of which a matrix needs the first.
 int state_count(const UpdateRule& rule);
 
 // One step of `count` elements, of LARS with the trust ratio in the learning rate, of ADAFACTOR along
-// its direction; not of LAMB.
+// its direction, of MUON that of a matrix along the gradients, whatever they are; not of LAMB.
 // dtype f32 or f64 is that of all vectors; with f16 or bf16 it is the parameters', all else is f32,
 // and a parameter is rounded once at the end: to nearest even, or of bf16 as `random` says. step
 // counts from 1. gradient_scale multiplies each gradient first (clipping, averaging); 1 leaves the
@@ -42,5 +43,10 @@ void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const
 void lamb_direction(const UpdateRule& rule, trireme_dtype dtype, const void* parameters,
                     void* gradients, void* const* states, std::uint64_t count, std::uint64_t step,
                     double gradient_scale);
+
+// The first half of a step of MUON for a part of a matrix: updates its one state, and writes what is
+// to be orthogonalised over the gradients, which are f32 or f64 as `dtype` is.
+void muon_direction(const UpdateRule& rule, trireme_dtype dtype, void* gradients,
+                    void* const* states, std::uint64_t count, double gradient_scale);
 
 }  // namespace trireme::kernels

@@ -22,7 +22,9 @@ bool has_f16c() {
 
 VectorLevel machine_level() {
 #if defined(__x86_64__)
-  if (!__builtin_cpu_supports("avx2") || !has_f16c()) return VectorLevel::scalar;
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) {
+    return VectorLevel::scalar;
+  }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     return VectorLevel::avx512;

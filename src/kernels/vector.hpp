@@ -25,6 +25,7 @@ using ReduceLoop = void (*)(void* destination, const void* const* sources,
 // The hyper-parameters of one step, already combined in f64; a loop rounds them to its own type.
 struct UpdateFactors {
   double gradient_scale, learning_rate, momentum, weight_decay;
+  double rest;                        // 1 - momentum
   double beta1, rest1, beta2, rest2;  // rest = 1 - beta
   double step_size;                   // learning rate / (1 - beta1^t); ADAFACTOR: the rule's own
   double inverse_root2;               // 1 / sqrt(1 - beta2^t)
@@ -47,9 +48,10 @@ enum class UpdateKind {
   rmsprop_centered_momentum,
   lion,
   lars,
-  adafactor
+  adafactor,
+  muon
 };
-constexpr int kUpdateKinds = 15;
+constexpr int kUpdateKinds = 16;
 constexpr int kMostKeptStates = 3;  // of a rule of the library
 
 using UpdateLoop = void (*)(void* parameters, const void* gradients, void* const* states,
@@ -80,6 +82,9 @@ struct FactoredLoops {
   FactoredDirectionLoop direction;
   FactoredVectorLoop vector;
 };
+// Of a direction without parameters: along which matrices MUON goes, before it is orthogonal.
+using VelocityLoop = void (*)(void* gradients, void* velocity, std::uint64_t count,
+                              const UpdateFactors& factors);
 
 // Writes partial sums of the squares, whose total is exact, to `partial`, which holds zeros; false,
 // with nothing written, if the values do not lie in the range where that works. count is at most
@@ -90,6 +95,27 @@ using SquareLoop = bool (*)(const void* values, std::uint64_t count, double* par
 
 // Whether none is inf or NaN.
 using FiniteLoop = bool (*)(const void* values, std::uint64_t count);
+
+// A product of matrices of f32 or f64; steps are in elements. result(i, j) is the sum of left(i, k) *
+// right(k, j), or added_factor * added(i, j) + factor * that sum. `lower`: where j <= i alone, of a
+// square one.
+struct MatrixProduct {
+  const void* left;
+  std::uint64_t left_row, left_k;  // steps from a row to the next, and from k to k + 1
+  const void* right;
+  std::uint64_t right_k, right_column;
+  void* result;
+  std::uint64_t result_step;  // from row to row; within one they lie side by side
+  const void* added;          // or null
+  std::uint64_t added_step;
+  double added_factor, factor;
+  std::uint64_t rows, columns, depth;
+  bool lower;
+};
+// Of how many rows, columns and products the blocks are that stay in the caches.
+constexpr std::uint64_t kProductRows = 96, kProductColumns = 192, kProductDepth = 256;
+constexpr std::uint64_t kProductStep = 24;  // rows and columns of a block are rounded up to
+using ProductLoop = void (*)(const MatrixProduct& product, double* memory);
 
 // Between a float narrower than f32 and f32.
 using WidenLoop = void (*)(float* destination, const void* source, std::uint64_t count);
@@ -106,8 +132,10 @@ struct Loops {
   WidenLoop adopt[TRIREME_DTYPE_BYTES + 1];  // widen what the other is not rounded to
   UpdateLoop update[2][kUpdateKinds][2];  // [f64][kind][weight decay]
   DirectionLoop lamb[2][2];               // [f64][weight decay]
+  VelocityLoop muon[2][2];                // [f64][NESTEROV]
   FactoredLoops factored[2];              // [f64]
   SquareLoop squares[2];                  // [f64]
+  ProductLoop product[2];                 // [f64]
   FiniteLoop finite[TRIREME_DTYPE_BYTES + 1];  // f16, bf16, f32, f64
   // memcpy past the caches; ends with the fence that makes the stores visible in order.
   void (*stream)(void* destination, const void* source, std::uint64_t bytes);

@@ -5,14 +5,17 @@
 #include <cmath>
 #include <cstdio>
 #include <iterator>
+#include <string_view>
 
 namespace trireme::optimizers {
 namespace {
 
-constexpr const char* kKinds[] = {"unknown", "sgd",  "adam", "adamw", "user",     "adagrad",
-                                  "rmsprop", "lion", "lamb", "lars",  "adafactor"};
-constexpr trireme_optimizer_kind kLastKind = TRIREME_OPTIMIZER_ADAFACTOR;
+constexpr const char* kKinds[] = {"unknown", "sgd",  "adam", "adamw", "user",      "adagrad",
+                                  "rmsprop", "lion", "lamb", "lars",  "adafactor", "muon"};
+constexpr trireme_optimizer_kind kLastKind = TRIREME_OPTIMIZER_MUON;
 static_assert(std::size(kKinds) == kLastKind + 1);
+
+bool is_kind(trireme_optimizer_kind kind) { return kind >= 1 && kind <= kLastKind; }
 
 std::string text_of(double value) {
   char text[40];
@@ -38,6 +41,8 @@ struct Knows {
   double default_beta1 = 0, default_beta2 = 0, default_epsilon = 0;
   bool trust = false, trust_coefficient = false;  // max_trust; and its factor
   bool factored = false;                          // what is ADAFACTOR's alone
+  double default_momentum = 0;
+  bool matrices = false;  // treats them in their own way
 };
 
 Knows what_knows(trireme_optimizer_kind kind) {
@@ -52,6 +57,8 @@ Knows what_knows(trireme_optimizer_kind kind) {
     case TRIREME_OPTIMIZER_LARS: return {true, false, false, true, 0, 0, 0, true, true};
     case TRIREME_OPTIMIZER_ADAFACTOR:
       return {false, false, false, true, 0, 0, 0, false, false, true};
+    case TRIREME_OPTIMIZER_MUON:
+      return {true, true, true, true, 0.9, 0.999, 1e-8, false, false, false, 0.95, true};
     default: return {};
   }
 }
@@ -153,6 +160,51 @@ Status read_loss_scale(const trireme_optimizer_options& options, LossScaleRule* 
   return Status::success();
 }
 
+// What the rules for matrices know.
+Status read_matrices(const trireme_optimizer_options& options, Settings* settings) {
+  constexpr std::uint32_t kMostSteps = 99, kDefaultSteps = 5;
+  if (options.orthogonal_steps > kMostSteps) {
+    return invalid_argument("options.orthogonal_steps " + std::to_string(options.orthogonal_steps) +
+                            " is above " + std::to_string(kMostSteps));
+  }
+  if (options.rate_adjustment != TRIREME_RATE_ORIGINAL &&
+      options.rate_adjustment != TRIREME_RATE_MATCH_ADAMW) {
+    return invalid_argument("options.rate_adjustment " + std::to_string(options.rate_adjustment) +
+                            " is no TRIREME_RATE_*");
+  }
+  if (!what_knows(options.kind).matrices) {
+    const std::pair<const char*, bool> fields[] = {
+        {"orthogonal_steps", options.orthogonal_steps != 0},
+        {"rate_adjustment", options.rate_adjustment != 0},
+        {"group_flags", options.group_flags != nullptr}};
+    for (const auto& [field, set] : fields) {
+      if (!set) continue;
+      return invalid_argument(std::string("options.") + field + " means nothing to " +
+                              kind_name(options.kind) + "; leave it " +
+                              (std::string_view(field) == "group_flags" ? "NULL" : "0"));
+    }
+    return Status::success();
+  }
+  if ((options.flags & TRIREME_OPTIMIZER_ONE_SWEEP) != 0) {
+    return unsupported(
+        "TRIREME_OPTIMIZER_ONE_SWEEP with muon: it needs whole matrices, and a sweep has one "
+        "element "
+        "after the other");
+  }
+  settings->orthogonal_steps =
+      options.orthogonal_steps != 0 ? options.orthogonal_steps : kDefaultSteps;
+  settings->match_adamw = options.rate_adjustment == TRIREME_RATE_MATCH_ADAMW;
+  if (options.group_flags == nullptr) return Status::success();
+  settings->group_flags.assign(options.group_flags, options.group_flags + options.group_count);
+  for (std::size_t group = 0; group < settings->group_flags.size(); ++group) {
+    if ((settings->group_flags[group] & ~std::uint32_t{TRIREME_GROUP_ELEMENTWISE}) == 0) continue;
+    return invalid_argument("options.group_flags[" + std::to_string(group) + "] " +
+                            std::to_string(settings->group_flags[group]) +
+                            " has a bit that means nothing");
+  }
+  return Status::success();
+}
+
 constexpr std::uint64_t kMostGroups = 1024;  // of which each has 552 bytes for its norm
 
 // What is given group by group.
@@ -174,11 +226,14 @@ Status check_groups(const trireme_optimizer_options& options) {
       if (numbers == nullptr) continue;
       return invalid_argument(std::string("options.") + field + " is set, but group_count is 0");
     }
+    if (options.group_flags != nullptr) {
+      return invalid_argument("options.group_flags is set, but group_count is 0");
+    }
     return Status::success();
   }
   const std::string count = std::to_string(options.group_count);
   if (options.group_max_norms == nullptr && options.group_rate_factors == nullptr &&
-      options.group_weight_decays == nullptr) {
+      options.group_weight_decays == nullptr && options.group_flags == nullptr) {
     return invalid_argument(
         "options.group_max_norms, group_rate_factors and group_weight_decays are NULL, but "
         "options.group_count is " +
@@ -248,10 +303,13 @@ Status read_offload(const trireme_optimizer_options& options, Settings* settings
         "TRIREME_OPTIMIZER_ONE_SWEEP with options.offload_path: it updates bucket by bucket, in "
         "the order in which sums come");
   }
+  if (settings->has_matrices()) {
+    return unsupported(std::string("options.offload_path with ") + kind_name(settings->rule.kind) +
+                       ": it needs whole matrices in memory");
+  }
   if (settings->rule.kind == TRIREME_OPTIMIZER_LAMB ||
       settings->rule.kind == TRIREME_OPTIMIZER_LARS) {
-    return unsupported(std::string("options.offload_path with ") +
-                       kind_name(settings->rule.kind) +
+    return unsupported(std::string("options.offload_path with ") + kind_name(settings->rule.kind) +
                        ": its trust ratios need a second pass over the state");
   }
   if (settings->rule.kind == TRIREME_OPTIMIZER_ADAFACTOR) {
@@ -276,8 +334,7 @@ Status read_offload(const trireme_optimizer_options& options, Settings* settings
 }  // namespace
 
 const char* kind_name(trireme_optimizer_kind kind) noexcept {
-  const bool known = kind >= 1 && kind <= kLastKind;
-  return kKinds[known ? kind : 0];
+  return kKinds[is_kind(kind) ? kind : 0];
 }
 
 Status check_learning_rate(double learning_rate, const std::vector<double>& factors) {
@@ -302,12 +359,12 @@ Status check_rate_factor(double factor, double learning_rate) {
 
 Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   const trireme_optimizer_kind kind = options.kind;
-  if (kind < 1 || kind > kLastKind) {
+  if (!is_kind(kind)) {
     return invalid_argument("options.kind " + std::to_string(kind) + " is no update rule");
   }
-  constexpr std::uint32_t kFlags =
-      TRIREME_OPTIMIZER_NESTEROV | TRIREME_OPTIMIZER_ONE_SWEEP | TRIREME_OPTIMIZER_CENTERED |
-      TRIREME_OPTIMIZER_MASTER_WEIGHTS | TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING;
+  constexpr std::uint32_t kFlags = TRIREME_OPTIMIZER_NESTEROV | TRIREME_OPTIMIZER_ONE_SWEEP |
+                                   TRIREME_OPTIMIZER_CENTERED | TRIREME_OPTIMIZER_MASTER_WEIGHTS |
+                                   TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING;
   if ((options.flags & ~kFlags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
                             " has a bit that means nothing");
@@ -316,8 +373,11 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   TRIREME_RETURN_IF_ERROR(check_own_rule(options));
   TRIREME_RETURN_IF_ERROR(check_groups(options));
   const bool nesterov = (options.flags & TRIREME_OPTIMIZER_NESTEROV) != 0;
-  if (nesterov && (kind != TRIREME_OPTIMIZER_SGD || options.momentum == 0)) {
-    return invalid_argument("TRIREME_OPTIMIZER_NESTEROV is for sgd with options.momentum above 0");
+  const Knows knows = what_knows(kind);
+  const double momentum = options.momentum != 0 ? options.momentum : knows.default_momentum;
+  if (nesterov && ((kind != TRIREME_OPTIMIZER_SGD && !knows.matrices) || momentum == 0)) {
+    return invalid_argument(
+        "TRIREME_OPTIMIZER_NESTEROV is for sgd with options.momentum above 0, and for muon");
   }
   const bool centered = (options.flags & TRIREME_OPTIMIZER_CENTERED) != 0;
   if (centered && kind != TRIREME_OPTIMIZER_RMSPROP) {
@@ -328,8 +388,7 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   settings.rule.kind = kind;
   settings.rule.nesterov = nesterov;
   settings.rule.centered = centered;
-  settings.rule.momentum = options.momentum;
-  const Knows knows = what_knows(kind);
+  settings.rule.momentum = momentum;
   settings.rule.beta1 = options.beta1 != 0 ? options.beta1 : knows.default_beta1;
   settings.rule.beta2 = options.beta2 != 0 ? options.beta2 : knows.default_beta2;
   settings.rule.epsilon = options.epsilon != 0 ? options.epsilon : knows.default_epsilon;
@@ -365,6 +424,7 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
                         ? options.state_count
                         : static_cast<std::uint32_t>(kernels::state_count(settings.rule));
   if (knows.factored) settings.states = 1;
+  TRIREME_RETURN_IF_ERROR(read_matrices(options, &settings));
   settings.update = options.update;
   settings.user_data = options.user_data;
   TRIREME_RETURN_IF_ERROR(read_offload(options, &settings));
@@ -398,6 +458,8 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
       {"beta2_decay", text_of(settings.beta2_decay)},
       {"max_update_rms", text_of(settings.max_update_rms)},
       {"min_parameter_rms", text_of(settings.min_parameter_rms)},
+      {"orthogonal_steps", std::to_string(settings.orthogonal_steps)},
+      {"rate_adjustment", settings.match_adamw ? "match_adamw" : "original"},
       {"one_sweep", settings.one_sweep ? "on" : "off"},
       {"master_weights", settings.master_weights ? "on" : "off"},
       {"stochastic_rounding", settings.stochastic_rounding ? "on" : "off"},
@@ -421,6 +483,12 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
       facts.emplace_back(std::string(field) + "[" + std::to_string(group) + "]",
                          text_of((*numbers)[group]));
     }
+  }
+  if (settings.rule.kind != TRIREME_OPTIMIZER_MUON) return facts;
+  facts.emplace_back("group_flags", settings.group_flags.empty() ? "not set" : "set");
+  for (std::size_t group = 0; group < settings.group_flags.size(); ++group) {
+    facts.emplace_back("group_flags[" + std::to_string(group) + "]",
+                       std::to_string(settings.group_flags[group]));
   }
   return facts;
 }

@@ -30,6 +30,9 @@ struct Settings {
   std::vector<double> group_max_norms;
   std::vector<double> group_rate_factors;
   std::vector<double> group_weight_decays;
+  std::vector<std::uint32_t> group_flags;
+  std::uint32_t orthogonal_steps = 0;
+  bool match_adamw = false;  // the rate of matrices
   LossScaleRule loss_scale;
   bool one_sweep = false;
   std::string offload_path;  // empty: all state stays in memory
@@ -46,6 +49,15 @@ struct Settings {
   }
   trireme_update_callback update = nullptr;
   void* user_data = nullptr;
+
+  // Whether matrices have another rule than the rest.
+  bool has_matrices() const { return rule.kind == TRIREME_OPTIMIZER_MUON; }
+  bool is_matrix(const std::vector<std::uint64_t>& shape, std::uint64_t group) const {
+    return has_matrices() && shape.size() >= 2 &&
+           (group_flags.empty() || (group_flags[group] & TRIREME_GROUP_ELEMENTWISE) == 0);
+  }
+  // Vectors of one parameter.
+  std::uint32_t states_of(bool matrix) const { return matrix ? 1 : states; }
 };
 
 // In how many parts the buffer of offloaded state is divided.

@@ -23,6 +23,11 @@ double weight_decay_of(const Settings& settings, const Piece& piece) {
 void find_direction(const Settings& settings, const Piece& piece, std::uint64_t step,
                     double gradient_scale) {
   kernels::UpdateRule rule = settings.rule;
+  if (piece.matrix) {
+    kernels::muon_direction(rule, gradient_dtype(piece.dtype), piece.gradients, piece.states,
+                            piece.count, gradient_scale);
+    return;
+  }
   rule.weight_decay = weight_decay_of(settings, piece);
   kernels::lamb_direction(rule, piece.dtype, piece.parameters, piece.gradients, piece.states,
                           piece.count, step, gradient_scale);
@@ -45,6 +50,7 @@ std::int32_t update_elements(const Settings& settings, const Piece& piece, std::
       rule.step_size = trust;
       gradient_scale = 1;
     }
+    if (rule.kind == TRIREME_OPTIMIZER_MUON && !piece.matrix) rule.kind = TRIREME_OPTIMIZER_ADAMW;
     const kernels::RandomRounding random{
         mix(mix(mix(0, settings.rounding_seed), step), piece.parameter), piece.first};
     const bool by_chance = settings.stochastic_rounding && piece.dtype == TRIREME_DTYPE_BF16;

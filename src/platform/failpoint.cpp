@@ -50,6 +50,7 @@ constexpr const char* kTraining[] = {
     "step.before_contributors", "step.before_answers",    "step.before_agree",
     "step.before_update",       "step.mid_update",        "step.after_update",
     "step.before_norms",        "step.before_largest",    "step.before_squares",
+    "step.before_matrices",
     "step.mid_give",            "step.after_give",        "step.before_return",
     "follow.before_step",       "follow.after_step",      "replicas.before_exchange",
     "replicas.after_exchange",  "save.before_copy",       "save.after_copy",

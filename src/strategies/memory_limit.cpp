@@ -29,9 +29,9 @@ Need most_of(const MemoryLimit& limit, const sharding::Registry& registry, const
     Need need{rank, plan_memory(registry, layout, limit.skips, limit.uneven, rank),
               plan_state_bytes(layout, states, rank), limit.added_working};
     if (limit.state_of) {
-      const auto [state, buffers] = limit.state_of(layout, rank);
+      const auto [state, working] = limit.state_of(layout, rank);
       need.state = state;
-      need.added_working += buffers;
+      need.added_working += working;
     }
     if (limit.masters) need.state += plan_master_bytes(registry, layout, rank);
     if (need.all() > most.all()) most = std::move(need);

@@ -17,8 +17,9 @@ struct MemoryLimit {
   bool skips = false;       // parameters can be skipped
   bool uneven = false;
   std::uint64_t added_working = 0;  // by an optimizer
-  // Bytes of optimizer state of a rank in memory and of its buffers, where it is not so many vectors:
-  // where some of it lies in a file, or rules keep other things.
+  // Bytes of optimizer state of a rank in memory, and of working memory for its step that are not in
+  // added_working, where it is not so many vectors: where some of it lies in a file, or rules keep
+  // other things.
   std::function<std::pair<std::uint64_t, std::uint64_t>(const sharding::Layout&, std::uint32_t)>
       state_of;
   bool masters = false;             // of parameters of 16 bits, as state of an optimizer

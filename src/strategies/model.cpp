@@ -471,7 +471,7 @@ Status Model::memory(trireme_model_memory* out) const {
   out->allocated_gradients = allocated.of(MemoryKind::gradients);
   out->allocated_optimizer_state = allocated.of(MemoryKind::optimizer_state);
   out->allocated_working = allocated.of(MemoryKind::working);
-  out->planned_step_bytes = plan_step_bytes(*layout_);
+  out->planned_step_bytes = plan_step_bytes(*layout_) + planned_directions_;
   out->sent_step_bytes = last_step_bytes_;
   return Status::success();
 }

@@ -128,6 +128,7 @@ class Model {
   std::uint64_t planned_state_ = 0;
   std::uint64_t planned_norm_ = 0;  // working memory of an optimizer for its norms
   std::uint64_t planned_offload_ = 0;  // and for state that lies in a file
+  std::uint64_t planned_directions_ = 0;  // that it gives in a step
   std::uint64_t last_step_bytes_ = 0;
   std::uint64_t steps_ = 0;
 };

@@ -40,6 +40,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   model->has_optimizer_ = true;  // taken back by the destructor
   optimizer->state_bytes_ =
       plan_state_bytes(*model->layout_, settings.states_of_all(), model->link_.rank());
+  std::uint64_t matrix_bytes = 0;
   const std::uint64_t master_bytes =
       settings.master_weights
           ? plan_master_bytes(model->registry_, *model->layout_, model->link_.rank())
@@ -62,8 +63,18 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   const std::uint64_t factored_bytes = factored ? Factored::plan_working(model->registry_) : 0;
   // What comes out the same on all ranks of one model, if not on all norm_ranks.
   const auto prepare = [&]() -> Status {
-    if (model->options_.memory_limit_bytes > 0 || settings.groups > 0 ||
-        settings.master_weights || settings.stochastic_rounding) {
+    if (settings.has_matrices()) {
+      // Ranks with other groups would plan otherwise.
+      TRIREME_RETURN_IF_ERROR(agree(model->link_, facts, Status::success()));
+      TRIREME_RETURN_IF_ERROR(optimizer->check_groups());
+      optimizer->matrices_ =
+          std::make_unique<MatrixPlan>(model->registry_, *model->layout_, settings);
+      const MatrixPlan::Bytes& planned = optimizer->matrices_->bytes[model->link_.rank()];
+      optimizer->state_bytes_ = planned.state;
+      matrix_bytes = planned.working();
+    }
+    if (model->options_.memory_limit_bytes > 0 || settings.groups > 0 || settings.master_weights ||
+        settings.stochastic_rounding) {
       // Ranks that want other rules are told so, and not that one of them is too large or has a
       // group too few.
       TRIREME_RETURN_IF_ERROR(agree(model->link_, facts, Status::success()));
@@ -83,15 +94,21 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
           return std::pair(Factored::plan_state(registry, layout, rank), std::uint64_t{0});
         };
       }
+      if (settings.has_matrices()) {
+        limit.state_of = [&](const sharding::Layout& layout, std::uint32_t rank) {
+          const MatrixPlan plan(model->registry_, layout, settings);
+          return std::pair(plan.bytes[rank].state, plan.bytes[rank].working());
+        };
+      }
       limit.masters = settings.master_weights;
       TRIREME_RETURN_IF_ERROR(
           check_memory_limit(limit, model->registry_, *model->layout_, settings.states));
     }
     Status allocated = Status::success();
     if (master_bytes > 0) {
-      allocated = optimizer->masters_.allocate(*model->link_.communicator,
-                                               model->storage_->allocated,
-                                               MemoryKind::optimizer_state, master_bytes);
+      allocated =
+          optimizer->masters_.allocate(*model->link_.communicator, model->storage_->allocated,
+                                       MemoryKind::optimizer_state, master_bytes);
     }
     if (allocated.ok()) allocated = optimizer->allocate_state();
     if (allocated.ok() && factored) {
@@ -107,6 +124,11 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
     if (allocated.ok() && trust_bytes > 0) {
       allocated = optimizer->trust_words_.allocate(
           *model->link_.communicator, model->storage_->allocated, MemoryKind::working, trust_bytes);
+    }
+    if (allocated.ok() && matrix_bytes > 0) {
+      allocated =
+          optimizer->matrix_memory_.allocate(*model->link_.communicator, model->storage_->allocated,
+                                             MemoryKind::working, matrix_bytes);
     }
     return agree(model->link_, facts, allocated);
   };
@@ -130,10 +152,14 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
     model->planned_state_ +=
         Factored::plan_state(model->registry_, *model->layout_, model->link_.rank());
   }
-  model->planned_norm_ += word_bytes + trust_bytes + factored_bytes;
+  model->planned_norm_ += word_bytes + trust_bytes + factored_bytes + matrix_bytes;
   model->reducer_->keep_until_step(settings.one_sweep);
   model->reducer_->watch_overflow(optimizer->loss_scale_.on());
+  if (optimizer->matrices_ != nullptr) {
+    model->planned_directions_ = optimizer->matrices_->bytes[model->link_.rank()].given;
+  }
   optimizer->place_norms();
+  optimizer->place_matrices();
   optimizer->place_ranges();
   if (settings.master_weights) {
     optimizer->refresh_masters();
@@ -162,6 +188,7 @@ Optimizer::~Optimizer() {
   model_->parameters_set_ = nullptr;
   model_->planned_norm_ = 0;
   model_->planned_offload_ = 0;
+  model_->planned_directions_ = 0;
   model_->norm_group_.reset();
   model_->reducer_->keep_until_step(false);
   model_->reducer_->watch_overflow(false);
@@ -226,10 +253,11 @@ void Optimizer::place_pieces() {
       piece.group = parameter.norm_group;
       piece.first = segment.first;
       piece.count = segment.count;
+      piece.matrix = settings_.is_matrix(parameter.shape, parameter.norm_group);
       piece.parameters = model.storage_->parameters.data() + in_arena;
       piece.gradients = gradients + position * size;
       for (std::uint32_t i = 0; i < settings_.states_of_all(); ++i) {
-        if (!state_) break;
+        if (!state_ || settings_.has_matrices()) break;
         piece.states[i] = state_.data() + states + (i * elements + position) * size;
       }
       saved_places_.push_back({states + position * size, elements * size});
@@ -245,6 +273,7 @@ void Optimizer::place_pieces() {
       pieces_.push_back(piece);
     }
   }
+  if (settings_.has_matrices()) place_matrix_states();
 }
 
 void Optimizer::fail_groups(trireme_status code, std::string_view why) const noexcept {

@@ -14,6 +14,7 @@
 #include "optimizers/settings.hpp"
 #include "optimizers/shard_update.hpp"
 #include "strategies/factored.hpp"
+#include "strategies/matrix_plan.hpp"
 #include "strategies/model.hpp"
 #include "strategies/norm_ranks.hpp"
 #include "strategies/offload.hpp"
@@ -134,6 +135,11 @@ class Optimizer {
   Status add_up_norms();
   Status update_factored(double norm);
   void place_factored_ranges();
+  void place_matrices();
+  void place_matrix_states();
+  Status update_matrices(double norm);
+  Status orthogonalise_whole();
+  Status orthogonalise_round(std::size_t round);
   bool is_skipped(const optimizers::Piece& piece) const {
     return !skipped_.empty() && skipped_[piece.parameter];
   }
@@ -156,9 +162,9 @@ class Optimizer {
   optimizers::Settings settings_;
   optimizers::Schedule schedule_;
   Arena state_;
-  std::unique_ptr<Offload> offload_;       // or null: all state is in state_
-  std::uint64_t state_bytes_ = 0;          // of all of it
-  std::vector<SavedPlace> saved_places_;   // by piece
+  std::unique_ptr<Offload> offload_;      // or null: all state is in state_
+  std::uint64_t state_bytes_ = 0;         // of all of it
+  std::vector<SavedPlace> saved_places_;  // by piece
   Arena masters_;  // of parameters of 16 bits, piece by piece, if they are asked for
   std::unique_ptr<NormRanks> norm_ranks_;  // or null: the norm is that of the model's own ranks
   std::vector<optimizers::Piece> pieces_;
@@ -178,6 +184,10 @@ class Optimizer {
   Arena trust_words_;
   std::vector<std::uint64_t> trust_places_;  // by parameter
   std::unique_ptr<Factored> factored_;       // ADAFACTOR; or null
+  // MUON: who computes with which matrix, the memory for that, and by matrix the pieces of it.
+  std::unique_ptr<const MatrixPlan> matrices_;
+  Arena matrix_memory_;
+  std::vector<std::vector<std::size_t>> matrix_pieces_;
   // Of groups of parameters, if there are any.
   std::vector<optimizers::GradientNorm> group_sums_;
   std::vector<double> group_norms_, last_group_norms_;  // of this step; of the last one

@@ -360,6 +360,7 @@ double Optimizer::scale_of(std::uint64_t parameter, double norm) const {
 Status Optimizer::update(double norm) {
   if (factored_ != nullptr) return update_factored(norm);
   if (optimizers::needs_norms(settings_)) return update_by_norms(norm);
+  if (settings_.has_matrices()) return update_matrices(norm);
   std::int32_t answer = 0;
   std::uint64_t parameter = 0;
   TRIREME_FAILPOINT("step", "before_update");

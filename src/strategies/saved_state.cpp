@@ -75,16 +75,16 @@ void Optimizer::place_ranges() {
       const optimizers::Piece& piece = pieces_[number];
       const bool is_master = vector == settings_.states;
       if (is_master && piece.rounded == nullptr) continue;
-      // Of a matrix there are rows and columns.
+      // Of a matrix there are rows and columns, or fewer vectors.
       if (!is_master && factored_ != nullptr && piece.states[vector] == nullptr) continue;
+      if (!is_master && vector >= settings_.states_of(piece.matrix)) continue;
       const Parameter& parameter = model.registry_.parameters()[piece.parameter];
       const Range owned = layout.group_of_parameter(parameter).owned;
       const std::uint64_t first = layout.first_in_group(parameter);
       const Range part = intersect(owned, {first + piece.first, piece.count});
       if (part.count == 0) continue;  // another rank's
       const std::uint64_t in_piece = part.first - first - piece.first;
-      char* const states =
-          static_cast<char*>(is_master ? piece.parameters : piece.states[vector]);
+      char* const states = static_cast<char*>(is_master ? piece.parameters : piece.states[vector]);
       const std::uint64_t skipped = in_piece * dtype_size(gradient_dtype(parameter.dtype));
       ranges_.push_back({TRIREME_STATE_OPTIMIZER, vector, piece.parameter, part.first - first,
                          part.count, states == nullptr ? nullptr : states + skipped, number,
@@ -196,6 +196,12 @@ Optimizer::Saved Optimizer::describe_saved() const {
   if (settings_.rule.centered) text += " centered";
   if (loss_scale_.on()) text += " loss_scale";
   if (settings_.master_weights) text += " master_weights";
+  if (matrices_ != nullptr) {
+    for (const Matrix& matrix : matrices_->matrices) {
+      text += ' ';
+      text += std::to_string(matrix.parameter);
+    }
+  }
   for (const sharding::Fact& fact : model.registry_.facts()) {
     text += "\n" + fact.subject + "\t" + fact.value;
   }

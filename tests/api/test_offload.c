@@ -472,6 +472,8 @@ static void ask_for_what_cannot_be(trireme_communicator *ranks, int rank, void *
          ++kind) {
         refuse(v, model, offload_options(kind, 1), TRIREME_ERROR_UNSUPPORTED, "trust ratios");
     }
+    refuse(v, model, offload_options(TRIREME_OPTIMIZER_MUON, 1), TRIREME_ERROR_UNSUPPORTED,
+           "whole matrices");
     options = good;
     options.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
     refuse(v, model, options, TRIREME_ERROR_UNSUPPORTED, "ONE_SWEEP with options.offload_path");

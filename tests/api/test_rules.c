@@ -647,6 +647,7 @@ static void names_are_those_of_the_header(void **state) {
     assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_LAMB), "lamb");
     assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_LARS), "lars");
     assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_ADAFACTOR), "adafactor");
+    assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_MUON), "muon");
 }
 
 int main(void) {

@@ -62,6 +62,7 @@ static const char *const kPoints[] = {
     "step.before_largest",
     "step.before_squares",
     "step.before_norms",
+    "step.before_matrices",
     "step.mid_update",
     "step.after_update",
     "step.mid_give",
@@ -104,6 +105,7 @@ struct scenario {
     bool hook;
     bool own_rule;
     bool adafactor; /* of matrices */
+    bool muon;      /* of matrices where that can be */
     bool one_sweep;
     bool large;     /* LARGE times as many elements */
     bool disagrees; /* rank 0 wants other buckets, so nobody gets a model */
@@ -171,6 +173,14 @@ static const struct scenario kScenarios[] = {
      .strategy = TRIREME_STRATEGY_DATA_PARALLEL,
      .world_size = 2,
      .own_rule = true},
+    {.name = "zero2, whole matrices",
+     .strategy = TRIREME_STRATEGY_ZERO2,
+     .world_size = 3,
+     .muon = true},
+    {.name = "data_parallel, whole matrices",
+     .strategy = TRIREME_STRATEGY_DATA_PARALLEL,
+     .world_size = 2,
+     .muon = true},
     {.name = "ranks that disagree",
      .strategy = TRIREME_STRATEGY_ZERO3,
      .world_size = 3,
@@ -249,9 +259,11 @@ static void make_model(const struct scenario *s, trireme_communicator *group, in
         trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
         parameter.name = names[i];
         parameter.dtype = F32;
-        parameter.dimensions = s->adafactor ? 2 : 1;
-        const uint64_t shape[] = {size_of_unit(s, i), 1};
-        parameter.shape = shape;
+        const uint64_t size = size_of_unit(s, i), rows = s->muon ? 2 : size;
+        const uint64_t shape[] = {rows, size / rows}, *const flat = &size;
+        const bool matrix = s->adafactor || (s->muon && size % 2 == 0);
+        parameter.dimensions = matrix ? 2 : 1;
+        parameter.shape = matrix ? shape : flat;
         CALL(o, trireme_model_add_parameter(*model, &parameter, NULL));
     }
     CALL(o, trireme_model_seal(*model));
@@ -263,6 +275,7 @@ static void make_model(const struct scenario *s, trireme_communicator *group, in
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = s->own_rule ? TRIREME_OPTIMIZER_USER : TRIREME_OPTIMIZER_ADAMW;
     if (s->adafactor) rule.kind = TRIREME_OPTIMIZER_ADAFACTOR;
+    if (s->muon) rule.kind = TRIREME_OPTIMIZER_MUON;
     rule.update = s->own_rule ? descend : NULL;
     rule.flags = s->one_sweep ? TRIREME_OPTIMIZER_ONE_SWEEP : 0;
     rule.max_norm = s->max_norm;

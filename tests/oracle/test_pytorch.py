@@ -126,6 +126,46 @@ class Adafactor:
             self.parameter[part] = p * (1 - self.rate * self.decay) - length * update
 
 
+class Muon:
+    """The formula of torch.optim.Muon, which computes in bf16; ADAMW for what is no matrix."""
+
+    def __init__(self, parameters, lr, momentum=0.95, nesterov=False, weight_decay=0.0):
+        (self.parameter,) = parameters
+        self.rate = lr
+        self.momentum = momentum
+        self.nesterov = nesterov
+        self.decay = weight_decay
+        self.velocity = torch.zeros_like(self.parameter)
+        self.vector = torch.nn.Parameter(self.parameter[25:].detach().clone())
+        self.others = torch.optim.AdamW([self.vector], lr=lr, weight_decay=weight_decay)
+
+    def orthogonal(self, update):
+        """What is in between is computed in f64, in which rounding is not seen."""
+        x = update.double()
+        x = x if x.shape[0] <= x.shape[1] else x.T
+        x = x / x.norm().clamp(min=1e-7)
+        for _ in range(5):
+            gram = x @ x.T
+            x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+        x = x if update.shape[0] <= update.shape[1] else x.T
+        return x.to(update.dtype)
+
+    @torch.no_grad()
+    def step(self):
+        """One step of both."""
+        p, g = self.parameter, self.parameter.grad
+        self.velocity.lerp_(g, 1 - self.momentum)
+        update = g.lerp(self.velocity, self.momentum) if self.nesterov else self.velocity
+        for part, rows, columns in ((slice(0, 10), 2, 5), (slice(10, 25), 5, 3)):
+            along = self.orthogonal(update[part].reshape(rows, columns)).reshape(-1)
+            p[part] *= 1 - self.rate * self.decay
+            p[part] -= self.rate * max(1, rows / columns) ** 0.5 * along
+        self.vector.copy_(p[25:])
+        self.vector.grad = g[25:].clone()
+        self.others.step()
+        p[25:] = self.vector
+
+
 # Name, rule, and the arguments of both sides.
 RULES = [
     ("sgd", torch.optim.SGD, {}),
@@ -153,6 +193,8 @@ RULES = [
     ("lars", Lars, {"momentum": 0.9, "weight_decay": 0.1}),
     ("adafactor", Adafactor, {}),
     ("adafactor", Adafactor, {"weight_decay": 0.1}),
+    ("muon", Muon, {}),
+    ("muon", Muon, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
 ]
 FLAGS = {"nesterov": 1, "centered": 4}
 RANKS = [(1, "data_parallel"), (3, "data_parallel"), (3, "zero3")]

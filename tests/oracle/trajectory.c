@@ -4,9 +4,10 @@
  *
  * usage: trajectory KIND MOMENTUM FLAGS WEIGHT_DECAY DTYPE WORLD_SIZE STRATEGY STEPS
  *
- * Parameter i has the gradient c_i (p_i - a_i) + (p_i - p_(i+1)) / 4 + w(t, i); rank r adds d_r,
+ * MUON has two matrices and a vector, all others two vectors. Element i has the gradient c_i (p_i - a_i) + (p_i - p_(i+1)) / 4 + w(t, i); rank r adds d_r,
  * whose mean over the ranks is 0.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,6 @@
 #include "ranks.h"
 
 #define ELEMENTS 37
-#define FIRST_UNIT 10
 
 struct setup {
     trireme_optimizer_options optimizer;
@@ -61,18 +61,19 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
     model_options.strategy = setup->strategy;
     trireme_model *model = NULL;
     check(trireme_model_create(communicator, &model_options, &model));
-    const uint64_t extents[] = {FIRST_UNIT, ELEMENTS - FIRST_UNIT};
-    const char *const names[] = {"first", "second"};
-    for (int i = 0; i < 2; ++i) {
+    static const uint64_t kVectors[][2] = {{10, 0}, {27, 0}},
+                          kMatrices[][2] = {{2, 5}, {5, 3}, {12, 0}};
+    const bool matrices = setup->optimizer.kind == TRIREME_OPTIMIZER_MUON;
+    const char *const names[] = {"first", "second", "third"};
+    for (int i = 0; i < (matrices ? 3 : 2); ++i) {
         trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
         parameter.dtype = setup->dtype;
-        parameter.dimensions = 1;
-        parameter.shape = &extents[i];
-        const uint64_t matrix[] = {3, extents[i] / 3};
+        parameter.shape = matrices ? kMatrices[i] : kVectors[i];
+        static const uint64_t kFactored[] = {3, 9};
         if (i == 1 && setup->optimizer.kind == TRIREME_OPTIMIZER_ADAFACTOR) {
-            parameter.dimensions = 2;
-            parameter.shape = matrix;
+            parameter.shape = kFactored;
         }
+        parameter.dimensions = parameter.shape[1] > 0 ? 2 : 1;
         parameter.name = names[i];
         check(trireme_model_add_parameter(model, &parameter, NULL));
     }
@@ -109,7 +110,7 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
 }
 
 static trireme_optimizer_kind kind_of(const char *name) {
-    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_SGD; kind <= TRIREME_OPTIMIZER_ADAFACTOR;
+    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_SGD; kind <= TRIREME_OPTIMIZER_MUON;
          ++kind) {
         if (strcmp(name, trireme_optimizer_kind_name(kind)) == 0) return kind;
     }

@@ -306,6 +306,29 @@ namespace Trireme
         Lamb = 8,
         Lars = 9,
         Adafactor = 10,
+
+        /// <summary>Matrices go along orthogonal ones, all else goes as with Adamw.</summary>
+        Muon = 11,
+    }
+
+    /// <summary>What is different for one group of parameters.</summary>
+    [Flags]
+    public enum GroupFlags
+    {
+        None = 0,
+
+        /// <summary>Of Muon: none of its parameters is a matrix.</summary>
+        Elementwise = 1,
+    }
+
+    /// <summary>By what Muon multiplies the learning rate of a matrix.</summary>
+    public enum RateAdjustment
+    {
+        /// <summary>sqrt(max(1, rows / columns)).</summary>
+        Original = 0,
+
+        /// <summary>0.2 * sqrt(max(rows, columns)): rates and decays as for Adamw.</summary>
+        MatchAdamw = 1,
     }
 
     /// <summary>What a range of state belongs to.</summary>

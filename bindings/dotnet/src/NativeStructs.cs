@@ -320,6 +320,9 @@ namespace Trireme
         public double Beta2Decay;
         public double MaxUpdateRms;
         public double MinParameterRms;
+        public IntPtr GroupFlags;
+        public uint OrthogonalSteps;
+        public int RateAdjustment;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -23,7 +23,7 @@ namespace Trireme
         /// <summary>0 is 0.001, of Adafactor 0.01.</summary>
         public double LearningRate { get; set; }
 
-        /// <summary>Of SGD, RMSProp and LARS; 0 is none.</summary>
+        /// <summary>Of SGD, RMSProp and LARS; 0 is none. Of Muon 0 is 0.95.</summary>
         public double Momentum { get; set; }
 
         /// <summary>0 is 0.9.</summary>
@@ -139,6 +139,18 @@ namespace Trireme
         /// Of Adafactor: the root mean square of a parameter counts as this at least; 0 is 0.001.
         /// </summary>
         public double MinParameterRms { get; set; }
+
+        /// <summary>
+        /// Of Muon: GroupFlags.Elementwise for each ParameterOptions.NormGroup whose matrices are to
+        /// be treated as other parameters, as embeddings and output layers should be. Null: none.
+        /// </summary>
+        public GroupFlags[] GroupFlags { get; set; }
+
+        /// <summary>Of Muon: Newton-Schulz steps, at most 99; 0 is 5.</summary>
+        public uint OrthogonalSteps { get; set; }
+
+        /// <summary>Of Muon.</summary>
+        public RateAdjustment RateAdjustment { get; set; }
 
         /// <summary>The caller's own rule; only and always with OptimizerKind.User.</summary>
         public UpdateRule Rule { get; set; }
@@ -264,16 +276,17 @@ namespace Trireme
             }
 
             ulong groupCount = 0;
-            foreach (double[] numbers in new[]
+            foreach (Array numbers in new Array[]
             {
                 options.GroupMaxNorms, options.GroupRateFactors, options.GroupWeightDecays,
+                options.GroupFlags,
             })
             {
                 ulong count = (ulong)(numbers?.Length ?? 0);
                 if (count != 0 && groupCount != 0 && count != groupCount)
                 {
                     throw new ArgumentException(
-                        "GroupMaxNorms, GroupRateFactors and GroupWeightDecays have " + count
+                        "GroupMaxNorms, GroupRateFactors, GroupWeightDecays, GroupFlags have " + count
                         + " and " + groupCount + " numbers.", nameof(options));
                 }
 
@@ -309,6 +322,8 @@ namespace Trireme
                 Beta2Decay = options.Beta2Decay,
                 MaxUpdateRms = options.MaxUpdateRms,
                 MinParameterRms = options.MinParameterRms,
+                OrthogonalSteps = options.OrthogonalSteps,
+                RateAdjustment = (int)options.RateAdjustment,
             };
             // Weak: rules run inside Step(), where this object lives, and a rule that refers to
             // its own optimizer must not keep both for ever.
@@ -336,10 +351,12 @@ namespace Trireme
                 fixed (double* norms = options.GroupMaxNorms)
                 fixed (double* factors = options.GroupRateFactors)
                 fixed (double* decays = options.GroupWeightDecays)
+                fixed (GroupFlags* flags = options.GroupFlags)
                 {
                     native.GroupMaxNorms = (IntPtr)norms;
                     native.GroupRateFactors = (IntPtr)factors;
                     native.GroupWeightDecays = (IntPtr)decays;
+                    native.GroupFlags = (IntPtr)flags;
                     native.GroupCount = groupCount;
                     native.OffloadPath = path.Pointer;
                     status = NativeMethods.trireme_optimizer_create(

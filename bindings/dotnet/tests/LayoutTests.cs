@@ -14,6 +14,8 @@ namespace Trireme.Tests
         // Longest prefix first: TRIREME_OPTIMIZER_NESTEROV is a flag among kinds.
         private static readonly KeyValuePair<string, Type>[] Enums =
         {
+            Pair("TRIREME_GROUP_", typeof(GroupFlags)),
+            Pair("TRIREME_RATE_", typeof(RateAdjustment)),
             Pair("TRIREME_OPTIMIZER_NESTEROV", typeof(OptimizerFlags)),
             Pair("TRIREME_OPTIMIZER_ONE_SWEEP", typeof(OptimizerFlags)),
             Pair("TRIREME_OPTIMIZER_CENTERED", typeof(OptimizerFlags)),

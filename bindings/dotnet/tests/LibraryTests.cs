@@ -30,6 +30,7 @@ namespace Trireme.Tests
             Check.Equal("lamb", Library.NameOf(OptimizerKind.Lamb));
             Check.Equal("lars", Library.NameOf(OptimizerKind.Lars));
             Check.Equal("adafactor", Library.NameOf(OptimizerKind.Adafactor));
+            Check.Equal("muon", Library.NameOf(OptimizerKind.Muon));
             Check.Equal("unknown", Library.NameOf((ElementType)99));
             Check.Equal("unknown", Library.NameOf((Reduction)99));
             Check.Equal("unknown", Library.NameOf((Algorithm)99));

@@ -221,12 +221,18 @@ TRIREME_OPTIMIZER_LION = 7
 TRIREME_OPTIMIZER_LAMB = 8
 TRIREME_OPTIMIZER_LARS = 9
 TRIREME_OPTIMIZER_ADAFACTOR = 10
+TRIREME_OPTIMIZER_MUON = 11
 
 TRIREME_OPTIMIZER_NESTEROV = 1
 TRIREME_OPTIMIZER_ONE_SWEEP = 2
 TRIREME_OPTIMIZER_CENTERED = 4
 TRIREME_OPTIMIZER_MASTER_WEIGHTS = 8
 TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING = 16
+
+TRIREME_GROUP_ELEMENTWISE = 1
+
+TRIREME_RATE_ORIGINAL = 0
+TRIREME_RATE_MATCH_ADAMW = 1
 
 TRIREME_STATE_PARAMETER = 1
 TRIREME_STATE_OPTIMIZER = 2
@@ -293,6 +299,9 @@ class trireme_optimizer_options(Structure):
         ("beta2_decay", c_double),
         ("max_update_rms", c_double),
         ("min_parameter_rms", c_double),
+        ("group_flags", POINTER(c_uint32)),
+        ("orthogonal_steps", c_uint32),
+        ("rate_adjustment", c_int32),
     ]
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import os
 import weakref
-from ctypes import byref, c_double, c_uint64, c_void_p
+from ctypes import byref, c_double, c_uint32, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
 
 from . import _native, _request
@@ -20,6 +20,7 @@ from ._schedule import Asked, Schedule
 from ._values import (
     LETTERS,
     OPTIMIZERS,
+    RATE_ADJUSTMENTS,
     STATES,
     Name,
     dtype_name,
@@ -150,8 +151,8 @@ def _destroy(handle: int, number: int) -> None:
 class Optimizer(OffloadedState):
     """The update rule of a sealed model, or a function of one's own.
 
-    The rules are "sgd", "adam", "adamw", "adagrad", "rmsprop", "lion", "lamb", "lars" and
-    "adafactor".
+    The rules are "sgd", "adam", "adamw", "adagrad", "rmsprop", "lion", "lamb", "lars",
+    "adafactor" and "muon".
 
     A function is called in step() with an Update for each piece this rank owns; it changes
     `update.parameters` in place. What it raises comes out of step(), which has then failed on all
@@ -197,6 +198,9 @@ class Optimizer(OffloadedState):
         beta2_decay: float | None = None,
         max_update_rms: float | None = None,
         min_parameter_rms: float | None = None,
+        elementwise_groups: Sequence[bool] = (),
+        orthogonal_steps: int = 0,
+        rate_adjustment: Name = "original",
     ) -> None:
         """Collective: all ranks name the same options.
 
@@ -206,6 +210,13 @@ class Optimizer(OffloadedState):
         With "adafactor" the mean of squares moves by t**`beta2_decay` (None: -0.8), the root mean
         square of an update is clipped to `max_update_rms` (None: 1), and that of a parameter counts
         as `min_parameter_rms` at least (None: 0.001).
+
+        "muon" makes updates of matrices, whose `momentum` is 0.95 by default, orthogonal in
+        `orthogonal_steps` steps (0: 5), and has "adamw" for all else: parameters of less than two
+        dimensions, and those of a `norm_group` that is true in `elementwise_groups`, as embeddings
+        and output layers should be. `rate_adjustment` is by what it multiplies the learning rate of
+        a matrix: "original" is sqrt(max(1, rows / columns)), "match_adamw" is
+        0.2 * sqrt(max(rows, columns)), for the rates and weight decays of "adamw".
 
         `max_norm` above 0 clips the global norm of the gradients, `max_value` above 0 each of them
         before that. `states` is the number of state vectors that a function of one's own gets.
@@ -265,11 +276,14 @@ class Optimizer(OffloadedState):
             beta2_decay=or_default(beta2_decay, "beta2_decay"),
             max_update_rms=or_default(max_update_rms, "max_update_rms"),
             min_parameter_rms=or_default(min_parameter_rms, "min_parameter_rms"),
+            orthogonal_steps=in_range(orthogonal_steps, 32, "orthogonal_steps"),
+            rate_adjustment=number_of(rate_adjustment, RATE_ADJUSTMENTS, "rate_adjustment"),
         )
         for name, numbers in (
             ("group_max_norms", group_max_norms),
             ("group_rate_factors", group_rate_factors),
             ("group_weight_decays", group_weight_decays),
+            ("group_flags", elementwise_groups),
         ):
             count = len(numbers)
             if count == 0:
@@ -280,7 +294,11 @@ class Optimizer(OffloadedState):
                     _native.TRIREME_ERROR_INVALID_ARGUMENT,
                 )
             options.group_count = count
-            setattr(options, name, (c_double * count)(*numbers))
+            if name == "group_flags":
+                flag = _native.TRIREME_GROUP_ELEMENTWISE
+                options.group_flags = (c_uint32 * count)(*(flag if on else 0 for on in numbers))
+            else:
+                setattr(options, name, (c_double * count)(*numbers))
         number = 0
         self._asked: Asked | None = None  # of the schedule
         self._rule: _UserRule | None = None

@@ -110,6 +110,11 @@ OPTIMIZERS = {
     "lamb": _native.TRIREME_OPTIMIZER_LAMB,
     "lars": _native.TRIREME_OPTIMIZER_LARS,
     "adafactor": _native.TRIREME_OPTIMIZER_ADAFACTOR,
+    "muon": _native.TRIREME_OPTIMIZER_MUON,
+}
+RATE_ADJUSTMENTS = {
+    "original": _native.TRIREME_RATE_ORIGINAL,
+    "match_adamw": _native.TRIREME_RATE_MATCH_ADAMW,
 }
 SCHEDULES = {
     "constant": _native.TRIREME_SCHEDULE_CONSTANT,

@@ -147,6 +147,10 @@ constants! {
     TRIREME_OPTIMIZER_LAMB: trireme_optimizer_kind = 8;
     TRIREME_OPTIMIZER_LARS: trireme_optimizer_kind = 9;
     TRIREME_OPTIMIZER_ADAFACTOR: trireme_optimizer_kind = 10;
+    TRIREME_OPTIMIZER_MUON: trireme_optimizer_kind = 11;
+    TRIREME_GROUP_ELEMENTWISE: u32 = 1;
+    TRIREME_RATE_ORIGINAL: trireme_rate_adjustment = 0;
+    TRIREME_RATE_MATCH_ADAMW: trireme_rate_adjustment = 1;
     TRIREME_OPTIMIZER_NESTEROV: u32 = 1;
     TRIREME_OPTIMIZER_ONE_SWEEP: u32 = 2;
     TRIREME_OPTIMIZER_CENTERED: u32 = 4;

@@ -58,6 +58,7 @@ pub type trireme_log_level = i32;
 pub type trireme_mesh_order = i32;
 pub type trireme_strategy = i32;
 pub type trireme_optimizer_kind = i32;
+pub type trireme_rate_adjustment = i32;
 pub type trireme_schedule_kind = i32;
 
 /// A caller's own schedule of learning rates; see `schedule.h`.
@@ -545,13 +546,13 @@ structs! {
         state_count: u32,
         /// Default: 0.001; ADAFACTOR: 0.01.
         learning_rate: f64,
-        /// SGD, RMSPROP, LARS; 0 is none. In [0, 1).
+        /// SGD, RMSPROP, LARS; 0 is none. MUON: 0.95 by default. In [0, 1).
         momentum: f64,
-        /// ADAM, ADAMW, LION, LAMB. Default: 0.9. In (0, 1).
+        /// ADAM, ADAMW, LION, LAMB, MUON. Default: 0.9. In (0, 1).
         beta1: f64,
-        /// ADAM, ADAMW, LAMB: 0.999 by default; RMSPROP (alpha), LION: 0.99. In (0, 1).
+        /// ADAM, ADAMW, LAMB, MUON: 0.999 by default; RMSPROP (alpha), LION: 0.99. In (0, 1).
         beta2: f64,
-        /// ADAM, ADAMW, RMSPROP: 1e-8 by default; ADAGRAD: 1e-10; LAMB: 1e-6; LARS: 0;
+        /// ADAM, ADAMW, RMSPROP, MUON: 1e-8 by default; ADAGRAD: 1e-10; LAMB: 1e-6; LARS: 0;
         /// ADAFACTOR: 2^-52 for parameters of f64, else 2^-23.
         epsilon: f64,
         /// 0 is none.
@@ -573,7 +574,7 @@ structs! {
         /// Group by group of parameters, the L2 norm of its gradients is clipped to this; 0 is no
         /// clipping. Copied. Instead of max_norm. NULL: no clipping by groups.
         group_max_norms: *const f64,
-        /// Numbers at each of these three that is not NULL.
+        /// Numbers at each list of groups that is not NULL.
         group_count: u64,
         /// The learning rate of a group is learning_rate times this. Copied. NULL: all 1.
         group_rate_factors: *const f64,
@@ -609,6 +610,12 @@ structs! {
         max_update_rms: f64,
         /// ADAFACTOR: that of a parameter counts as this at least. Default: 0.001.
         min_parameter_rms: f64,
+        /// MUON: of each group, a sum of TRIREME_GROUP_*, or 0. Copied. NULL: all 0.
+        group_flags: *const u32,
+        /// MUON: Newton-Schulz steps, at most 99. Default: 5.
+        orthogonal_steps: u32,
+        /// MUON: TRIREME_RATE_*.
+        rate_adjustment: trireme_rate_adjustment,
     }
     /// The loss scale, and how the last step went with it. Set struct_size before the call.
     trireme_loss_scale_info {

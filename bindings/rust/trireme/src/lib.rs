@@ -95,7 +95,8 @@ pub use model::{
 pub use offload::{Offload, OffloadInfo};
 pub use operation::{Algorithm, OperationOptions, Priority};
 pub use optimizer::{
-    Groups, Kind, LossScale, LossScaleInfo, Optimizer, OptimizerOptions, Pieces, Update, MAX_STATES,
+    Groups, Kind, LossScale, LossScaleInfo, Optimizer, OptimizerOptions, Pieces, RateAdjustment, Update,
+    GROUP_ELEMENTWISE, MAX_STATES,
 };
 pub use request::{wait_all, wait_any, Pending, Request, Storage};
 pub use schedule::{schedule_factor, ScheduleKind, ScheduleOptions};

@@ -32,7 +32,22 @@ pub enum Kind {
     Lamb,
     Lars,
     Adafactor,
+    /// Matrices go along orthogonal ones, all else goes as with [`AdamW`](Self::AdamW).
+    Muon,
 }
+
+/// By what [`Kind::Muon`] multiplies the learning rate of a matrix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RateAdjustment {
+    /// sqrt(max(1, rows / columns)).
+    #[default]
+    Original,
+    /// 0.2 * sqrt(max(rows, columns)): rates and weight decays as for [`Kind::AdamW`].
+    MatchAdamW,
+}
+
+/// In [`Groups::flags`]: none of its parameters is a matrix for [`Kind::Muon`].
+pub const GROUP_ELEMENTWISE: u32 = sys::TRIREME_GROUP_ELEMENTWISE;
 
 impl Kind {
     pub(crate) fn code(self) -> sys::trireme_optimizer_kind {
@@ -46,6 +61,7 @@ impl Kind {
             Kind::Lamb => sys::TRIREME_OPTIMIZER_LAMB,
             Kind::Lars => sys::TRIREME_OPTIMIZER_LARS,
             Kind::Adafactor => sys::TRIREME_OPTIMIZER_ADAFACTOR,
+            Kind::Muon => sys::TRIREME_OPTIMIZER_MUON,
         }
     }
 
@@ -61,9 +77,9 @@ impl Kind {
 pub struct OptimizerOptions {
     /// Default: 0.001; Adafactor: 0.01.
     pub learning_rate: f64,
-    /// SGD, RMSProp, LARS; 0 is none.
+    /// SGD, RMSProp, LARS; 0 is none. Muon: 0.95 by default.
     pub momentum: f64,
-    /// SGD with momentum only.
+    /// SGD with momentum, and Muon.
     pub nesterov: bool,
     /// RMSProp only: gradients are divided by their spread around their mean.
     pub centered: bool,
@@ -102,6 +118,10 @@ pub struct OptimizerOptions {
     pub max_update_rms: f64,
     /// Adafactor: that of a parameter counts as this at least. Default: 0.001.
     pub min_parameter_rms: f64,
+    /// Muon: Newton-Schulz steps, at most 99. Default: 5.
+    pub orthogonal_steps: u32,
+    /// Muon.
+    pub rate_adjustment: RateAdjustment,
 }
 
 /// A dynamic loss scale: what the caller multiplies its loss by, and the step divides gradients by. In
@@ -154,6 +174,8 @@ pub struct Groups<'a> {
     pub rate_factors: &'a [f64],
     /// Instead of `weight_decay` of the options.
     pub weight_decays: &'a [f64],
+    /// Muon: [`GROUP_ELEMENTWISE`] or 0.
+    pub flags: &'a [u32],
 }
 
 /// One piece of the model for a caller's own rule: the trainable part of one parameter that this
@@ -624,6 +646,11 @@ pub(crate) fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_
     raw.beta2_decay = options.beta2_decay;
     raw.max_update_rms = options.max_update_rms;
     raw.min_parameter_rms = options.min_parameter_rms;
+    raw.orthogonal_steps = options.orthogonal_steps;
+    raw.rate_adjustment = match options.rate_adjustment {
+        RateAdjustment::Original => sys::TRIREME_RATE_ORIGINAL,
+        RateAdjustment::MatchAdamW => sys::TRIREME_RATE_MATCH_ADAMW,
+    };
     raw
 }
 
@@ -634,17 +661,23 @@ fn set_groups(raw: &mut sys::trireme_optimizer_options, groups: &Groups<'_>) -> 
         (groups.rate_factors, &mut raw.group_rate_factors),
         (groups.weight_decays, &mut raw.group_weight_decays),
     ] {
-        let count = numbers.len() as u64;
-        if count == 0 {
-            continue;
+        if !numbers.is_empty() {
+            count_groups(&mut raw.group_count, numbers.len())?;
+            *place = numbers.as_ptr();
         }
-        if raw.group_count != 0 && raw.group_count != count {
-            let text = format!("groups has {} and {count} numbers", raw.group_count);
-            return Err(Error::invalid(text));
-        }
-        raw.group_count = count;
-        *place = numbers.as_ptr();
     }
+    if !groups.flags.is_empty() {
+        count_groups(&mut raw.group_count, groups.flags.len())?;
+        raw.group_flags = groups.flags.as_ptr();
+    }
+    Ok(())
+}
+
+fn count_groups(count: &mut u64, numbers: usize) -> Result<()> {
+    if *count != 0 && *count != numbers as u64 {
+        return Err(Error::invalid(format!("groups has {count} and {numbers} numbers")));
+    }
+    *count = numbers as u64;
     Ok(())
 }
 

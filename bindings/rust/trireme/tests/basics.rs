@@ -29,6 +29,7 @@ fn names_and_sizes_are_those_of_the_library() {
     assert_eq!(Kind::Lamb.name(), "lamb");
     assert_eq!(Kind::Lars.name(), "lars");
     assert_eq!(Kind::Adafactor.name(), "adafactor");
+    assert_eq!(Kind::Muon.name(), "muon");
     assert_eq!(Status::PeerLost.to_string(), "PEER_LOST");
 }
 
