@@ -56,6 +56,7 @@ constexpr const char* kTraining[] = {
     "replicas.after_exchange",  "save.before_copy",       "save.after_copy",
     "load.before_agree",        "load.before_copy",       "load.after_copy",
     "trainer.before_allocate",  "trainer.before_exchange", "trainer.after_exchange",
+    "trainer.keep",
 };
 
 const std::vector<std::string>& names() {

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "kernels/hash.hpp"
+#include "platform/failpoint.hpp"
 #include "platform/file.hpp"
 
 namespace trireme::strategies {
@@ -63,6 +64,7 @@ Status ActivationWindow::make_room(std::uint64_t item, Trouble* trouble) {
 bool ActivationWindow::keep(std::uint64_t number, const Transfer& transfer) {
   const std::uint64_t bytes = plan_.items[number].bytes;
   Item& item = items_[number];
+  if (failed_with(failpoint("trainer", "keep")) > 0) return false;
   item.kept.reset(static_cast<char*>(::operator new(bytes, std::nothrow)));
   if (item.kept == nullptr) return false;
   kept_bytes_ += bytes;

@@ -210,6 +210,16 @@ static void every_strategy_and_engine_fails_the_same_way(void **state) {
             assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
         }
     }
+    /* Without memory to keep it nothing else has gone wrong either. */
+    for (int world_size = 1; world_size <= 3; ++world_size) {
+        struct trial trial = trial_of(TRIREME_STRATEGY_ZERO1, world_size,
+                                      "file.write=fail(28)@4+;trainer.keep=fail(12)");
+        trial.wanted = TRIREME_ERROR_SYSTEM;
+        trial.words = "activations that cannot be written";
+        run_trial(&trial);
+        assert_int_equal(trial.failures[0], 1);
+        assert_int_equal(trial.infos[0].resident_bytes, 0);
+    }
     /* Micro-batches that are added up. */
     struct curve right;
     plain_ranks(2, 3, false, STEPS, seed_of, &right);

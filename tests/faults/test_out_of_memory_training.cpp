@@ -387,7 +387,7 @@ std::int32_t TRIREME_CALL give_ones(const trireme_layer_call* call, void*) {
   return 0;
 }
 
-void train_with_a_trainer(Rank& rank) {
+void train_by_layers(Rank& rank, const trireme_trainer_options& options) {
   Training training(rank, TRIREME_STRATEGY_ZERO3);
   if (!training.make()) return;
   trireme_layer layers[3];
@@ -401,8 +401,6 @@ void train_with_a_trainer(Rank& rank) {
     layer.output_bytes = layer.saved_bytes = 100;
     layers[number] = layer;
   }
-  trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
-  options.checkpoint_every = 1;
   trireme_trainer* trainer = nullptr;
   if (attempt(rank, "trainer_create",
               [&] {
@@ -413,6 +411,20 @@ void train_with_a_trainer(Rank& rank) {
     training.holds(-2);
   }
   trireme_trainer_destroy(trainer);
+}
+
+void train_with_a_trainer(Rank& rank) {
+  trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
+  options.checkpoint_every = 1;
+  train_by_layers(rank, options);
+}
+
+void train_with_activations_in_a_file(Rank& rank) {
+  const char* const folder = std::getenv("TMPDIR");
+  trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
+  options.offload_path = folder != nullptr ? folder : "/tmp";
+  options.offload_buffer_bytes = 8192;  // of three layers' pages
+  train_by_layers(rank, options);
 }
 
 constexpr Scenario training_of(const char* name, void (*body)(Rank&), int ranks = 2,
@@ -440,6 +452,7 @@ constexpr Scenario kScenarios[] = {
     training_of("check_replicas", train_and_compare),
     training_of("memory limit", train_within_a_limit),
     training_of("trainer", train_with_a_trainer),
+    training_of("activations in a file", train_with_activations_in_a_file),
 };
 
 const char* only = nullptr;  // the scenario that was asked for
