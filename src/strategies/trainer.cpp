@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "platform/failpoint.hpp"
+#include "platform/memory.hpp"
 #include "platform/names.hpp"
 #include "platform/utf8.hpp"
 #include "sharding/leaf_tree.hpp"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::uint32_t kMostMicroBatches = 65'536;  // as leaves
 constexpr std::size_t kLongestName = 255;
+constexpr std::uint64_t kHugePage = 2u << 20;
 
 // "layer 2 ("block1")"
 std::string name_of(std::uint64_t number, const std::string& name) {
@@ -212,7 +214,10 @@ std::uint64_t Trainer::words() const { return kAnswerWords + rounds_; }
 Status Trainer::allocate() {
   TRIREME_FAILPOINT("trainer", "before_allocate");
   const std::uint64_t bytes = plan_.total() + own_gradients_;
-  const std::align_val_t alignment{offload_path_.empty() ? kActivationAlignment : kWindowAlignment};
+  // A disk takes a large page in one piece.
+  const std::align_val_t alignment{offload_path_.empty()            ? kActivationAlignment
+                                   : plan_.window.bytes < kHugePage ? kWindowAlignment
+                                                                    : kHugePage};
   if (bytes > 0) {
     char* const memory = static_cast<char*>(::operator new(bytes, alignment, std::nothrow));
     if (memory == nullptr) {
@@ -223,7 +228,10 @@ Status Trainer::allocate() {
   }
   if (!offload_path_.empty()) {
     // Whole pages are written, of which layers need not fill all.
-    if (plan_.window.bytes > 0) std::memset(arena_.get(), 0, plan_.window.bytes);
+    if (plan_.window.bytes > 0) {
+      prefer_huge_pages(arena_.get(), plan_.window.bytes);
+      std::memset(arena_.get(), 0, plan_.window.bytes);
+    }
     window_ = std::make_unique<ActivationWindow>(model_->link_, plan_.window, offload_path_);
     TRIREME_RETURN_IF_ERROR(window_->open(arena_.get(), arena_));
     node_of_.resize(layers_.size());

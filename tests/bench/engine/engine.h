@@ -30,7 +30,7 @@ enum {
 extern trireme_communicator *communicator;
 extern int rank, rounds;
 
-/* Of the row offload: where the file is, and how many elements the model has. */
+/* Of the rows offload and activations: where the file is; of the first how many elements there are. */
 extern const char *folder;
 extern uint64_t elements;
 
@@ -91,6 +91,7 @@ void row_gather(void);
 void row_hooks(void);
 void row_update(void);
 void row_offload(void);
+void row_activations(void);
 void row_trainer(void);
 
 #endif

@@ -3,8 +3,8 @@
 
 Usage: table.py BUILD_FOLDER [--rounds N] [--folder FOLDER] [--elements N] [ROW...]
 
-Rows: step, sweep, overlap, layers, gather, hooks, update, offload, trainer, gpt; without any, all of
-them. A round measures each way and each peer once, one after the other; a ratio is the median of
+Rows: step, sweep, overlap, layers, gather, hooks, update, offload, activations, trainer, gpt;
+without any, all of them. A round measures each way and each peer once, one after the other; a ratio is the median of
 the ratios within the rounds. Nothing is asserted: machines differ, and what else runs on them.
 """
 
@@ -290,6 +290,26 @@ class Bench:
                         time_text(median(times["offload_waited"])), "update, state in memory",
                         time_text(median(computes)))
 
+    def activations(self) -> None:
+        needed = 2**29
+        free = shutil.disk_usage(self.folder).free
+        if free < needed:
+            self.table.note(f"left out: activations needs {needed / 1e9:.1f} GB in {self.folder}, "
+                            f"{free / 1e9:.1f} GB are free")
+            return
+        found = self.ours("activations", 1, self.rounds, self.folder, 1)
+        memory = found["activations_memory"]
+        for way, what in (("half", "a window of half of them"), ("window", "a window of 4 of 16")):
+            name = f"activations_{way}"
+            self.table.faster(f"step with activations in a file, {what}", found[name],
+                              "all in memory", memory, None)
+            mib = [found[f"{one}_bytes"][0] / 2**20 for one in (name, "activations_memory")]
+            self.table.line("the same: memory for them", f"{mib[0]:.0f} MiB", "all in memory",
+                            f"{mib[1]:.0f} MiB")
+            self.table.line("the same: waited for the disk",
+                            time_text(median(found[name + "_waited"])), "written and read",
+                            f"{found[name + '_moved'][0] / 2**20:.0f} MiB")
+
     # ---- the calls alone, in every language ------------------------------------------------
 
     def language(self, name: str, work: Path) -> list[object]:
@@ -407,7 +427,7 @@ class Bench:
                             f"{kept / 2**20:.2f} MiB", f"{kept / planned:.2f}x", "", "")
 
 
-ROWS = ("step", "sweep", "overlap", "layers", "gather", "hooks", "update", "offload",
+ROWS = ("step", "sweep", "overlap", "layers", "gather", "hooks", "update", "offload", "activations",
         "trainer", "gpt")
 
 
