@@ -129,10 +129,10 @@ static uint64_t visits_of(const char *point) {
     return hits;
 }
 
-static const int kErrors[] = {ENOSPC, EIO, EINTR, EROFS};
+static const int kErrors[] = {ENOSPC, EIO, EINTR};
 enum { ERRORS = sizeof kErrors / sizeof kErrors[0] };
 
-static uint64_t stride(void) { return is_quick() ? 23 : getenv("TRIREME_TEST_LONG") ? 1 : 11; }
+static uint64_t stride(void) { return is_quick() ? 23 : getenv("TRIREME_TEST_LONG") ? 1 : 17; }
 
 static void name_failpoint(char *text, size_t capacity, const char *point, int error, uint64_t hit,
                            bool for_good) {
