@@ -42,13 +42,16 @@ FixedPoint fixed_point(double largest, std::uint64_t most) {
   point.scale = std::ldexp(1.0, -point.exponent);
   point.exponent *= 2;
   point.bits = std::min(kMostBits, kSumBits - static_cast<int>(std::bit_width(most)));
+  const int last = point.exponent - 2 * point.bits;
+  point.unit[0] = std::ldexp(1.0, last / 2);
+  point.unit[1] = std::ldexp(1.0, last - last / 2);
   return point;
 }
 
 double value_of(const FixedPoint& point, std::int64_t high, std::int64_t low) {
   // Rounded once: 62 bits, and 51 more.
   const __int128 sum = static_cast<__int128>(high) * (std::int64_t{1} << point.bits) + low;
-  return std::ldexp(static_cast<double>(sum), point.exponent - 2 * point.bits);
+  return static_cast<double>(sum) * point.unit[0] * point.unit[1];
 }
 
 void add_squares(const MatrixPart& part, const FixedPoint& point, const SquareSums& sums) {

@@ -15,13 +15,14 @@ std::uint64_t largest_magnitude(trireme_dtype dtype, const void* values, std::ui
 // 2^(exponent - 2 * bits), rounded to the last bit of `low`.
 struct FixedPoint {
   int exponent = 0, bits = 0;
-  double scale = 0;  // of x, which makes its square 1 or less
+  double scale = 0;         // of x, which makes its square 1 or less
+  double unit[2] = {1, 1};  // their product is what the last bit of `low` weighs
 };
 
 // For values up to `largest`, below 2^500, of which up to `most` are added up.
 FixedPoint fixed_point(double largest, std::uint64_t most);
 
-// The value of such a sum, rounded to nearest.
+// The value of such a sum, rounded to nearest unless it is below the normal numbers.
 double value_of(const FixedPoint& point, std::int64_t high, std::int64_t low);
 
 // A stretch of a matrix in row-major order, of gradients which are multiplied by `scale` first.

@@ -53,8 +53,9 @@ class Training {
       trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
       parameter.name = kNames[number];
       parameter.dtype = kType;
-      parameter.dimensions = 1;
-      parameter.shape = &kElements[number];
+      const std::uint64_t shape[] = {kElements[number], 1};
+      parameter.dimensions = matrices ? 2 : 1;
+      parameter.shape = shape;
       parameter.replicas = replicas;
       if (!attempt(rank_, "add_parameter",
                    [&] { return trireme_model_add_parameter(model_, &parameter, nullptr); })) {
@@ -131,6 +132,7 @@ class Training {
   trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
   trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
   std::uint32_t replicas = 0;
+  bool matrices = false;
 
  private:
   Rank& rank_;
@@ -298,6 +300,15 @@ void train_from_saved_state(Rank& rank) {
   if (training.step(1)) training.holds(-5);  // what it was momentum is in there, too
 }
 
+// Means of squares that are all the same, and parameters of 0 that count as 2.
+void train_with_rows_and_columns(Rank& rank) {
+  Training training(rank, TRIREME_STRATEGY_ZERO2);
+  training.rule.kind = TRIREME_OPTIMIZER_ADAFACTOR;
+  training.rule.min_parameter_rms = 2;
+  training.matrices = true;
+  if (training.make() && training.step(1)) training.holds(-2);
+}
+
 void train_from_a_file(Rank& rank) {
   static char saved[2][8192];
   const char* const folder = std::getenv("TMPDIR");
@@ -447,6 +458,7 @@ constexpr Scenario kScenarios[] = {
     training_of("another order of shards", train_shards_in_order),
     training_of("join", train_unevenly),
     training_of("saved state", train_from_saved_state),
+    training_of("rows and columns", train_with_rows_and_columns),
     training_of("state in a file", train_from_a_file),
     training_of("norm_ranks", train_with_a_norm_of_all, 2, true),
     training_of("check_replicas", train_and_compare),
