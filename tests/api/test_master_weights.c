@@ -426,7 +426,7 @@ static void train_twice(trireme_communicator *all, int rank, void *context) {
 
 static void masters_of_every_rule_are_what_f32_is(void **state) {
     (void)state;
-    for (trireme_optimizer_kind kind = 1; kind <= TRIREME_OPTIMIZER_LARS; ++kind) {
+    for (trireme_optimizer_kind kind = 1; kind <= TRIREME_OPTIMIZER_ADAFACTOR; ++kind) {
         if (kind == TRIREME_OPTIMIZER_USER) continue; /* above */
         static struct job jobs[2];
         jobs[0] = (struct job){.strategy = 1 + kind % TRIREME_STRATEGY_HYBRID_SHARD,
