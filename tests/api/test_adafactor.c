@@ -56,6 +56,7 @@ struct job {
     bool resumed; /* saved and loaded in the middle */
     bool grouped, scaled, clipped, skips, masters, random, broken;
     bool shared;
+    int written;     /* in the middle parameters are set: 1, or written: 2 */
     int from, steps; /* 0 steps: STEPS */
     double decay;
     double beta2_decay, epsilon, max_update, min_parameter;
@@ -341,6 +342,21 @@ static void visit_ranges(struct verdict *v, const struct job *job, trireme_optim
     }
 }
 
+/* Parameters alone, of which only their owner has a copy. */
+static void write_values(struct verdict *v, const struct job *job, trireme_optimizer *optimizer) {
+    uint64_t count = 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &count));
+    for (uint64_t r = 0; r < count; ++r) {
+        trireme_state_range range = TRIREME_STATE_RANGE_INIT;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, r, &range));
+        if (range.kind != TRIREME_STATE_PARAMETER) continue;
+        for (uint64_t i = 0; i < range.count; ++i) {
+            const int at = kParameters[range.parameter].first + (int)(range.first + i);
+            put_number(range.dtype, code_of(job->dtype, -initial(at)), range.data, i);
+        }
+    }
+}
+
 static void check_memory(struct verdict *v, struct job *job, trireme_model *model, int rank) {
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
@@ -370,11 +386,9 @@ static void train(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model *model = make(v, ranks, job);
-    if (!job->mixed) {
-        double start[TOTAL];
-        for (int i = 0; i < TOTAL; ++i) start[i] = code_of(job->dtype, initial(i));
-        set_values(v, job, model, start);
-    }
+    double start[TOTAL];
+    for (int i = 0; i < TOTAL; ++i) start[i] = code_of(job->dtype, initial(i));
+    if (!job->mixed) set_values(v, job, model, start);
     const trireme_optimizer_options options = options_of(job);
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
@@ -385,6 +399,14 @@ static void train(trireme_communicator *ranks, int rank, void *context) {
             /* Of the steps before these only their number is left. */
             set_values(v, job, model, job->moved->numbers[VALUES]);
             visit_ranges(v, job, optimizer, NULL, job->moved);
+            EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+        }
+        if (job->written == 1 && step == MOVED_AT) {
+            for (int i = 0; i < TOTAL; ++i) start[i] = code_of(job->dtype, -initial(i));
+            set_values(v, job, model, start);
+        }
+        if (job->written == 2 && step == MOVED_AT) {
+            write_values(v, job, optimizer);
             EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
         }
         if (job->resumed && step == MOVED_AT) resume(v, ranks, job, &model, &optimizer);
@@ -526,6 +548,23 @@ static void many_steps_follow_the_formula(void **state) {
     }
 }
 
+/* Its norm is that of what was written, too. */
+static void a_master_begins_anew_where_its_parameter_was_written(void **state) {
+    (void)state;
+    for (int masters = 0; masters <= 1; ++masters) {
+        static struct job jobs[2];
+        for (int i = 0; i < 2; ++i) {
+            jobs[i] = (struct job){.strategy = TRIREME_STRATEGY_ZERO3,
+                                   .world_size = 3,
+                                   .dtype = masters != 0 ? BF16 : F32,
+                                   .masters = masters != 0,
+                                   .written = 1 + i};
+            run_job(&jobs[i]);
+        }
+        assert_same(&jobs[1], &jobs[0], "written");
+    }
+}
+
 /* What the ranges of one number of ranks hold goes on with another: rows and columns with every
  * strategy, and vectors where a rank has no copy of what others own. */
 static void ranges_go_on_with_other_ranks(void **state) {
@@ -541,6 +580,10 @@ static void ranges_go_on_with_other_ranks(void **state) {
                                 .dtype = m % 2 == 0 ? F64 : F32,
                                 .decay = 0.125,
                                 .no_vectors = strategy == TRIREME_STRATEGY_DATA_PARALLEL};
+            if (strategy == TRIREME_STRATEGY_ZERO2) {
+                from.dtype = BF16;
+                from.masters = true;
+            }
             whole = job = from;
             whole.steps = job.steps = 0;
             run_job(&from);
@@ -702,12 +745,14 @@ static void what_it_does_not_know_is_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(many_steps_follow_the_formula),
-                                       cmocka_unit_test(every_strategy_gives_the_same_bits),
-                                       cmocka_unit_test(other_features_go_with_it),
-                                       cmocka_unit_test(a_broken_gradient_breaks_its_parameter),
-                                       cmocka_unit_test(ranges_go_on_with_other_ranks),
-                                       cmocka_unit_test(state_is_small),
-                                       cmocka_unit_test(what_it_does_not_know_is_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_steps_follow_the_formula),
+        cmocka_unit_test(every_strategy_gives_the_same_bits),
+        cmocka_unit_test(other_features_go_with_it),
+        cmocka_unit_test(a_broken_gradient_breaks_its_parameter),
+        cmocka_unit_test(a_master_begins_anew_where_its_parameter_was_written),
+        cmocka_unit_test(ranges_go_on_with_other_ranks),
+        cmocka_unit_test(state_is_small),
+        cmocka_unit_test(what_it_does_not_know_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
