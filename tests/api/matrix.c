@@ -58,6 +58,7 @@ enum feature {
     IN_FILE_IN_PART,
     CHECKPOINTED,
     WITHIN_BUDGET,
+    ACTIVATIONS,
     SCHEDULED,
     FEATURES
 };
@@ -107,6 +108,7 @@ static const char *const kNames[FEATURES] = {
     "state in a file by 0.4 (offload_ratio), eight vectors",
     "trainer, each layer is a checkpoint",
     "trainer, the least budget for activations",
+    "trainer, activations in a file (offload_path)",
     "schedule of the library, or of the caller",
 };
 
@@ -166,6 +168,10 @@ static void switch_on(struct setup *s, enum feature feature) {
             break;
         case CHECKPOINTED: s->checkpoints = EACH_LAYER; break;
         case WITHIN_BUDGET: s->checkpoints = LEAST_BUDGET; break;
+        case ACTIVATIONS:
+            s->checkpoints = LEAST_WINDOW;
+            s->activation_path = directory;
+            break;
         case SCHEDULED:
             s->scheduled = true;
             s->own_schedule = (s->world_size + s->strategy) % 2 == 0;
@@ -186,13 +192,18 @@ static bool is_way(enum feature f) {
     return f == FLAT_VECTOR || f == ANY_ORDER || f == LEARNT_ORDER || f == VIEWS;
 }
 
+/* What a trainer keeps. */
+static bool is_kept(enum feature f) {
+    return f == CHECKPOINTED || f == WITHIN_BUDGET || f == ACTIVATIONS;
+}
+
 /* Two values of one option. */
 static bool exclude_each_other(enum feature a, enum feature b) {
     return (a == FLAT_VECTOR && b == ANY_ORDER) || (a == UNUSED_AS_ZERO && b == UNUSED_SKIPPED) ||
            ((a == FLAT_VECTOR || a == ANY_ORDER) && b == LEARNT_ORDER) ||
            (a == FLAT_VECTOR && b == VIEWS) || (a != b && is_rule(a) && is_rule(b)) ||
-           (a == IN_FILE && b == IN_FILE_IN_PART) || (a == CHECKPOINTED && b == WITHIN_BUDGET) ||
-           (is_way(a) && (b == CHECKPOINTED || b == WITHIN_BUDGET)) ||
+           (a == IN_FILE && b == IN_FILE_IN_PART) || (a != b && is_kept(a) && is_kept(b)) ||
+           (is_way(a) && is_kept(b)) ||
            /* A whole vector misses nothing; it may be absent, which UNEVEN is. */
            (a == FLAT_VECTOR && (b == UNUSED_AS_ZERO || b == UNUSED_SKIPPED));
 }
