@@ -183,7 +183,8 @@ TRIREME_API void TRIREME_CALL trireme_model_destroy(trireme_model *model);
  * the shape overflows, the unit was left before or has another dtype, or tied_to names no matching
  * parameter.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is sealed.
- * @retval TRIREME_ERROR_UNSUPPORTED  The dtype, or a field newer than this library.
+ * @retval TRIREME_ERROR_UNSUPPORTED  The dtype, of a trained parameter f64 with reduce_dtype, or a field
+ * newer than this library.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  *
  * Thread safety: one call at a time per model.

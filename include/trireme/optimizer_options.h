@@ -34,7 +34,7 @@ enum {
 /** Flags of an optimizer. */
 enum {
     TRIREME_OPTIMIZER_NESTEROV  = 1, /**< SGD with momentum > 0, and MUON. */
-    TRIREME_OPTIMIZER_ONE_SWEEP = 2, /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, loss_scale, bucket hooks, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP, LAMB, LARS, ADAFACTOR, MUON or a rule of the caller. */
+    TRIREME_OPTIMIZER_ONE_SWEEP = 2, /**< zero1: gradients are not reduced during backward, but in the step, which updates each element while its sum is in the cache: the fewest bytes, for ranks of one host whose compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not with leaves, max_norm, max_value, loss_scale, bucket hooks, reduce_dtype, TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP, LAMB, LARS, ADAFACTOR, MUON or a rule of the caller. */
     TRIREME_OPTIMIZER_CENTERED  = 4, /**< RMSPROP only: gradients are divided by their spread around their mean. */
     TRIREME_OPTIMIZER_MASTER_WEIGHTS = 8, /**< Parameters of f16 and bf16 have a master of f32 each: see the top of optimizer_shard.h. 4 bytes an element, with its owner. For a model with such parameters; its others stay as they are. Not with offload_path. */
     TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING = 16 /**< Parameters of bf16 are rounded by chance: see the top of optimizer_shard.h. For a model with such parameters, and without trained ones of f16. Not with MASTER_WEIGHTS or a rule of the caller. */

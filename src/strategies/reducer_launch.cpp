@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/finite.hpp"
 #include "kernels/reduce.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
@@ -64,16 +65,17 @@ struct WideningFold {
   static constexpr std::uint64_t kStretch = 512;
   trireme_dtype dtype;
   Fold fold;
-  std::shared_ptr<std::vector<float>> memory;  // a stretch of each rank
 
   void operator()(std::uint64_t first, std::uint64_t count, const void* const* sources,
                   std::uint32_t source_count) const {
+    // Only while it is folded: many may be in flight.
+    const auto memory = std::make_unique_for_overwrite<float[]>(source_count * kStretch);
     std::vector<const void*> wide(source_count);
     for (std::uint64_t done = 0; done < count; done += kStretch) {
       const std::uint64_t here = std::min(kStretch, count - done);
       for (std::uint32_t i = 0; i < source_count; ++i) {
         if (sources[i] == nullptr) continue;
-        float* const to = memory->data() + i * kStretch;
+        float* const to = memory.get() + i * kStretch;
         kernels::widen(dtype, to, static_cast<const char*>(sources[i]) + done * dtype_size(dtype),
                        here);
         wide[i] = to;
@@ -136,6 +138,14 @@ const char* Reducer::round_off(std::uint64_t number, const char* contribution) {
   }
   kernels::narrow(layout_.spread.reduce_dtype, to, reinterpret_cast<const float*>(contribution),
                   bucket.elements);
+  // What became inf on its way is this rank's, as if it had been handed in so.
+  for (const sharding::Segment& segment : bucket.segments) {
+    const trireme_dtype dtype = layout_.spread.reduce_dtype;
+    if (!watched_ || segment.parameter >= first_overflow_) continue;
+    if (!kernels::all_finite(dtype, to + segment.position * dtype_size(dtype), segment.count)) {
+      first_overflow_ = segment.parameter;
+    }
+  }
   return to;
 }
 
@@ -200,11 +210,9 @@ Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t rou
   }
   const trireme_dtype narrow = layout_.spread.reduce_dtype;
   if (narrow != 0) {
-    const std::uint64_t floats = WideningFold::kStretch * link_.world_size();
     operation.dtype = narrow;
     if (send != nullptr) operation.send = round_off(number, send);
-    operation.fold = WideningFold{narrow, std::move(operation.fold),
-                                  std::make_shared<std::vector<float>>(floats)};
+    operation.fold = WideningFold{narrow, std::move(operation.fold)};
   }
   operation.agreement = std::uint64_t{round} << 32 | number;
   operation.agreement_name = "micro-batch and bucket";

@@ -239,6 +239,51 @@ static void ways_that_gradients_cannot_travel_are_refused(void **state) {
     FOR_EACH_STRATEGY(&job) run_job(&job, ask_for_wrong_ways);
 }
 
+/* Finite as it is handed in, and inf as it travels: the last rank's. */
+static void overflow_on_the_way(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model_options options = options_of(job);
+    options.reduce_dtype = F16;
+    options.bucket_bytes = 1;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
+    EXPECT_STATUS(v, TRIREME_OK, add(model, "first", F32, 5));
+    EXPECT_STATUS(v, TRIREME_OK, add(model, "second", F32, 7));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.learning_rate = 1;
+    rule.loss_scale = 1;
+    rule.loss_scale_floor = 0.5;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    float values[12] = {0}, gradients[12];
+    for (int i = 0; i < 12; ++i) gradients[i] = 65504;
+    if (rank == job->world_size - 1) gradients[8] = 65520;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, values, 12, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 12, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    trireme_loss_scale_info info = TRIREME_LOSS_SCALE_INFO_INIT;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_loss_scale_info(optimizer, &info));
+    EXPECT(v, info.skipped == 1 && info.parameter == 1 && info.rank == job->world_size - 1);
+    gradients[8] = 65504;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 12, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 12, F32));
+    for (int i = 0; i < 12; ++i) EXPECT(v, values[i] == -65504.0f * (float)job->world_size * 2);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void who_brought_what_became_inf_on_its_way_is_known(void **state) {
+    (void)state;
+    for (int world = 1; world <= 3; ++world) {
+        struct job job = {.world_size = world};
+        FOR_EACH_STRATEGY(&job) run_job(&job, overflow_on_the_way);
+    }
+}
+
 static int32_t TRIREME_CALL sees_f32(const trireme_bucket *bucket, void *data) {
     (void)data;
     return bucket->dtype == F32 ? 0 : 1;
@@ -575,6 +620,7 @@ int main(void) {
         cmocka_unit_test(what_no_parameter_can_have_is_refused),
         cmocka_unit_test(ranks_that_name_two_types_are_told_so),
         cmocka_unit_test(ways_that_gradients_cannot_travel_are_refused),
+        cmocka_unit_test(who_brought_what_became_inf_on_its_way_is_known),
         cmocka_unit_test(sums_and_state_have_32_bits),
         cmocka_unit_test(the_ends_of_a_type_are_those_of_its_format),
         cmocka_unit_test(models_of_all_types_train),
