@@ -91,7 +91,7 @@ static const char *const kNames[FEATURES] = {
     "clipping by norms of groups of parameters",
     "parameters of f16 and bf16",
     "memory limit: just enough, and a byte less",
-    "rules with norms of whole parameters (LAMB, LARS, Adafactor)",
+    "rules that need whole parameters (LAMB, LARS, Adafactor, Muon)",
     "SGD",
     "SGD with momentum",
     "SGD with Nesterov's momentum",
@@ -336,7 +336,8 @@ static bool prints;
 static const char *only; /* one strategy; NULL: all */
 
 static const trireme_optimizer_kind kByNorms[] = {TRIREME_OPTIMIZER_LAMB, TRIREME_OPTIMIZER_LARS,
-                                                  TRIREME_OPTIMIZER_ADAFACTOR};
+                                                  TRIREME_OPTIMIZER_ADAFACTOR,
+                                                  TRIREME_OPTIMIZER_MUON};
 enum { BY_NORMS_RULES = sizeof kByNorms / sizeof kByNorms[0] };
 
 static struct setup setup_of(int world, int strategy, enum feature a, enum feature b) {
@@ -429,7 +430,7 @@ static void features_train_alone_and_in_pairs_or_are_refused(void **state) {
     }
 }
 
-/* With LAMB, LARS and ADAFACTOR on more ranks and to the byte; each type in turn. */
+/* With LAMB, LARS, ADAFACTOR and MUON on more ranks and to the byte; each type in turn. */
 static void norms_of_whole_parameters_are_those_of_one_process(void **state) {
     (void)state;
     int turn = 0;
