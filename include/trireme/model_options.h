@@ -50,13 +50,14 @@ enum {
     TRIREME_MODEL_UNEVEN        = 1, /**< Ranks may be absent; see "Uneven inputs" above. */
     TRIREME_MODEL_FIXED_ORDER   = 2, /**< Buckets are reduced in the reverse order of registration in all steps. Without it that is so in the first step only, and afterwards they are reduced in the order in which their gradients came there on rank 0. */
     TRIREME_MODEL_WHOLE_ROWS    = 4, /**< Shards are cut between rows, so that each row of a parameter (what has one index of its first dimension; of a scalar, and of a parameter of one dimension, an element) lies on one rank: where the even cut would divide a row, it is moved to the nearest end of it. For rules and compressions that work on rows. Shards may differ by a row; nothing is padded. */
-    TRIREME_MODEL_KEEP_GATHERED = 8  /**< zero3, hybrid_shard: a unit that was gathered stays whole after its release until the parameters change, so that each is gathered once a step and not twice, and not again for another micro-batch or an evaluation. Working memory then holds all units. Nothing to do where ranks share the parameters. */
+    TRIREME_MODEL_KEEP_GATHERED = 8, /**< zero3, hybrid_shard: a unit that was gathered stays whole after its release until the parameters change, so that each is gathered once a step and not twice, and not again for another micro-batch or an evaluation. Working memory then holds all units. Nothing to do where ranks share the parameters. */
+    TRIREME_MODEL_UPDATE_IN_BACKWARD = 16 /**< A bucket is updated as soon as its gradients are reduced, in backward, and no gradients are kept: see "Update in backward" in model_shard.h. */
 };
 
 /** When a bucket hook is called. */
 enum {
     TRIREME_HOOK_BEFORE = 1, /**< This rank's contribution is complete and no peer sees it yet. On the thread that handed in the last gradient, or ended the pass. */
-    TRIREME_HOOK_AFTER  = 2  /**< The part of the reduced gradients that this rank updates, before it is clipped. On the thread of trireme_optimizer_step(). */
+    TRIREME_HOOK_AFTER  = 2  /**< The part of the reduced gradients that this rank updates, before it is clipped. On the thread of trireme_optimizer_step(), or with TRIREME_MODEL_UPDATE_IN_BACKWARD on that of the call that finds the bucket reduced. */
 };
 
 /** A stretch of one parameter inside a bucket. */

@@ -76,6 +76,29 @@
  * the step, which all ranks agree on at its end; a rank contributes if any of its passes of the
  * step was not absent.
  *
+ * Update in backward (LOMO: Lv et al. 2023, arXiv 2306.09782): with
+ * TRIREME_MODEL_UPDATE_IN_BACKWARD the owner updates a bucket's elements as soon as they are
+ * reduced, in the call that hands in a later gradient or ends the pass, at the latest in
+ * trireme_optimizer_step(); then the bucket's memory is free again. So gradients never exist as a
+ * whole: what the table says of them is 0 for every strategy, and two of the largest bucket are in
+ * flight. The bits are those of a training without. With leaves = ranks each of the two has its
+ * partial sums; with more leaves all partial sums are there until the last pass, which is as much
+ * as before with zero2 and zero3; with fewer all buckets may be in flight. The caller sees that:
+ * - From the moment a gradient is handed in (in the last pass in which this rank has one; with tied
+ *   parameters, of the last name) until the step ends the parameter may change, on this rank and,
+ *   where ranks share one copy, by another one. So hand in a gradient after the last use of its
+ *   parameter. Frozen parameters never change. What this rank keeps gathered waits, in memory
+ *   beyond the plan. trireme_model_get_parameters() is refused once this rank has handed in its
+ *   first bucket.
+ * - The optimizer is there before the first pass of a step, whose rates are those of that moment;
+ *   to set one until the step ends is refused.
+ * - Once all ranks have handed in the first bucket of the last pass, and their rates agree, there
+ *   is no way back: a step that is discarded or fails then leaves parameters that are neither the
+ *   old nor the new ones, and the model has failed on all ranks. Before, nothing has changed.
+ * - Not with what must know all gradients first: TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP, and of
+ *   the optimizer max_norm, group_max_norms, loss_scale, rules that look at whole parameters (LAMB,
+ *   LARS, ADAFACTOR, MUON) and ONE_SWEEP; nor with NO_SYNC, as there is no place for sums. No gradient has a view.
+ *
  * Ownership: a model keeps its communicator alive, an optimizer keeps its model alive; destroy in
  * any order. Thread safety: one call at a time per model, except where a function says otherwise.
  *
@@ -350,7 +373,7 @@ trireme_model_set_parameters(trireme_model *model, const void *values, uint64_t 
  * @param dtype  Type of the elements; must be the type of every unit.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  values is NULL, or count or dtype is wrong.
- * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or has begun to update in backward.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
@@ -457,9 +480,12 @@ trireme_model_leaf(const trireme_model *model, uint32_t micro_batch, uint32_t *o
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  An unknown flag.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a backward pass is under way, the
  * last pass was not NO_SYNC and no step came after it, or a reproducible model has had all its
- * leaves of this step.
+ * leaves of this step. Or it has TRIREME_MODEL_UPDATE_IN_BACKWARD and no optimizer.
  * @retval TRIREME_ERROR_UNSUPPORTED  NO_SYNC on a reproducible model: every leaf is reduced on its
- * own, so there is nothing to hold back. Or ABSENT on a model without TRIREME_MODEL_UNEVEN.
+ * own, so there is nothing to hold back; or on one with TRIREME_MODEL_UPDATE_IN_BACKWARD. Or ABSENT on
+ * a model without TRIREME_MODEL_UNEVEN.
+ * @retval TRIREME_ERROR_CALLBACK  With TRIREME_MODEL_UPDATE_IN_BACKWARD: the caller's schedule, which
+ * is asked here, has no rate. The pass has not begun.
  * @return With TRIREME_MODEL_UNEVEN any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
@@ -475,7 +501,7 @@ trireme_model_begin_backward(trireme_model *model, uint32_t flags);
  * A view is there where the gradient is one stretch of memory that the model keeps: always with
  * data_parallel; with zero1 if its group is alone in its bucket (bucket_bytes 1 makes that so for
  * all), if one rank owns all of it, or in a world of one rank. Never with zero2, zero3 and
- * hybrid_shard, which keep shards only. A parameter with aliases has one for each name in its turn,
+ * hybrid_shard, which keep shards only, nor with TRIREME_MODEL_UPDATE_IN_BACKWARD. A parameter with aliases has one for each name in its turn,
  * when those added before it are handed in; one with 0 elements has none. Without a view the call
  * succeeds and gives NULL, and the caller uses memory of its own.
  *
@@ -512,8 +538,8 @@ trireme_model_gradient_data(trireme_model *model, uint64_t parameter, void **out
 /**
  * Hands in the gradient of one parameter. Full buckets are reduced while backward goes on.
  *
- * Local: copies the elements and does not wait for the peers, except for zero2 and zero3 when two
- * buckets are in flight, and for a later leaf of a reproducible step until its bucket is reduced
+ * Local: copies the elements and does not wait for the peers, except for zero2 and zero3 (and all
+ * strategies with TRIREME_MODEL_UPDATE_IN_BACKWARD) when two buckets are in flight, and for a later leaf of a reproducible step until its bucket is reduced
  * for the leaf before. A parameter with aliases is handed in once for each name.
  *
  * @param model  The model.
@@ -590,7 +616,8 @@ trireme_model_accumulate_flat(trireme_model *model, const void *gradients, uint6
  *
  * @param model  The model.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed. Or, on all ranks: all of them had handed
+ * in the first bucket of a model with TRIREME_MODEL_UPDATE_IN_BACKWARD, which has failed with this.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.

@@ -74,7 +74,8 @@ typedef struct trireme_update {
 } trireme_update; /* since 1.0 */
 
 /**
- * A caller's own update rule, called on the thread of trireme_optimizer_step() for each piece. It
+ * A caller's own update rule, called for each piece on the thread of trireme_optimizer_step(), or with
+ * TRIREME_MODEL_UPDATE_IN_BACKWARD on that of the call that finds its bucket reduced. It
  * returns 0, or any other number to fail the step. It may destroy the model and the optimizer, which
  * live on until the step is over; any other call on them answers TRIREME_ERROR_INVALID_STATE.
  * For the same bits on any number of ranks it treats each element alone.

@@ -231,6 +231,7 @@ trireme_optimizer_join(trireme_optimizer *optimizer, uint64_t *out_steps);
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  learning_rate is negative or not finite.
+ * @retval TRIREME_ERROR_INVALID_STATE  A step updates in backward (model_shard.h); so for the next two.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0

@@ -40,7 +40,8 @@
  * step without computing, so that the others wait for nobody, and before anything is updated all
  * ranks hear of it. They return TRIREME_ERROR_CALLBACK, gradients are discarded, parameters are what
  * they were, and the next step may come. (Where the optimizer has norm_ranks, other models have come
- * further: then the model fails.)
+ * further: then the model fails. So it does with TRIREME_MODEL_UPDATE_IN_BACKWARD, if backward fails
+ * after all ranks have handed in the first bucket of their last micro-batch.)
  *
  * A step allocates nothing but what the model's own calls do; see "working memory" in model_shard.h.
  *
@@ -156,7 +157,7 @@ typedef int32_t(TRIREME_CALL *trireme_trainer_callback)(const trireme_trainer_me
 typedef struct trireme_trainer_options {
     uint32_t                 struct_size;   /**< sizeof this struct as the caller knows it. */
     uint32_t                 flags;         /**< Must be 0. */
-    uint32_t                 micro_batches; /**< Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are shared out. */
+    uint32_t                 micro_batches; /**< Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are shared out. At most 1 with TRIREME_MODEL_UPDATE_IN_BACKWARD. */
     uint32_t                 reserved;      /**< Must be 0. */
     uint64_t                 checkpoint_every;        /**< Keep the output of every so many-th layer and compute the rest again. Default: keep everything. */
     uint64_t                 activation_budget_bytes; /**< Most memory that activations and the gradients of outputs may take; checkpoints are set so that as few layers as possible are computed again, and none with offload_path. Not with checkpoint_every. Default: no limit. */
@@ -220,7 +221,8 @@ typedef struct trireme_trainer_info {
  * @retval TRIREME_ERROR_SYSTEM  On this rank or another no file can be made in offload_path, or it has
  * no room; the message says what is needed and what is free. The model lives on.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` or a layer sets a field newer than this library, or
- * the model is TRIREME_MODEL_UNEVEN: ranks that have run out of data cannot follow a trainer.
+ * the model is TRIREME_MODEL_UNEVEN: ranks that have run out of data cannot follow a trainer. Or
+ * micro_batches is above 1 with TRIREME_MODEL_UPDATE_IN_BACKWARD.
  * @return Any other status as listed at the top of model_shard.h.
  *
  * Thread safety: one call at a time per model.
@@ -259,7 +261,7 @@ TRIREME_API void TRIREME_CALL trireme_trainer_destroy(trireme_trainer *trainer);
  * trireme_optimizer_step() says.
  * @retval TRIREME_ERROR_CALLBACK  A layer's callback returned another number than 0 or threw, on
  * this rank or another: the same message on all ranks names rank, layer, phase and answer. Nothing
- * has changed. So it is if the optimizer's schedule has no rate. Or the optimizer's rule or a bucket
+ * has changed, or the message says that the model has failed (TRIREME_MODEL_UPDATE_IN_BACKWARD). So it is if the optimizer's schedule has no rate. Or the optimizer's rule or a bucket
  * hook did, as trireme_optimizer_step() says.
  * @retval TRIREME_ERROR_SYSTEM  With offload_path: activations can be neither written nor kept in
  * memory, or not be read, twice, on this rank or another; the same message on all ranks. Nothing has

@@ -46,6 +46,7 @@ constexpr const char* kTraining[] = {
     "unit.after_gather",        "unit.before_prefetch",   "unit.after_prefetch",
     "unit.before_wait",         "attendance.after_enter", "attendance.before_look",
     "bucket.before_launch",     "bucket.after_launch",    "bucket.after_wait",
+    "bucket.before_ask",        "bucket.before_update",
     "bucket.before_sweep",      "step.before_reductions", "step.after_reductions",
     "step.before_contributors", "step.before_answers",    "step.before_agree",
     "step.before_update",       "step.mid_update",        "step.after_update",

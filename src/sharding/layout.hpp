@@ -42,6 +42,7 @@ struct Spread {
   bool whole_rows = false;         // shards are cut between rows of parameters
   bool keep_gathered = false;      // what was gathered stays until parameters change
   trireme_dtype reduce_dtype = 0;  // as which f32 gradients travel; 0: as they are
+  bool update_in_backward = false;  // gradients are in flight only
   // Among how many of those that keep a copy a group is spread once it was gathered; 0: all.
   std::uint32_t reshard_ranks = 0;
 
@@ -61,7 +62,9 @@ struct Spread {
     return part_of(of_rank, shard_ranks) % reshard_ranks;
   }
   bool whole_parameters() const { return strategy < TRIREME_STRATEGY_ZERO3; }
-  bool whole_gradients() const { return strategy <= TRIREME_STRATEGY_ZERO1; }
+  bool whole_gradients() const {
+    return strategy <= TRIREME_STRATEGY_ZERO1 && !update_in_backward;
+  }
   bool whole_state() const { return strategy == TRIREME_STRATEGY_DATA_PARALLEL; }
 };
 

@@ -13,10 +13,27 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
   MemoryPlan plan;
   const std::uint64_t shard_gradient_bytes = layout.shard_gradient_bytes_of(rank);
   plan.parameters = layout.parameter_bytes_of(rank);
-  plan.gradients = spread.whole_gradients() ? layout.whole_gradient_bytes : shard_gradient_bytes;
+  const bool keeps_shards = !spread.whole_gradients() && !spread.update_in_backward;
+  if (!spread.update_in_backward) {
+    plan.gradients = keeps_shards ? shard_gradient_bytes : layout.whole_gradient_bytes;
+  }
   plan.words = 32 * std::uint64_t{spread.world_size};
   plan.attendance = piece(plan.words + 1024 + (skips ? 8 * skip_words(registry) : 0));
   plan.exchange = plan.attendance + (uneven ? kPiece : 0);
+  std::uint64_t slot_levels = 0;
+  if (spread.leaves > 0) {
+    plan.level_count = tree_levels(spread.leaves) - (keeps_shards ? 1 : 0);
+    plan.levels_in_slots = spread.update_in_backward && spread.leaves == spread.world_size;
+    if (plan.levels_in_slots) {
+      std::uint64_t largest = 0;
+      for (const Bucket& bucket : layout.buckets) {
+        largest = std::max(largest, bucket.counts[rank] * dtype_size(bucket.dtype));
+      }
+      slot_levels = piece(plan.level_count * largest);
+    } else {
+      plan.levels = piece(plan.level_count * shard_gradient_bytes);
+    }
+  }
   if (!spread.whole_gradients()) {
     // A rank that never has a leaf joins reductions at the step only, so nobody may wait for it
     // before.
@@ -26,13 +43,9 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
       plan.slots = piece(layout.whole_gradient_bytes);
     } else {
       plan.slot_count = std::min<std::uint64_t>(2, layout.buckets.size());
-      plan.slot_stride = piece(layout.largest_bucket_bytes);
+      plan.slot_stride = piece(layout.largest_bucket_bytes) + slot_levels;
       plan.slots = plan.slot_count * plan.slot_stride;
     }
-  }
-  if (spread.leaves > 0) {
-    plan.level_count = tree_levels(spread.leaves) - (spread.whole_gradients() ? 0 : 1);
-    plan.levels = piece(plan.level_count * shard_gradient_bytes);
   }
   if (spread.reduce_dtype != 0) {
     // Every narrower dtype takes half of a gradient's bytes, or less.

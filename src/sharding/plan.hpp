@@ -18,7 +18,7 @@ struct MemoryPlan {
   std::uint64_t gradients = 0;
   // Parts of the working memory, in the order of its arena.
   std::uint64_t exchange = 0;  // what ranks agree about, see below
-  std::uint64_t slots = 0;     // buckets in flight (zero2, zero3)
+  std::uint64_t slots = 0;     // buckets in flight, where whole gradients are not kept
   std::uint64_t levels = 0;    // partial sums of the tree
   std::uint64_t held = 0;      // gradients of aliases that came too early
   std::uint64_t pool = 0;      // units in flight (zero3)
@@ -35,10 +35,12 @@ struct MemoryPlan {
   std::uint64_t slot_count = 0;
   std::uint64_t slot_stride = 0;  // bytes from slot to slot
   bool slot_per_bucket = false;   // slot b is bucket b's, at its whole_offset
-  // Of those in `levels`; zero2 and zero3 keep the top one with the gradients.
+  // Of those in `levels`; zero2 and zero3 keep the top one with the gradients, if they keep any.
   std::uint32_t level_count = 0;
   // Of those in `rounded`, one for each slot; 0: bucket by bucket at half its whole_offset.
   std::uint64_t rounded_stride = 0;
+  // Instead each slot has them for its bucket, behind its data: where one pass brings all leaves.
+  bool levels_in_slots = false;
   std::uint64_t ahead = 0;  // zero3: bytes of units gathered before they are asked for
 };
 

@@ -66,7 +66,8 @@ Status check_options(const Communicator& communicator, const trireme_model_optio
                             " is no TRIREME_UNUSED_*");
   }
   constexpr std::uint32_t kFlags = TRIREME_MODEL_UNEVEN | TRIREME_MODEL_FIXED_ORDER |
-                                   TRIREME_MODEL_WHOLE_ROWS | TRIREME_MODEL_KEEP_GATHERED;
+                                   TRIREME_MODEL_WHOLE_ROWS | TRIREME_MODEL_KEEP_GATHERED |
+                                   TRIREME_MODEL_UPDATE_IN_BACKWARD;
   if ((options.flags & ~kFlags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
                             " has a bit that means nothing");
@@ -83,6 +84,16 @@ Status check_options(const Communicator& communicator, const trireme_model_optio
                             " is neither TRIREME_DTYPE_F16 nor TRIREME_DTYPE_BF16");
   }
   if (options.reserved != 0) return invalid_argument("options.reserved must be 0");
+  if ((options.flags & TRIREME_MODEL_UPDATE_IN_BACKWARD) != 0) {
+    const bool uneven = (options.flags & TRIREME_MODEL_UNEVEN) != 0;
+    if (uneven || options.unused == TRIREME_UNUSED_SKIP) {
+      return unsupported(std::string("TRIREME_MODEL_UPDATE_IN_BACKWARD with ") +
+                         (uneven
+                              ? "TRIREME_MODEL_UNEVEN, whose average is by how many contribute"
+                              : "TRIREME_UNUSED_SKIP, for which ranks agree on what is skipped") +
+                         ": that is known at the end of a step only");
+    }
+  }
   if (options.share_parameters < TRIREME_SHARE_AUTO ||
       options.share_parameters > TRIREME_SHARE_NEVER) {
     return invalid_argument("options.share_parameters " + std::to_string(options.share_parameters) +
@@ -215,6 +226,7 @@ sharding::Spread Model::spread_of(trireme_strategy strategy) const {
   spread.keep_gathered =
       !spread.whole_parameters() &&
       ((options_.flags & TRIREME_MODEL_KEEP_GATHERED) != 0 || options_.reshard_ranks == 1);
+  spread.update_in_backward = updates_in_backward();
   spread.leaves = options_.leaves;
   spread.reduce_dtype = options_.reduce_dtype;
   spread.bucket_bytes = options_.bucket_bytes > 0 ? options_.bucket_bytes : kDefaultBucketBytes;
@@ -294,12 +306,16 @@ Status Model::seal() {
   if (plan_.pool > 0) {
     pool_ = std::make_unique<UnitPool>(*layout, plan_, link_, storage_, held + plan_.held);
   }
-  const ReducerSettings settings = {options_.gradients == TRIREME_GRADIENTS_AVERAGE,
-                                    uneven(),
-                                    (options_.flags & TRIREME_MODEL_FIXED_ORDER) != 0,
-                                    options_.unused,
-                                    options_.bucket_hook,
-                                    options_.hook_data};
+  const ReducerSettings settings = {
+      options_.gradients == TRIREME_GRADIENTS_AVERAGE,
+      uneven(),
+      (options_.flags & TRIREME_MODEL_FIXED_ORDER) != 0,
+      options_.unused,
+      options_.bucket_hook,
+      options_.hook_data,
+      [this](std::uint64_t bucket, char* reduced, bool late, bool* done) {
+        return update_bucket(bucket, reduced, late, done);
+      }};
   char* const rounded = held + plan_.held + plan_.pool;
   reducer_ = std::make_unique<Reducer>(registry_, *layout, plan_, settings, link_, storage_, slots,
                                        levels, held, rounded);
@@ -610,6 +626,9 @@ Status Model::set_shared(const void* values, std::int32_t root) {
 Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dtype) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(check_flat(values, "values", count, dtype, false));
+  if (reducer_->may_have_updated()) {
+    return invalid_state("a step is under way, in which parameters change by now");
+  }
   if (pool_ == nullptr) {
     if (count > 0) kernels::copy(values, storage_->parameters.data(), count * dtype_size(dtype));
     return Status::success();
@@ -710,8 +729,12 @@ Status Model::begin_backward(std::uint32_t flags) {
   }
   // First, as it may fail.
   if (!reducer_->in_backward()) TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
+  double rate = 0;
+  std::shared_ptr<Optimizer> optimizer;
+  TRIREME_RETURN_IF_ERROR(find_rate(&rate, &optimizer));
   TRIREME_RETURN_IF_ERROR(reducer_->begin((flags & TRIREME_BACKWARD_NO_SYNC) != 0,
                                           (flags & TRIREME_BACKWARD_ABSENT) != 0));
+  take_rate(optimizer.get(), rate);
   attendance_.note(Event::begin_backward, flags);
   return keep(reducer_->shadow());
 }
@@ -774,14 +797,6 @@ Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trirem
     TRIREME_RETURN_IF_ERROR(keep(reducer_->ready(number, {gradient, dtype}, true)));
   }
   return end_backward();
-}
-
-Status Model::discard_gradients() {
-  TRIREME_RETURN_IF_ERROR(check_sealed());
-  TRIREME_RETURN_IF_ERROR(keep(reducer_->discard()));
-  // A rank without a leaf may not have begun the step.
-  TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
-  return keep(attendance_.leave(link_, false));
 }
 
 }  // namespace trireme::strategies

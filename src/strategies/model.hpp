@@ -66,7 +66,7 @@ class Model {
   Status end_backward();
   Status accumulate_flat(const void* gradients, std::uint64_t count, trireme_dtype dtype,
                          std::uint32_t flags);
-  Status discard_gradients();
+  Status discard_gradients() { return discard(nullptr); }
 
  private:
   friend class Optimizer;
@@ -79,6 +79,16 @@ class Model {
   MemoryLimit memory_limit() const;
   bool skips() const { return options_.unused == TRIREME_UNUSED_SKIP; }
   bool uneven() const { return (options_.flags & TRIREME_MODEL_UNEVEN) != 0; }
+  bool updates_in_backward() const {
+    return (options_.flags & TRIREME_MODEL_UPDATE_IN_BACKWARD) != 0;
+  }
+  // Of the step, from the optimizer, unless something keeps this rank from updating in it.
+  Status find_rate(double* out, std::shared_ptr<Optimizer>* optimizer) const;
+  void take_rate(Optimizer* optimizer, double rate);
+  Status update_bucket(std::uint64_t bucket, char* reduced, bool late, bool* done);
+  bool is_read(std::uint64_t bucket) const;
+  // `why` all ranks discard the step; null: the caller does. Fails if it is too late for that.
+  Status discard(const Status* why);
   Status allocate(const sharding::Layout& layout);
   Status give_out(const void* values, std::uint64_t count, trireme_dtype dtype, std::int32_t root);
   Status set_shared(const void* values, std::int32_t root);
@@ -124,6 +134,7 @@ class Model {
   Attendance attendance_;                    // uneven
 
   bool has_optimizer_ = false;
+  std::weak_ptr<Optimizer> optimizer_;    // with updates_in_backward()
   std::function<void()> parameters_set_;  // of the optimizer, which may keep more of them; or null
   std::uint64_t planned_state_ = 0;
   std::uint64_t planned_norm_ = 0;  // working memory of an optimizer for its norms

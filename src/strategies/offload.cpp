@@ -402,6 +402,30 @@ Status Offload::sweep(Access access, const Visit& visit) {
   return sweep_blocks(access, 0, blocks_.size(), visit);
 }
 
+std::uint64_t Offload::block_of(std::uint64_t stretch) const {
+  const auto found =
+      std::partition_point(plan_.blocks.begin(), plan_.blocks.end(),
+                           [&](const OffloadPlan::Block& block) { return block.end <= stretch; });
+  return static_cast<std::uint64_t>(found - plan_.blocks.begin());
+}
+
+Status Offload::sweep_pieces(Access access, std::uint64_t first, std::uint64_t end,
+                             const Visit& visit) {
+  TRIREME_RETURN_IF_ERROR(settle());
+  const auto stretch_of = [&](std::uint64_t piece) {
+    const auto found = std::partition_point(
+        plan_.stretches.begin(), plan_.stretches.end(),
+        [&](const OffloadPlan::Stretch& stretch) { return stretch.piece < piece; });
+    return static_cast<std::uint64_t>(found - plan_.stretches.begin());
+  };
+  const std::uint64_t begin_stretch = stretch_of(first), end_stretch = stretch_of(end);
+  if (begin_stretch == end_stretch) return Status::success();
+  return sweep_blocks(access, block_of(begin_stretch), block_of(end_stretch - 1) + 1,
+                      [&](Visited* visited) {
+                        return visited->number < first || visited->number >= end || visit(visited);
+                      });
+}
+
 Status Offload::sweep_piece(Access access, std::uint64_t piece, sharding::Range range,
                             const Visit& visit) {
   TRIREME_RETURN_IF_ERROR(settle());
@@ -419,13 +443,6 @@ Status Offload::sweep_piece(Access access, std::uint64_t piece, sharding::Range 
          stretches[last].first < range.end()) {
     ++last;
   }
-  const auto block_of = [&](std::uint64_t stretch) {
-    return static_cast<std::uint64_t>(std::partition_point(plan_.blocks.begin(), plan_.blocks.end(),
-                                                           [&](const OffloadPlan::Block& block) {
-                                                             return block.end <= stretch;
-                                                           }) -
-                                      plan_.blocks.begin());
-  };
   if (first == last) return Status::success();
   return sweep_blocks(access, block_of(first), block_of(last - 1) + 1,
                       [&](Visited* visited) { return visited->number != piece || visit(visited); });

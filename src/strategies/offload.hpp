@@ -70,6 +70,8 @@ class Offload {
 
   // All elements in order. After a failure some states are old, some new.
   Status sweep(Access access, const Visit& visit);
+  // Those of pieces [first, end).
+  Status sweep_pieces(Access access, std::uint64_t first, std::uint64_t end, const Visit& visit);
   // Those of one piece that have some of `range`.
   Status sweep_piece(Access access, std::uint64_t piece, sharding::Range range, const Visit& visit);
   // Begins to read what the next sweep of all wants first.
@@ -118,6 +120,7 @@ class Offload {
   Offload(const Link& link, const std::vector<optimizers::Piece>& pieces,
           const optimizers::Settings& settings);
 
+  std::uint64_t block_of(std::uint64_t stretch) const;
   Status sweep_blocks(Access access, std::uint64_t begin, std::uint64_t end, const Visit& visit);
   std::uint64_t tiles_of(const OffloadPlan::Stretch& stretch) const;
   std::uint64_t hash_of(const Tile& tile, std::uint64_t block, const char* data) const;

@@ -29,6 +29,9 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
 
   std::shared_ptr<Optimizer> optimizer(new Optimizer(model, settings));
   if (settings.one_sweep) TRIREME_RETURN_IF_ERROR(optimizer->check_one_sweep());
+  if (model->updates_in_backward()) {
+    TRIREME_RETURN_IF_ERROR(optimizer->check_update_in_backward());
+  }
   const std::size_t groups = optimizer->group_count();
   if (norm_ranks != nullptr && settings.max_norm == 0 && groups == 0) {
     return invalid_argument(
@@ -165,6 +168,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
     optimizer->refresh_masters();
     model->parameters_set_ = [self = optimizer.get()] { self->refresh_masters(); };
   }
+  if (model->updates_in_backward()) model->optimizer_ = optimizer;
   *out = std::move(optimizer);
   return Status::success();
 }
@@ -237,8 +241,12 @@ void Optimizer::place_pieces() {
     const std::uint64_t elements = whole ? bucket.elements : bucket.counts[layout.spread.rank];
     const std::uint64_t offset = whole ? bucket.whole_offset : bucket.shard_offset;
     const std::uint64_t states = settings_.states_of_all() * offset;
-    char* const gradients =
-        whole ? model.reducer_->reduced(bucket) : model.reducer_->reduced_block(bucket);
+    char* gradients = nullptr;
+    if (model.updates_in_backward()) {
+      first_pieces_.push_back(pieces_.size());
+    } else {
+      gradients = whole ? model.reducer_->reduced(bucket) : model.reducer_->reduced_block(bucket);
+    }
     for (const Segment& segment : bucket.segments) {
       if (!whole && segment.owner != layout.spread.rank) continue;
       const Parameter& parameter = model.registry_.parameters()[segment.parameter];
@@ -255,7 +263,11 @@ void Optimizer::place_pieces() {
       piece.count = segment.count;
       piece.matrix = settings_.is_matrix(parameter.shape, parameter.norm_group);
       piece.parameters = model.storage_->parameters.data() + in_arena;
-      piece.gradients = gradients + position * size;
+      if (gradients != nullptr) {
+        piece.gradients = gradients + position * size;
+      } else {
+        gradient_places_.push_back(position * size);
+      }
       for (std::uint32_t i = 0; i < settings_.states_of_all(); ++i) {
         if (!state_ || settings_.has_matrices()) break;
         piece.states[i] = state_.data() + states + (i * elements + position) * size;
@@ -274,6 +286,7 @@ void Optimizer::place_pieces() {
     }
   }
   if (settings_.has_matrices()) place_matrix_states();
+  if (!first_pieces_.empty()) first_pieces_.push_back(pieces_.size());
 }
 
 void Optimizer::fail_groups(trireme_status code, std::string_view why) const noexcept {

@@ -42,6 +42,9 @@ class Optimizer {
   // Of the next step, by the schedule.
   Status next_rate(double* out);
   std::uint64_t step_count() const { return steps_; }
+  // Update in backward: with which rate the step goes on, and a bucket that is reduced.
+  void take_rate(double rate);
+  Status update_bucket(std::uint64_t number, char* reduced);
   Status gradient_norm(double* out) const;
   Status group_norm(std::uint64_t group, double* out) const;
   // What a loss is multiplied with before its backward pass; 1 if losses are not scaled.
@@ -110,11 +113,15 @@ class Optimizer {
   Status skip_step(bool shadowed);
   Status floor_failure() const;
   Status agree_on_contributors(bool shadowed, std::uint32_t* out, bool* nobody);
+  Status check_update_in_backward() const;
+  Status check_rate_is_free() const;
+  Status finish_updates();
   Status check_one_sweep() const;
   Status sweep();
   void look_for_overflow();
   void find_overflow(const std::int64_t* words);
   void clip_values();
+  void clip_values(const sharding::Bucket& bucket, char* reduced);
   Status begin_update(double* out_norm);
   std::uint64_t rates_to_compare() const;
   Status open_norm_ranks(Communicator& ranks, const std::vector<sharding::Fact>& facts,
@@ -146,7 +153,9 @@ class Optimizer {
   std::uint64_t step_of(const optimizers::Piece& piece) const {
     return steps_of_.empty() ? steps_ + 1 : steps_of_[piece.parameter];
   }
-  Status update_offloaded(const std::function<Status(const optimizers::Piece&)>& update_piece,
+  // Of pieces [first, end).
+  Status update_offloaded(std::uint64_t first, std::uint64_t end,
+                          const std::function<Status(const optimizers::Piece&)>& update_piece,
                           const std::int32_t* answer);
   void count_offload();
   std::uint64_t saved_place(const Offload::Visited& visited, std::uint32_t vector) const;
@@ -168,6 +177,12 @@ class Optimizer {
   Arena masters_;  // of parameters of 16 bits, piece by piece, if they are asked for
   std::unique_ptr<NormRanks> norm_ranks_;  // or null: the norm is that of the model's own ranks
   std::vector<optimizers::Piece> pieces_;
+  // With update in backward: the pieces of each bucket from here on, with an end, and where the
+  // gradients of each piece begin in what is reduced.
+  std::vector<std::uint64_t> first_pieces_, gradient_places_;
+  // The first answer of the caller's rule in this step that was not 0.
+  std::int32_t answer_ = 0;
+  std::uint64_t answered_parameter_ = 0;
   std::vector<sharding::Range> own_parts_;  // by piece: what of it no other rank owns
   std::vector<OwnedRange> ranges_;
   std::uint64_t steps_ = 0;

@@ -9,7 +9,22 @@
 
 namespace trireme::strategies {
 
+void Optimizer::take_rate(double rate) {
+  settings_.step_rate = rate;
+  model_->reducer_->bring_rate(rates_to_compare(), rate);
+}
+
+// Ranks have told each other the rates of the step under way, which may have begun to use them.
+Status Optimizer::check_rate_is_free() const {
+  if (!model_->updates_in_backward() || !model_->reducer_->step_under_way()) {
+    return Status::success();
+  }
+  return invalid_state(
+      "a step is under way, whose rates are those of its first trireme_model_begin_backward()");
+}
+
 Status Optimizer::set_learning_rate(double learning_rate) {
+  TRIREME_RETURN_IF_ERROR(check_rate_is_free());
   TRIREME_RETURN_IF_ERROR(
       optimizers::check_learning_rate(learning_rate, settings_.group_rate_factors));
   settings_.learning_rate = learning_rate;
@@ -17,6 +32,7 @@ Status Optimizer::set_learning_rate(double learning_rate) {
 }
 
 Status Optimizer::set_group_rate_factor(std::uint64_t group, double factor) {
+  TRIREME_RETURN_IF_ERROR(check_rate_is_free());
   if (settings_.groups == 0) {
     return invalid_state("the optimizer was created without groups of parameters");
   }
@@ -32,6 +48,7 @@ Status Optimizer::set_group_rate_factor(std::uint64_t group, double factor) {
 }
 
 Status Optimizer::set_schedule(const trireme_schedule_options* options) {
+  TRIREME_RETURN_IF_ERROR(check_rate_is_free());
   optimizers::Schedule schedule;
   if (options != nullptr) TRIREME_RETURN_IF_ERROR(optimizers::read_schedule(*options, &schedule));
   schedule_ = schedule;

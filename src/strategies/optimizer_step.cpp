@@ -35,7 +35,13 @@ Status Optimizer::check_step() const {
 Status Optimizer::step() {
   TRIREME_RETURN_IF_ERROR(check_step());
   // Before anything of the step: a schedule of the caller may fail.
-  TRIREME_RETURN_IF_ERROR(next_rate(&settings_.step_rate));
+  if (!model_->updates_in_backward()) {
+    TRIREME_RETURN_IF_ERROR(next_rate(&settings_.step_rate));
+  } else if (!model_->reducer_->has_rate()) {  // no pass of this rank was there to ask
+    double rate = 0;
+    TRIREME_RETURN_IF_ERROR(next_rate(&rate));
+    take_rate(rate);
+  }
   TRIREME_RETURN_IF_ERROR(model_->keep(model_->attendance_.enter(model_->link_, model_->storage_)));
   bool nobody = false;
   TRIREME_RETURN_IF_ERROR(run_step(false, &nobody));
@@ -50,6 +56,10 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
     // below is alone with the shard.
     if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.pool_->drop_unused());
     TRIREME_FAILPOINT("step", "before_reductions");
+    if (model.updates_in_backward()) {
+      TRIREME_RETURN_IF_ERROR(finish_updates());
+      return end_step(shadowed, 0);
+    }
     if (offload_ != nullptr) offload_->read_ahead();
     TRIREME_RETURN_IF_ERROR(model.reducer_->wait_reductions());
     TRIREME_FAILPOINT("step", "after_reductions");
@@ -214,16 +224,22 @@ void Optimizer::find_overflow(const std::int64_t* words) {
 void Optimizer::clip_values() {
   if (settings_.max_value == 0) return;
   const Model& model = *model_;
+  const bool whole = model.layout_->spread.whole_state();
+  for (const Bucket& bucket : model.layout_->buckets) {
+    clip_values(bucket,
+                whole ? model.reducer_->reduced(bucket) : model.reducer_->reduced_block(bucket));
+  }
+}
+
+void Optimizer::clip_values(const Bucket& bucket, char* reduced) {
+  if (settings_.max_value == 0) return;
   // f32 has no larger number to clip.
   const double limit = settings_.max_value * loss_scale_.scale();
   const double most = std::numeric_limits<float>::max();
-  const bool whole = model.layout_->spread.whole_state();
-  for (const Bucket& bucket : model.layout_->buckets) {
-    kernels::clamp(bucket.dtype,
-                   whole ? model.reducer_->reduced(bucket) : model.reducer_->reduced_block(bucket),
-                   bucket.dtype == TRIREME_DTYPE_F32 ? std::min(limit, most) : limit,
-                   whole ? bucket.elements : bucket.counts[model.link_.rank()]);
-  }
+  kernels::clamp(bucket.dtype, reduced,
+                 bucket.dtype == TRIREME_DTYPE_F32 ? std::min(limit, most) : limit,
+                 model_->layout_->spread.whole_state() ? bucket.elements
+                                                       : bucket.counts[model_->link_.rank()]);
 }
 
 // All ranks compare the learning rate before anything changes, and add up the norm.
@@ -374,7 +390,7 @@ Status Optimizer::update(double norm) {
     return Status::success();
   };
   if (offload_ != nullptr) {
-    TRIREME_RETURN_IF_ERROR(update_offloaded(update_piece, &answer));
+    TRIREME_RETURN_IF_ERROR(update_offloaded(0, pieces_.size(), update_piece, &answer));
   } else {
     for (const Piece& piece : pieces_) {
       TRIREME_RETURN_IF_ERROR(update_piece(piece));
@@ -387,14 +403,18 @@ Status Optimizer::update(double norm) {
 
 // Piece by piece as their state comes from the file. The peers, who may have no trouble with theirs,
 // hear of a failure here.
-Status Optimizer::update_offloaded(const std::function<Status(const Piece&)>& update_piece,
+Status Optimizer::update_offloaded(std::uint64_t first, std::uint64_t end,
+                                   const std::function<Status(const Piece&)>& update_piece,
                                    const std::int32_t* answer) {
   Status updated = Status::success();
-  Status streamed = offload_->sweep(Offload::Access::update, [&](Offload::Visited* visited) {
+  const Offload::Visit visit = [&](Offload::Visited* visited) {
     updated = update_piece(visited->piece);
     visited->changed = updated.ok() && !is_skipped(visited->piece);
     return updated.ok() && *answer == 0;
-  });
+  };
+  Status streamed = first == 0 && end == pieces_.size()
+                        ? offload_->sweep(Offload::Access::update, visit)
+                        : offload_->sweep_pieces(Offload::Access::update, first, end, visit);
   count_offload();
   TRIREME_RETURN_IF_ERROR(updated);
   if (!streamed.ok()) model_->fail_groups(streamed.code(), streamed.message());

@@ -83,6 +83,12 @@ Status Reducer::begin(bool no_sync, bool absent) {
   if (absent && !settings_.uneven) {
     return unsupported("TRIREME_BACKWARD_ABSENT on a model without TRIREME_MODEL_UNEVEN");
   }
+  if (no_sync && updates()) {
+    return unsupported(
+        "TRIREME_BACKWARD_NO_SYNC on a model with TRIREME_MODEL_UPDATE_IN_BACKWARD, which has no "
+        "place "
+        "for sums of gradients");
+  }
   if (reproducible()) {
     if (no_sync) {
       return unsupported(
@@ -216,7 +222,8 @@ Status Reducer::ready(std::uint64_t parameter, Handed gradient, bool with_aliase
   if (bucket == kNone) return Status::success();
   missing_[bucket] -= names;
   if (missing_[bucket] == 0 && present_passes_ == 0) completed_.push_back(bucket);
-  return launch_ready(false);
+  TRIREME_RETURN_IF_ERROR(launch_ready(false));
+  return update_done();
 }
 
 Status Reducer::launch_ready(bool all) {
@@ -284,9 +291,16 @@ Status Reducer::end() {
   in_backward_ = false;
   ++passes_;
   if (!absent_) ++present_passes_;
-  if (!reproducible()) return Status::success();
-  ++launched_rounds_;
-  return passes_ == own_leaves_ ? launch_absent() : Status::success();
+  if (reproducible()) {
+    ++launched_rounds_;
+    if (passes_ == own_leaves_) {
+      leaves_over_ = true;
+      Status status = launch_absent();
+      leaves_over_ = false;
+      TRIREME_RETURN_IF_ERROR(std::move(status));
+    }
+  }
+  return update_done();
 }
 
 Status Reducer::fill_missing() {
@@ -325,7 +339,7 @@ Status Reducer::contribution(std::uint64_t bucket, char** out) {
 // Others may first need this rank in a gather, if it is absent, or if they lack a gradient of a bucket that
 // it has launched, which they know at the end of their pass only: it does not wait for them.
 bool Reducer::may_be_needed() const {
-  return absent_ ||
+  return absent_ || leaves_over_ ||
          (settings_.unused != TRIREME_UNUSED_ERROR && !layout_.spread.whole_parameters());
 }
 
@@ -339,16 +353,21 @@ Status Reducer::find_slot(std::uint64_t bucket) {
       mine.data = slots_[i].data;
       return Status::success();
     }
+    if (!reduced_.empty()) {
+      const std::size_t before = reduced_.size();
+      TRIREME_RETURN_IF_ERROR(update_reduced(false));
+      if (reduced_.size() < before) continue;
+    }
     if (in_flight_.empty() || (may_be_needed() && !in_flight_.front().request->done())) break;
     TRIREME_RETURN_IF_ERROR(wait_oldest());
   }
   // Gradients come in another order than buckets are launched, so nothing that could be waited for
   // frees a slot; or nothing may be waited for.
   const Bucket& layout = layout_.buckets[bucket];
-  const std::uint64_t bytes = layout.elements * dtype_size(layout.dtype);
-  const std::uint64_t copy = layout_.spread.reduce_dtype != 0 ? bytes / 2 : 0;
+  const std::uint64_t copy =
+      layout_.spread.reduce_dtype != 0 ? layout.elements * dtype_size(layout.dtype) / 2 : 0;
   TRIREME_RETURN_IF_ERROR(mine.extra.allocate(*link_.communicator, storage_->allocated,
-                                              MemoryKind::working, bytes + copy));
+                                              MemoryKind::working, place_bytes(layout) + copy));
   mine.data = mine.extra.data();
   extra_bytes_ += mine.extra.bytes();
   ++extra_buckets_;
@@ -460,15 +479,20 @@ void Reducer::run_hook(std::int32_t phase, std::uint64_t number, char* data, std
     answer = settings_.hook(&shown, settings_.hook_data);
   } catch (...) {  // of a caller in C++: the peers must hear of it
   }
-  if (answer != 0 && hook_answer_.answer == 0) hook_answer_ = {answer, number};
+  if (answer == 0) return;
+  if (hook_answer_.answer == 0) hook_answer_ = {answer, number};
+  refuse_updates();
 }
 
 void Reducer::run_hook_after() {
   for (std::uint64_t number = 0; number < layout_.buckets.size(); ++number) {
     const Bucket& bucket = layout_.buckets[number];
-    run_hook(TRIREME_HOOK_AFTER, number,
-             layout_.spread.whole_state() ? reduced(bucket) : reduced_block(bucket), 0);
+    run_hook_after(number, layout_.spread.whole_state() ? reduced(bucket) : reduced_block(bucket));
   }
+}
+
+void Reducer::run_hook_after(std::uint64_t bucket, char* reduced) {
+  run_hook(TRIREME_HOOK_AFTER, bucket, reduced, 0);
 }
 
 // ---- the order of buckets ----
@@ -518,8 +542,10 @@ Status Reducer::learn_order() {
 
 // ---- the step anew ----
 
-Status Reducer::discard() {
+Status Reducer::discard(bool* too_late) {
   Status status = Status::success();
+  discards_ = true;
+  refuse_updates();
   if (in_backward_) {
     absent_ = true;  // what is not launched yet goes without this rank
     status = launch_ready(true);
@@ -527,6 +553,8 @@ Status Reducer::discard() {
     ++launched_rounds_;
   }
   if (status.ok()) status = wait_reductions();
+  if (status.ok() && asked_ != nullptr) status = look_at_answers();
+  *too_late = answer_ == Answer::yes;
   clear();
   return status;
 }
@@ -540,14 +568,23 @@ void Reducer::clear() {
   first_overflow_ = kNone;
   completed_.clear();
   hook_answer_ = {};
+  for (const std::uint64_t bucket : reduced_) free_slot(bucket);
+  reduced_.clear();
+  has_rate_ = refuses_ = discards_ = false;
+  asked_.reset();
+  answer_ = Answer::unknown;
+  verdict_ = Status::success();
 }
 
 char* Reducer::reduced(const Bucket& bucket) const {
+  if (updates()) return contributions_[number_of(bucket)].data;
   const bool whole = layout_.spread.whole_gradients();
   return storage_->gradients.data() + (whole ? bucket.whole_offset : bucket.shard_offset);
 }
 
 char* Reducer::reduced_block(const Bucket& bucket) const {
+  if (updates() && !reduced_in_slot()) return level(bucket, plan_.level_count - 1);
+  if (updates()) return reduced(bucket) + layout_.block_offset(bucket);
   const bool whole = layout_.spread.whole_gradients();
   return reduced(bucket) + (whole ? layout_.block_offset(bucket) : 0);
 }

@@ -28,6 +28,9 @@ struct ReducerSettings {
   std::int32_t unused = TRIREME_UNUSED_ERROR;
   trireme_bucket_callback hook = nullptr;
   void* hook_data = nullptr;
+  // With update_in_backward: updates what this rank owns of a bucket from its reduced gradients; `late`:
+  // also if it seems to be read yet. *done: whether it has.
+  std::function<Status(std::uint64_t bucket, char* reduced, bool late, bool* done)> update;
 };
 
 // Memory of a bucket in which the caller writes a gradient. No data: there is none.
@@ -98,6 +101,7 @@ class Reducer {
   Status reduce_all(const std::function<Fold(std::uint64_t bucket)>& fold_of);
   bool averages() const { return settings_.average; }
   void run_hook_after();
+  void run_hook_after(std::uint64_t bucket, char* reduced);
   const HookAnswer& hook_answer() const { return hook_answer_; }
   // By target: whether it had a gradient on this rank in this step.
   const std::vector<bool>& used() const { return used_; }
@@ -106,9 +110,28 @@ class Reducer {
   Status learn_order();
   // Those that get gradients, in the order in which they best come.
   const std::vector<std::uint64_t>& launch_order_of_targets() const { return target_order_; }
-  // Begins the step anew. All ranks call it in or after the same pass.
-  Status discard();
+  // Begins the step anew. All ranks call it in or after the same pass. *too_late: parameters were
+  // updated before, on all ranks or on none.
+  Status discard(bool* too_late);
   void clear();
+
+  // With update_in_backward, see reducer_update.cpp. What this rank brings to the agreement of ranks to
+  // update in this step: the hash of its rates and the first of them. Without it, or if it refuses,
+  // nothing is updated; too late once its first bucket has gone out.
+  void bring_rate(std::uint64_t rates, double rate) {
+    has_rate_ = true;
+    rates_ = rates;
+    rate_ = rate;
+  }
+  bool has_rate() const { return has_rate_; }
+  void refuse_updates() { refuses_ = layout_.spread.update_in_backward; }
+  bool refuses_updates() const { return refuses_; }
+  // Since this rank's first bucket that some rank may update in this step.
+  bool may_have_updated() const { return asked_ != nullptr; }
+  // At the step: waits for all reductions and updates what is left.
+  Status finish_updates();
+  // Afterwards, the same on all ranks: why nothing was updated, if nothing was.
+  const Status& verdict() const { return verdict_; }
 
   // Reduced gradients of a bucket: of the whole bucket with data_parallel, else of this rank's
   // block.
@@ -129,6 +152,7 @@ class Reducer {
   };
   struct InFlight {
     std::uint64_t bucket = 0;
+    bool last = false;  // of its step
     std::shared_ptr<Request> request;
   };
   // Where a bucket's contribution lies in this pass.
@@ -140,6 +164,16 @@ class Reducer {
   };
 
   bool reproducible() const { return layout_.spread.leaves > 0; }
+  bool updates() const { return layout_.spread.update_in_backward; }
+  // With updates(): whether a reduced bucket stays where this rank's contribution was.
+  bool reduced_in_slot() const {
+    return layout_.spread.whole_state() || !reproducible() || plan_.levels_in_slots;
+  }
+  std::uint64_t place_bytes(const sharding::Bucket& bucket) const;
+  bool is_last(std::uint32_t round) const { return !reproducible() || round + 1 == rounds_; }
+  std::uint64_t number_of(const sharding::Bucket& bucket) const {
+    return static_cast<std::uint64_t>(&bucket - layout_.buckets.data());
+  }
   bool exchanges() const {
     return !kept_until_step_ && !(no_sync_ && layout_.spread.whole_gradients());
   }
@@ -171,6 +205,11 @@ class Reducer {
   void combine_levels(std::uint32_t divisor);
   Status wait_oldest();
   Status wait_all();
+  void free_slot(std::uint64_t bucket);
+  Status ask_to_update();
+  Status look_at_answers();
+  Status update_done();
+  Status update_reduced(bool late);
 
   const sharding::Registry& registry_;
   const sharding::Layout& layout_;
@@ -209,6 +248,17 @@ class Reducer {
   std::vector<Contribution> contributions_;  // by bucket
   std::vector<Slot> slots_;
   std::deque<InFlight> in_flight_;
+  // With updates().
+  bool has_rate_ = false, refuses_ = false;
+  std::uint64_t rates_ = 0;
+  double rate_ = 0;
+  std::shared_ptr<Request> asked_;  // whether all ranks want to update in this step
+  enum class Answer { unknown, yes, no };
+  Answer answer_ = Answer::unknown;
+  Status verdict_ = Status::success();
+  bool discards_ = false;
+  bool leaves_over_ = false;            // launches what this rank has no leaves for
+  std::vector<std::uint64_t> reduced_;  // buckets to be updated
   std::uint64_t extra_bytes_ = 0;
   std::uint64_t extra_buckets_ = 0, moved_buckets_ = 0;
 };

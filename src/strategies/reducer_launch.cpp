@@ -27,12 +27,27 @@ using Levels = std::array<char*, kMaxLevels>;
 // From here on an all-reduce moves fewer bytes than its two halves: small ones are read whole by every rank.
 constexpr std::uint64_t kAtOnceBytes = 64u << 10;
 
+// What all leaves add up to, from the partial sums that remain of them. `sum` may lie in one of those.
+void combine(trireme_dtype dtype, std::uint32_t leaves, const Levels& levels, std::uint64_t offset,
+             std::uint64_t count, char* sum, trireme_reduction reduction, std::uint32_t divisor) {
+  std::array<const void*, kMaxLevels> parts;
+  std::uint32_t part_count = 0;
+  for (std::uint32_t i = 0; i < sharding::tree_levels(leaves); ++i) {
+    if (sharding::level_remains(leaves, i)) parts[part_count++] = levels[i] + offset;
+  }
+  kernels::reduce(dtype, reduction, sum + offset, parts.data(), part_count, count, divisor, 0);
+}
+
 // Adds the leaves that the ranks bring in one round to the partial sums, in the order of leaves.
 struct LeafFold {
   trireme_dtype dtype;
   std::uint64_t size;
   std::uint32_t first_leaf;
   Levels levels;
+  // In the last round, where all that follows is in flight, too; null otherwise.
+  char* sum = nullptr;
+  std::uint32_t leaves = 0;
+  trireme_reduction reduction = TRIREME_SUM;
 
   void operator()(std::uint64_t first, std::uint64_t count, const void* const* sources,
                   std::uint32_t source_count) const {
@@ -55,6 +70,9 @@ struct LeafFold {
       }
       kernels::reduce(dtype, TRIREME_SUM, levels[target] + first * size, parts.data(), part_count,
                       count, 1, 0);
+    }
+    if (sum != nullptr) {
+      combine(dtype, leaves, levels, first * size, count, sum, reduction, leaves);
     }
   }
 };
@@ -121,18 +139,30 @@ struct RankFold {
 
 char* Reducer::level(const Bucket& bucket, std::uint32_t number) const {
   if (number == plan_.level_count) return reduced_block(bucket);  // the top one of zero2 and zero3
-  const std::uint64_t bytes = bucket.counts[layout_.spread.rank] * dtype_size(bucket.dtype);
+  const std::uint64_t size = dtype_size(bucket.dtype);
+  const std::uint64_t bytes = bucket.counts[layout_.spread.rank] * size;
+  if (plan_.levels_in_slots) {
+    return reduced(bucket) + sharding::piece(bucket.elements * size) + number * bytes;
+  }
   return levels_ + plan_.level_count * bucket.shard_offset + number * bytes;
+}
+
+// Of a contribution, with its partial sums if they lie there.
+std::uint64_t Reducer::place_bytes(const Bucket& bucket) const {
+  const std::uint64_t size = dtype_size(bucket.dtype);
+  const std::uint64_t bytes = bucket.elements * size;
+  if (!plan_.levels_in_slots) return bytes;
+  return sharding::piece(bytes) +
+         plan_.level_count * bucket.counts[layout_.spread.rank] * size;
 }
 
 // What a rank gives to the others, as reduce_dtype.
 const char* Reducer::round_off(std::uint64_t number, const char* contribution) {
   const Bucket& bucket = layout_.buckets[number];
   const Contribution& mine = contributions_[number];
-  const std::uint64_t bytes = bucket.elements * dtype_size(bucket.dtype);
   char* to = rounded_;
   if (mine.extra.bytes() > 0) {
-    to = mine.extra.data() + bytes;
+    to = mine.extra.data() + place_bytes(bucket);
   } else {
     to += plan_.rounded_stride > 0 ? mine.slot * plan_.rounded_stride : bucket.whole_offset / 2;
   }
@@ -155,9 +185,14 @@ Fold Reducer::fold(const Bucket& bucket, char* own, std::uint32_t round) const {
     LeafFold fold{bucket.dtype, size, round * layout_.spread.world_size, {}};
     const std::uint32_t count = sharding::tree_levels(layout_.spread.leaves);
     for (std::uint32_t i = 0; i < count; ++i) fold.levels[i] = level(bucket, i);
+    if (updates() && is_last(round)) {
+      fold.sum = reduced_block(bucket);
+      fold.leaves = layout_.spread.leaves;
+      fold.reduction = settings_.average ? TRIREME_AVERAGE : TRIREME_SUM;
+    }
     return fold;
   }
-  const bool whole = layout_.spread.whole_gradients();
+  const bool whole = layout_.spread.whole_gradients() || updates();  // the sum stays in place
   return RankFold{bucket.dtype,
                   size,
                   settings_.average && !settings_.uneven ? TRIREME_AVERAGE : TRIREME_SUM,
@@ -191,6 +226,14 @@ Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t rou
   }
   const Bucket& bucket = layout_.buckets[number];
   Contribution& mine = contributions_[number];
+  const bool updated_next = updates() && is_last(round);
+  if (updated_next) {
+    TRIREME_RETURN_IF_ERROR(ask_to_update());
+    // A place for what comes out, also where this rank brings nothing.
+    char* place = mine.data;
+    if (reduced_in_slot() && place == nullptr)
+      TRIREME_RETURN_IF_ERROR(contribution(number, &place));
+  }
   Operation operation;
   operation.channel = link_.reductions;
   operation.dtype = bucket.dtype;
@@ -228,10 +271,11 @@ Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t rou
   }
   InFlight entry;
   entry.bucket = number;
+  entry.last = is_last(round);
   TRIREME_FAILPOINT("bucket", "before_launch");
   TRIREME_RETURN_IF_ERROR(
       link_.communicator->start(std::move(operation), link_.deadline(), &entry.request));
-  if (layout_.spread.whole_state() && !reproducible() && !at_once) {
+  if (layout_.spread.whole_state() && (!reproducible() || updated_next) && !at_once) {
     TRIREME_RETURN_IF_ERROR(launch_gather(bucket, &entry.request));
   }
   in_flight_.push_back(std::move(entry));
@@ -251,7 +295,9 @@ Status Reducer::launch_gather(const Bucket& bucket, std::shared_ptr<Request>* ou
   operation.receive = reduced(bucket);
   operation.count = bucket.elements;
   operation.counts = bucket.counts;
-  operation.owner = storage_->hold();
+  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<Memory>>;
+  operation.owner =
+      std::make_shared<Both>(storage_->hold(), contributions_[number_of(bucket)].extra.memory());
   link_.given_bytes +=
       sharding::gather_bytes(bucket.counts, link_.rank(), dtype_size(bucket.dtype));
   return link_.communicator->start(std::move(operation), link_.deadline(), out);
@@ -269,17 +315,15 @@ Status Reducer::launch_absent() {
 }
 
 void Reducer::combine_levels(std::uint32_t divisor) {
-  const std::uint32_t leaves = layout_.spread.leaves;
   for (const Bucket& bucket : layout_.buckets) {
     const std::uint64_t count = bucket.counts[layout_.spread.rank];
     if (count == 0) continue;
-    std::array<const void*, kMaxLevels> parts;
-    std::uint32_t part_count = 0;
-    for (std::uint32_t i = 0; i < sharding::tree_levels(leaves); ++i) {
-      if (sharding::level_remains(leaves, i)) parts[part_count++] = level(bucket, i);
+    Levels levels;
+    for (std::uint32_t i = 0; i < sharding::tree_levels(layout_.spread.leaves); ++i) {
+      levels[i] = level(bucket, i);
     }
-    kernels::reduce(bucket.dtype, settings_.average ? TRIREME_AVERAGE : TRIREME_SUM,
-                    reduced_block(bucket), parts.data(), part_count, count, divisor, 0);
+    combine(bucket.dtype, layout_.spread.leaves, levels, 0, count, reduced_block(bucket),
+            settings_.average ? TRIREME_AVERAGE : TRIREME_SUM, divisor);
   }
 }
 
@@ -290,12 +334,19 @@ Status Reducer::wait_oldest() {
   --mine.flying;
   Status status = link_.wait(*oldest.request);
   if (status.ok()) status = failpoint("bucket", "after_wait");
-  if (mine.flying == 0 && !layout_.spread.whole_gradients()) {
-    if (mine.slot != kNone) slots_[mine.slot].taken = false;
-    extra_bytes_ -= mine.extra.bytes();
-    mine = Contribution();
+  const bool to_update = updates() && oldest.last;
+  if (to_update && status.ok()) reduced_.push_back(oldest.bucket);
+  if (mine.flying == 0 && !layout_.spread.whole_gradients() && !(to_update && reduced_in_slot())) {
+    free_slot(oldest.bucket);
   }
   return status;
+}
+
+void Reducer::free_slot(std::uint64_t bucket) {
+  Contribution& mine = contributions_[bucket];
+  if (mine.slot != kNone) slots_[mine.slot].taken = false;
+  extra_bytes_ -= mine.extra.bytes();
+  mine = Contribution();
 }
 
 Status Reducer::wait_all() {

@@ -61,6 +61,12 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
         "a trainer of a model with TRIREME_MODEL_UNEVEN: ranks that have run out of data cannot "
         "follow it");
   }
+  if (model.updates_in_backward() && model.options_.leaves == 0 && options.micro_batches > 1) {
+    return unsupported(
+        "options.micro_batches above 1 with TRIREME_MODEL_UPDATE_IN_BACKWARD, which has no place "
+        "for "
+        "sums of gradients");
+  }
   if (model.reducer_->step_under_way()) return invalid_state("a step is under way");
   if (options.offload_path != nullptr && options.offload_path[0] == 0) {
     return invalid_argument("options.offload_path is empty");

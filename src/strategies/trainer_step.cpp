@@ -88,7 +88,10 @@ Status Trainer::pass(void* batch, bool trains, double* out_loss) {
   told_ = false;
   // A schedule of the caller may fail. That is known now, and told as a failure of a layer is.
   double rate = 0;
-  if (trains && !optimizer_->next_rate(&rate).ok()) fail(Failure::no_rate, 0, 0, 0);
+  if (trains && !optimizer_->next_rate(&rate).ok()) {
+    fail(Failure::no_rate, 0, 0, 0);
+    model_->reducer_->refuse_updates();
+  }
   for (trireme_layer_call& call : calls_) {
     call.batch = batch;
     call.step = optimizer_->step_count();
@@ -113,7 +116,7 @@ Status Trainer::pass(void* batch, bool trains, double* out_loss) {
     model_->give_up(status);
     return status;
   }
-  if (trains) TRIREME_RETURN_IF_ERROR(model_->discard_gradients());
+  if (trains) TRIREME_RETURN_IF_ERROR(model_->discard(&status));
   return status;
 }
 
@@ -134,8 +137,16 @@ Status Trainer::micro_batch(std::uint32_t number, bool trains) {
   calls_.back().loss = nullptr;
   if (!trains) return Status::success();
   if (has_part) {
+    if (failure_.kind != Failure::none) model_->reducer_->refuse_updates();
     const bool last = number + 1 == rounds_ || model_->options_.leaves > 0;
-    TRIREME_RETURN_IF_ERROR(model_->begin_backward(last ? 0 : TRIREME_BACKWARD_NO_SYNC));
+    const std::uint32_t flags = last ? 0 : TRIREME_BACKWARD_NO_SYNC;
+    Status begun = model_->begin_backward(flags);
+    if (begun.code() == TRIREME_ERROR_CALLBACK) {  // the schedule has no rate any more
+      fail(Failure::no_rate, 0, 0, 0);
+      model_->reducer_->refuse_updates();
+      begun = model_->begin_backward(flags);
+    }
+    TRIREME_RETURN_IF_ERROR(std::move(begun));
   }
   for (std::uint64_t stretch = plan_.stretches(); stretch-- > 0;) {
     const std::uint64_t first = plan_.firsts[stretch], end = plan_.firsts[stretch + 1];
@@ -167,8 +178,11 @@ Status Trainer::backward(std::uint64_t first, std::uint64_t end) {
       call(TRIREME_PHASE_BACKWARD, layer);
     }
     after_call(TRIREME_PHASE_BACKWARD, layer);
+    // What is not read any more may be updated as soon as its gradients are in.
+    const bool updates = model_->updates_in_backward();
+    if (updates) TRIREME_RETURN_IF_ERROR(release(layer));
     if (leaf_ < total_) TRIREME_RETURN_IF_ERROR(hand_in(layer));
-    TRIREME_RETURN_IF_ERROR(release(layer));
+    if (!updates) TRIREME_RETURN_IF_ERROR(release(layer));
   }
   return Status::success();
 }
@@ -254,6 +268,8 @@ Status Trainer::offer_gradients(std::uint64_t layer) {
 // What backward has written or, where it has failed, zeros: the others count on them.
 Status Trainer::hand_in(std::uint64_t layer) {
   const trireme_layer& described = layers_[layer].described;
+  // Before it tells the others that it goes on, if that is not over.
+  if (failure_.kind != Failure::none) model_->reducer_->refuse_updates();
   for (std::uint64_t k = described.parameter_count; k-- > 0;) {
     const std::uint64_t number = described.first_parameter + k;
     if (gradient_places_[number] == kFrozen) continue;
@@ -270,6 +286,7 @@ Status Trainer::hand_in(std::uint64_t layer) {
         return status;
       }
       fail(Failure::left_out, TRIREME_PHASE_BACKWARD, layer, 0);
+      model_->reducer_->refuse_updates();
     }
     TRIREME_RETURN_IF_ERROR(model_->keep(model_->reducer_->ready(number, {nullptr, dtype}, false)));
   }

@@ -33,6 +33,10 @@ class UnitPool {
   void release(std::uint64_t group);
   // Begins to gather a group, if there is room.
   Status prefetch(std::uint64_t group);
+  // Whether ranks read shards of the group in a gather that was begun here.
+  bool is_under_way(std::uint64_t group) const {
+    return places_[group].request != nullptr && !places_[group].request->done();
+  }
   // Where a group in use lies.
   char* data(std::uint64_t group) const { return places_[group].data; }
   // Before shards change: no copy may be read later, and no peer may still read a shard of this

@@ -102,6 +102,10 @@ static void every_training_has_the_bits_of_a_plain_loop(void **state) {
                 job.budget = k == 4 ? 700 : 0;
                 job.share = k == 0;
                 run_job(&job, train);
+                if (k % 2 == 1) continue;
+                job.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+                job.share = !job.share;
+                run_job(&job, train);
             }
         }
     }
@@ -286,6 +290,58 @@ static void a_failed_callback_leaves_no_trace(void **state) {
     }
 }
 
+/* In backward it is too late, once all ranks have handed in their first bucket. */
+static void fail_for_good(trireme_communicator *communicator, int number, void *context) {
+    struct rank r = start(context, number);
+    struct verdict *const v = r.verdict;
+    make(&r, communicator);
+    for (int call = 0; call < 2; ++call) {
+        EXPECT_STATUS(v, TRIREME_ERROR_CALLBACK, trireme_trainer_step(r.trainer, &r, NULL));
+        EXPECT(v, strstr(trireme_last_error(), "backward of layer 0 (\"first\") answered 7 on rank 1"));
+        EXPECT(v, strstr(trireme_last_error(), "neither the old ones nor the new ones") != NULL);
+    }
+    unmake(&r);
+}
+
+static void with_update_in_backward_nothing_changes_before_the_first_bucket(void **state) {
+    (void)state;
+    const struct curve *const right = reproducible();
+    for (trireme_strategy s = 1; s <= TRIREME_STRATEGY_HYBRID_SHARD; ++s) {
+        if (is_quick() && s % 2 == 0) continue;
+        for (int kind = 0; kind < 5; ++kind) {
+            struct job job = job_of(s, kind < 3 ? 6 : 3, right);
+            if (is_quick() && kind < 3) job.world_size = 3;
+            job.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+            job.act = ANSWERS;
+            job.rank = 1;
+            job.checkpoint_every = kind % 2 == 0 ? 2 : 0;
+            job.share = kind % 2 == 1;
+            switch (kind) {
+                case 0: job.phase = TRIREME_PHASE_FORWARD; break;
+                case 1: /* the layer before has no parameters */
+                    job.phase = TRIREME_PHASE_BACKWARD;
+                    job.layer = 4;
+                    break;
+                case 2:
+                    job.phase = TRIREME_PHASE_EVALUATE;
+                    job.layer = 3;
+                    break;
+                default: /* in its first micro-batch of two */
+                    job.phase = kind == 3 ? TRIREME_PHASE_RECOMPUTE : TRIREME_PHASE_BACKWARD;
+                    job.checkpoint_every = 2;
+            }
+            run_job(&job, fail_once);
+        }
+        struct job late = job_of(s, 3, right);
+        late.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+        late.act = ANSWERS;
+        late.rank = 1;
+        late.leaves = 3;
+        late.phase = TRIREME_PHASE_BACKWARD;
+        run_job(&late, fail_for_good);
+    }
+}
+
 /* A schedule that has no rate for the second step when it is asked for the first time. */
 static double TRIREME_CALL fail_in_second(uint64_t step, void *user_data) {
     bool *const failed = user_data;
@@ -321,6 +377,8 @@ static void a_schedule_without_a_rate_leaves_no_trace(void **state) {
         struct job job = job_of(s, 3, reproducible());
         job.rank = 1;
         run_job(&job, have_no_rate);
+        job.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+        run_job(&job, have_no_rate);
     }
 }
 
@@ -355,6 +413,9 @@ static void what_callbacks_may_do(void **state) {
                 job.rank = 1;
                 job.phase = phase;
                 job.layer = 2;
+                run_job(&job, go_through);
+                if (job.unused == TRIREME_UNUSED_SKIP) continue;
+                job.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
                 run_job(&job, go_through);
             }
         }
@@ -583,6 +644,7 @@ int main(void) {
         cmocka_unit_test(checkpoints_take_what_the_formula_says),
         cmocka_unit_test(a_budget_computes_as_little_again_as_fits),
         cmocka_unit_test(a_failed_callback_leaves_no_trace),
+        cmocka_unit_test(with_update_in_backward_nothing_changes_before_the_first_bucket),
         cmocka_unit_test(a_schedule_without_a_rate_leaves_no_trace),
         cmocka_unit_test(what_callbacks_may_do),
         cmocka_unit_test(all_stop_after_the_same_step),

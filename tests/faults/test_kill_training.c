@@ -53,6 +53,8 @@ static const char *const kPoints[] = {
     "bucket.after_launch",
     "bucket.after_wait",
     "bucket.before_sweep",
+    "bucket.before_ask",
+    "bucket.before_update",
     "step.before_reductions",
     "step.after_reductions",
     "step.before_contributors",
@@ -107,6 +109,7 @@ struct scenario {
     bool adafactor; /* of matrices */
     bool muon;      /* of matrices where that can be */
     bool one_sweep;
+    bool in_backward;
     bool large;     /* LARGE times as many elements */
     bool disagrees; /* rank 0 wants other buckets, so nobody gets a model */
     double max_norm;
@@ -181,6 +184,17 @@ static const struct scenario kScenarios[] = {
      .strategy = TRIREME_STRATEGY_DATA_PARALLEL,
      .world_size = 2,
      .muon = true},
+    {.name = "zero3, one copy, updated in backward",
+     .strategy = TRIREME_STRATEGY_ZERO3,
+     .world_size = 3,
+     .in_backward = true},
+    {.name = "zero2, leaves, updated in backward",
+     .strategy = TRIREME_STRATEGY_ZERO2,
+     .world_size = 2,
+     .leaves = 3,
+     .hook = true,
+     .own_rule = true,
+     .in_backward = true},
     {.name = "ranks that disagree",
      .strategy = TRIREME_STRATEGY_ZERO3,
      .world_size = 3,
@@ -251,7 +265,8 @@ static void make_model(const struct scenario *s, trireme_communicator *group, in
     options.leaves = s->leaves;
     options.share_parameters = s->share;
     options.unused = s->unused;
-    options.flags = s->uneven ? TRIREME_MODEL_UNEVEN : 0;
+    options.flags = (s->uneven ? TRIREME_MODEL_UNEVEN : 0) |
+                    (s->in_backward ? TRIREME_MODEL_UPDATE_IN_BACKWARD : 0);
     options.bucket_hook = s->hook ? halve : NULL;
     CALL(o, trireme_model_create(group, &options, model));
     static const char *const names[UNITS] = {"a", "b", "c", "d", "e"};

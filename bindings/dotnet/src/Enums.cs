@@ -238,6 +238,12 @@ namespace Trireme
         /// Zero3, HybridShard: units stay whole after their release until parameters change.
         /// </summary>
         KeepGathered = 8,
+
+        /// <summary>
+        /// Each bucket is updated as soon as it is reduced, and no gradients are kept: a parameter may
+        /// change from the moment its gradient is handed in until the step ends.
+        /// </summary>
+        UpdateInBackward = 16,
     }
 
     /// <summary>When a bucket hook is called.</summary>

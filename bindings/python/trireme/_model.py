@@ -154,6 +154,7 @@ class Model:
         keep_gathered: bool = False,
         reshard_ranks: int = 0,
         reduce_dtype: Name | None = None,
+        update_in_backward: bool = False,
     ) -> None:
         """`leaves` above 0 makes training reproducible: the same bits for any number of ranks.
 
@@ -174,6 +175,10 @@ class Model:
         with `reshard_ranks` so many neighbours spread a gathered unit between them until then, and
         gather it again, as for backward, from each other. With `reduce_dtype` "f16" or "bf16" what
         a rank adds to a gradient is rounded to it and travels in 2 bytes; sums stay f32.
+
+        With `update_in_backward` each bucket is updated as soon as it is reduced and no gradients
+        are kept: a parameter may change from the moment its gradient is handed in until the step
+        ends, and the optimizer is there before.
         """
         options = _native.trireme_model_options(
             struct_size=ctypes.sizeof(_native.trireme_model_options),
@@ -191,7 +196,8 @@ class Model:
             flags=(_native.TRIREME_MODEL_UNEVEN if uneven else 0)
             | (_native.TRIREME_MODEL_FIXED_ORDER if fixed_order else 0)
             | (_native.TRIREME_MODEL_WHOLE_ROWS if whole_rows else 0)
-            | (_native.TRIREME_MODEL_KEEP_GATHERED if keep_gathered else 0),
+            | (_native.TRIREME_MODEL_KEEP_GATHERED if keep_gathered else 0)
+            | (_native.TRIREME_MODEL_UPDATE_IN_BACKWARD if update_in_backward else 0),
             share_parameters=number_of(share, SHARE, "share"),
             memory_limit_bytes=in_range(memory_limit_bytes, 64, "memory_limit_bytes"),
             shard_stride=in_range(shard_stride, 32, "shard_stride"),

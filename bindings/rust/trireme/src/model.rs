@@ -164,6 +164,10 @@ pub struct ModelOptions {
     /// F16 or Bf16: what a rank adds to a gradient is rounded to it and travels in 2 bytes; sums
     /// stay f32.
     pub reduce_dtype: Option<Dtype>,
+    /// Each bucket is updated as soon as it is reduced, and no gradients are kept: a parameter may
+    /// change from the moment its gradient is handed in until the step ends, and the optimizer is
+    /// there before.
+    pub update_in_backward: bool,
 }
 
 impl ModelOptions {
@@ -190,6 +194,7 @@ impl ModelOptions {
             keep_gathered: false,
             reshard_ranks: 0,
             reduce_dtype: None,
+            update_in_backward: false,
         }
     }
 }
@@ -385,6 +390,7 @@ impl Model {
             (options.fixed_order, sys::TRIREME_MODEL_FIXED_ORDER),
             (options.whole_rows, sys::TRIREME_MODEL_WHOLE_ROWS),
             (options.keep_gathered, sys::TRIREME_MODEL_KEEP_GATHERED),
+            (options.update_in_backward, sys::TRIREME_MODEL_UPDATE_IN_BACKWARD),
         ] {
             raw.flags |= if set { flag } else { 0 };
         }
