@@ -67,6 +67,7 @@ mod log;
 mod mesh;
 mod messages;
 mod model;
+mod model_options;
 mod offload;
 mod operation;
 mod optimizer;
@@ -89,9 +90,9 @@ pub use log::{clear_log, set_log, LogLevel};
 pub use mesh::{Mesh, MeshOptions, MeshOrder};
 pub use messages::{MessageInfo, Source, Tag};
 pub use model::{
-    GradientView, Gradients, Model, ModelInfo, ModelMemory, ModelOptions, ModelStatistics,
-    Parameter, Share, Strategy, UnitInfo, Unused,
+    GradientView, Model, ModelInfo, ModelMemory, ModelStatistics, Parameter, Strategy, UnitInfo,
 };
+pub use model_options::{Gradients, ModelOptions, Share, Unused};
 pub use offload::{Offload, OffloadInfo};
 pub use operation::{Algorithm, OperationOptions, Priority};
 pub use optimizer::{

@@ -1,0 +1,120 @@
+#include "strategies/model_options.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace trireme::strategies {
+
+namespace {
+
+constexpr std::uint32_t kMaxLeaves = 65'536;
+
+// Of `holders` ranks that keep a copy.
+Status check_reshard_ranks(const trireme_model_options& options, std::uint32_t holders) {
+  if (options.reshard_ranks == 0) return Status::success();
+  const std::string what = "options.reshard_ranks " + std::to_string(options.reshard_ranks);
+  if (options.strategy < TRIREME_STRATEGY_ZERO3) {
+    return invalid_argument(what +
+                            " is for TRIREME_STRATEGY_ZERO3 and TRIREME_STRATEGY_HYBRID_SHARD, "
+                            "which gather");
+  }
+  if (holders % options.reshard_ranks != 0) {
+    return invalid_argument(what + " does not divide the " + std::to_string(holders) +
+                            " ranks that keep a copy of the parameters");
+  }
+  if (options.reshard_ranks > 1 && (options.flags & TRIREME_MODEL_KEEP_GATHERED) != 0) {
+    return invalid_argument(what + " with TRIREME_MODEL_KEEP_GATHERED, which is 1");
+  }
+  return Status::success();
+}
+
+}  // namespace
+
+Status check_model_options(const Communicator& communicator, const trireme_model_options& options) {
+  if (options.strategy < 1 || options.strategy > TRIREME_STRATEGY_HYBRID_SHARD) {
+    return invalid_argument("options.strategy " + std::to_string(options.strategy) +
+                            " is no strategy");
+  }
+  if (options.gradients != TRIREME_GRADIENTS_AVERAGE &&
+      options.gradients != TRIREME_GRADIENTS_SUM) {
+    return invalid_argument("options.gradients " + std::to_string(options.gradients) +
+                            " is neither TRIREME_GRADIENTS_AVERAGE nor TRIREME_GRADIENTS_SUM");
+  }
+  if (options.leaves > kMaxLeaves) {
+    return invalid_argument("options.leaves " + std::to_string(options.leaves) +
+                            " is above 65,536");
+  }
+  if (options.unused < TRIREME_UNUSED_ERROR || options.unused > TRIREME_UNUSED_SKIP) {
+    return invalid_argument("options.unused " + std::to_string(options.unused) +
+                            " is no TRIREME_UNUSED_*");
+  }
+  constexpr std::uint32_t kFlags = TRIREME_MODEL_UNEVEN | TRIREME_MODEL_FIXED_ORDER |
+                                   TRIREME_MODEL_WHOLE_ROWS | TRIREME_MODEL_KEEP_GATHERED |
+                                   TRIREME_MODEL_UPDATE_IN_BACKWARD;
+  if ((options.flags & ~kFlags) != 0) {
+    return invalid_argument("options.flags " + std::to_string(options.flags) +
+                            " has a bit that means nothing");
+  }
+  if ((options.flags & TRIREME_MODEL_KEEP_GATHERED) != 0 &&
+      options.strategy < TRIREME_STRATEGY_ZERO3) {
+    return invalid_argument(
+        "TRIREME_MODEL_KEEP_GATHERED is for TRIREME_STRATEGY_ZERO3 and "
+        "TRIREME_STRATEGY_HYBRID_SHARD, which gather");
+  }
+  if (options.reduce_dtype != 0 && options.reduce_dtype != TRIREME_DTYPE_F16 &&
+      options.reduce_dtype != TRIREME_DTYPE_BF16) {
+    return invalid_argument("options.reduce_dtype " + std::to_string(options.reduce_dtype) +
+                            " is neither TRIREME_DTYPE_F16 nor TRIREME_DTYPE_BF16");
+  }
+  if (options.reserved != 0) return invalid_argument("options.reserved must be 0");
+  if ((options.flags & TRIREME_MODEL_UPDATE_IN_BACKWARD) != 0) {
+    const bool uneven = (options.flags & TRIREME_MODEL_UNEVEN) != 0;
+    if (uneven || options.unused == TRIREME_UNUSED_SKIP) {
+      return unsupported(std::string("TRIREME_MODEL_UPDATE_IN_BACKWARD with ") +
+                         (uneven
+                              ? "TRIREME_MODEL_UNEVEN, whose average is by how many contribute"
+                              : "TRIREME_UNUSED_SKIP, for which ranks agree on what is skipped") +
+                         ": that is known at the end of a step only");
+    }
+  }
+  if (options.share_parameters < TRIREME_SHARE_AUTO ||
+      options.share_parameters > TRIREME_SHARE_NEVER) {
+    return invalid_argument("options.share_parameters " + std::to_string(options.share_parameters) +
+                            " is no TRIREME_SHARE_*");
+  }
+  if (options.share_parameters == TRIREME_SHARE_ALWAYS) {
+    if (options.strategy == TRIREME_STRATEGY_DATA_PARALLEL) {
+      return invalid_argument(
+          "TRIREME_SHARE_ALWAYS with data_parallel, in which every rank updates all parameters; "
+          "zero1 trains the same");
+    }
+    if (!communicator.shares_memory()) {
+      return unsupported("TRIREME_SHARE_ALWAYS, but ranks of " + communicator.description() +
+                         " share no memory");
+    }
+  }
+  const auto world_size = static_cast<std::uint32_t>(communicator.world_size());
+  if (options.strategy != TRIREME_STRATEGY_HYBRID_SHARD) {
+    if (options.shard_ranks == 0 && options.shard_stride == 0) {
+      return check_reshard_ranks(options, world_size);
+    }
+    const bool ranks = options.shard_ranks > 0;
+    return invalid_argument(std::string(ranks ? "options.shard_ranks " : "options.shard_stride ") +
+                            std::to_string(ranks ? options.shard_ranks : options.shard_stride) +
+                            " is for TRIREME_STRATEGY_HYBRID_SHARD alone");
+  }
+  if (options.shard_ranks == 0 || world_size % options.shard_ranks != 0) {
+    return invalid_argument("options.shard_ranks " + std::to_string(options.shard_ranks) +
+                            " does not divide a world of " + std::to_string(world_size));
+  }
+  if (options.shard_stride > 0 && world_size / options.shard_ranks % options.shard_stride != 0) {
+    return invalid_argument("options.shard_stride " + std::to_string(options.shard_stride) +
+                            " does not divide the " +
+                            std::to_string(world_size / options.shard_ranks) +
+                            " copies that a world of " + std::to_string(world_size) +
+                            " has with shard_ranks " + std::to_string(options.shard_ranks));
+  }
+  return check_reshard_ranks(options, options.shard_ranks);
+}
+
+}  // namespace trireme::strategies
