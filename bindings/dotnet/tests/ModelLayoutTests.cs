@@ -132,6 +132,39 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void Buckets_are_updated_in_backward()
+        {
+            foreach (Strategy strategy in new[] { Strategy.DataParallel, Strategy.Zero3 })
+            {
+                Ranks.RunAndLeaveTogether(2, c =>
+                {
+                    var options = new ModelOptions
+                    {
+                        Strategy = strategy, Flags = ModelFlags.UpdateInBackward,
+                    };
+                    using (Model model = ModelTests.Sealed(c, options))
+                    {
+                        var values = new float[20];
+                        Check.Throws<InvalidStateException>(
+                            () => model.AccumulateFlat<float>(new float[20]));
+                        OptimizerOptions clipped = ModelTests.Sgd();
+                        clipped.MaxNorm = 1;
+                        Check.Throws<UnsupportedException>(() => new Optimizer(model, clipped));
+                        using (var optimizer = new Optimizer(model, ModelTests.Sgd()))
+                        {
+                            for (int i = 0; i < 20; ++i) values[i] = 1;
+                            model.AccumulateFlat<float>(values);
+                            optimizer.Step();
+                            model.GetParameters<float>(values);
+                            foreach (float value in values) Check.That(value < 0, "updated");
+                            Check.Equal(0ul, model.Memory.PlannedGradients);
+                        }
+                    }
+                });
+            }
+        }
+
+        [Test]
         public static void Units_are_gathered_again_by_a_few()
         {
             Ranks.RunAndLeaveTogether(4, c =>

@@ -153,6 +153,48 @@ class KeptUnitsTest(TestCase):
                 trireme.Model(self.alone(), strategy, keep_gathered=True)
 
 
+class UpdateInBackwardTest(TestCase):
+    def test_no_gradients_are_kept_and_the_numbers_are_the_same(self):
+        for strategy in STRATEGIES:
+
+            def body(group):
+                outcomes = []
+                for update_in_backward in (False, True):
+                    model = build(
+                        group,
+                        strategy,
+                        minimum_unit_bytes=1,
+                        bucket_bytes=1,
+                        update_in_backward=update_in_backward,
+                    )
+                    outcomes.append((train(group, model), model.memory()))
+                return outcomes
+
+            for (plain, kept), (values, memory) in self.ranks(2, body):
+                self.assertEqual(values, plain)
+                self.assertGreater(kept.planned_gradients, 0)
+                self.assertEqual(memory.planned_gradients, 0)
+                self.assertEqual(memory.allocated_working, memory.planned_working)
+
+    def test_what_must_see_all_gradients_first_is_refused(self):
+        model = build(self.alone(), "zero2", update_in_backward=True)
+        with self.assertRaisesRegex(trireme.InvalidStateError, "no optimizer"):
+            model.begin_backward()
+        with self.assertRaisesRegex(trireme.UnsupportedError, "a norm of all gradients"):
+            trireme.Optimizer(model, "sgd", max_norm=1.0)
+
+    def test_what_a_rule_raises_comes_out_of_the_step(self):
+        def rule(update):
+            raise KeyError("in backward")
+
+        model = build(self.alone(), "zero1", update_in_backward=True)
+        model.set_parameters(start_values())
+        optimizer = trireme.Optimizer(model, rule, states=0)
+        model.accumulate_flat(gradients_of(0))
+        with self.assertRaisesRegex(KeyError, "in backward"):
+            optimizer.step()
+
+
 class ReshardTest(TestCase):
     def test_units_are_gathered_again_by_a_few(self):
         def body(group):

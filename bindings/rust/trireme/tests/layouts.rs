@@ -142,6 +142,25 @@ fn kept_units_are_gathered_once_a_step() {
 }
 
 #[test]
+fn buckets_are_updated_in_backward() {
+    for strategy in Strategy::ALL {
+        ranks(2, |communicator| {
+            let plain = apart(communicator, strategy);
+            let updating = ModelOptions { update_in_backward: true, ..plain };
+            let mut model = sealed(communicator, &updating);
+            assert_eq!(step(communicator, &mut model, false), expected(2));
+            let memory = model.memory().unwrap();
+            assert_eq!(memory.planned_gradients, 0);
+            assert_eq!(memory.allocated_working, memory.planned_working);
+            fails(model.begin_backward(), Status::InvalidState); // its optimizer is gone
+            let clipped = OptimizerOptions { max_norm: 1.0, ..sgd() };
+            fails(Optimizer::new(&mut model, Kind::Sgd, &clipped), Status::Unsupported);
+            communicator.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
 fn units_are_gathered_again_by_a_few() {
     ranks(4, |communicator| {
         let plain = apart(communicator, Strategy::Zero3);
