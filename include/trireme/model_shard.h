@@ -97,7 +97,8 @@
  *   old nor the new ones, and the model has failed on all ranks. Before, nothing has changed.
  * - Not with what must know all gradients first: TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP, and of
  *   the optimizer max_norm, group_max_norms, loss_scale, rules that look at whole parameters (LAMB,
- *   LARS, ADAFACTOR, MUON) and ONE_SWEEP; nor with NO_SYNC, as there is no place for sums. No gradient has a view.
+ *   LARS, ADAFACTOR, MUON) and ONE_SWEEP; nor with NO_SYNC, as there is no place for sums. No
+ *   gradient has a view.
  *
  * Ownership: a model keeps its communicator alive, an optimizer keeps its model alive; destroy in
  * any order. Thread safety: one call at a time per model, except where a function says otherwise.

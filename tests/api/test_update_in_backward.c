@@ -1,12 +1,34 @@
 /*
  * Update in backward: each bucket is updated as soon as it is reduced, and no gradient is kept. Every
- * training must give the bits of plain loops, and hold the bytes of its plan, which has no gradients.
+ * training must give the bits of plain loops, and hold the bytes of its plan, which has no gradients. With
+ * --long each row with every type, in all worlds.
  */
 #include <unistd.h>
 /* The trainings are those of test_strategies.c: its model, its plain process and its checks. */
 #define main run_the_sweeps
 #include "test_strategies.c"
 #undef main
+
+/* Each row with every type and in all worlds; else both take turns. */
+static bool is_long;
+
+static void check_in_turn(const struct setup *setup) {
+    static int turn;
+    ++turn;
+    if (is_long) {
+        check_all(setup);
+        return;
+    }
+    const int most = is_quick() ? 3 : turn % 4 == 0 ? 8 : 5;
+    if (setup->world_size > most || (is_quick() && turn % 2 == 0)) return;
+    const int type = setup->masters || setup->reduced != 0 ? turn % 2 * 2 : turn % 4;
+    switch (setup->masters ? 2 + turn % 2 : type) {
+        case 0: check_f32(setup); break;
+        case 1: check_f64(setup); break;
+        case 2: check_bf16(setup); break;
+        default: check_f16(setup);
+    }
+}
 
 static struct setup in_backward(int world, trireme_strategy strategy) {
     struct setup setup = base(world, strategy);
@@ -22,16 +44,16 @@ static void every_strategy_trains_as_one_process(void **state) {
     (void)state;
     FOR_EACH_SPREAD(world, strategy) {
         struct setup setup = in_backward(world, strategy);
-        check_all(&setup);
+        check_in_turn(&setup);
         setup.rule = TRIREME_OPTIMIZER_ADAMW;
         setup.way = FORWARD;
-        check_f32(&setup);
+        check_in_turn(&setup);
         setup.way = SHUFFLED;
         setup.gradients = TRIREME_GRADIENTS_SUM;
-        check_f64(&setup);
+        check_in_turn(&setup);
         setup.way = FLAT;
         setup.bucket_bytes = 150;
-        check_all(&setup);
+        check_in_turn(&setup);
     }
 }
 
@@ -41,13 +63,14 @@ static void reproducible_training_keeps_its_bits(void **state) {
     FOR_EACH_SPREAD(world, strategy) {
         const int leaves[] = {world, world + 3, 2 * world, 1};
         for (int i = 0; i < 4; ++i) {
+            if (!is_long && (i + world + strategy) % 2 != 0) continue;
             struct setup setup = in_backward(world, strategy);
             setup.leaves = leaves[i];
-            check_f32(&setup);
+            check_in_turn(&setup);
             setup.rule = TRIREME_OPTIMIZER_ADAMW;
             setup.way = i % 2 == 0 ? SHUFFLED : FLAT;
             setup.bucket_bytes = world % 2 == 0 ? 1 : 150;
-            check_all(&setup);
+            check_in_turn(&setup);
         }
     }
 }
@@ -62,18 +85,18 @@ static void every_way_to_gather_goes_with_it(void **state) {
             setup.leaves = leaves;
             setup.minimum_unit_bytes = 100;
             setup.persistent_unit_bytes = 50;
-            check_f32(&setup);
+            check_in_turn(&setup);
             setup.bucket_bytes = 150;
             setup.prefetch_bytes = 300;
-            check_all(&setup);
+            check_in_turn(&setup);
             setup.way = FORWARD;
             setup.minimum_unit_bytes = 200;
             setup.persistent_unit_bytes = setup.prefetch_bytes = 0;
-            check_f32(&setup);
+            check_in_turn(&setup);
         }
         setup.kept = strategy == TRIREME_STRATEGY_ZERO3;
         setup.whole_rows = true;
-        check_all(&setup);
+        check_in_turn(&setup);
     }
     for (size_t i = 0; i < sizeof kAgain / sizeof kAgain[0]; ++i) {
         if (is_quick() && kAgain[i][0] > 4) continue;
@@ -83,20 +106,20 @@ static void every_way_to_gather_goes_with_it(void **state) {
         setup.shard_ranks = (uint32_t)kAgain[i][1];
         setup.reshard_ranks = (uint32_t)kAgain[i][2];
         setup.prefetch_bytes = i % 2 == 0 ? 1 : 300;
-        check_f32(&setup);
+        check_in_turn(&setup);
         setup.leaves = 7;
         setup.minimum_unit_bytes = 100;
-        check_all(&setup);
+        check_in_turn(&setup);
     }
     for (int i = 0; i < HYBRIDS; ++i) {
         if (is_quick() && kHybrids[i][0] > 4) continue;
         struct setup setup = in_backward(kHybrids[i][0], TRIREME_STRATEGY_HYBRID_SHARD);
         setup.shard_ranks = (uint32_t)kHybrids[i][1];
         setup.check_every = 1;
-        check_all(&setup);
+        check_in_turn(&setup);
         setup.leaves = i % 2 == 0 ? 7 : setup.world_size;
         setup.minimum_unit_bytes = 100;
-        check_f32(&setup);
+        check_in_turn(&setup);
     }
 }
 
@@ -112,27 +135,27 @@ static void ranks_that_share_one_copy_read_what_is_not_updated_yet(void **state)
         for (int leaves = 0; leaves <= 5; leaves += 5) {
             setup.leaves = leaves;
             setup.way = HOOKS;
-            check_all(&setup);
+            check_in_turn(&setup);
             setup.minimum_unit_bytes = 100;
             setup.rule = TRIREME_OPTIMIZER_ADAMW;
-            check_f32(&setup);
+            check_in_turn(&setup);
             setup.way = FORWARD;
             setup.persistent_unit_bytes = 60;
-            check_f64(&setup);
+            check_in_turn(&setup);
             setup.minimum_unit_bytes = setup.persistent_unit_bytes = 0;
         }
         setup.way = HOOKS;
         setup.checkpoints = EACH_LAYER;
-        check_f32(&setup);
+        check_in_turn(&setup);
     }
     for (int i = 0; i < HYBRIDS; ++i) {
         if (is_quick() && kHybrids[i][0] > 4) continue;
         struct setup setup = in_backward(kHybrids[i][0], TRIREME_STRATEGY_HYBRID_SHARD);
         setup.shard_ranks = (uint32_t)kHybrids[i][1];
         setup.shared = true;
-        check_f32(&setup);
+        check_in_turn(&setup);
         setup.leaves = 7;
-        check_all(&setup);
+        check_in_turn(&setup);
     }
 }
 
@@ -143,12 +166,12 @@ static void a_trainer_with_checkpoints_keeps_its_bits(void **state) {
         for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
             struct setup setup = in_backward(world, strategy);
             setup.checkpoints = world % 2 == 0 ? LEAST_BUDGET : EACH_LAYER;
-            check_all(&setup);
+            check_in_turn(&setup);
             setup.leaves = 2 + world;
             setup.minimum_unit_bytes = 100;
             setup.unused = strategy % 2 == 0 ? TRIREME_UNUSED_ZERO : TRIREME_UNUSED_ERROR;
             setup.rule = TRIREME_OPTIMIZER_ADAMW;
-            check_f32(&setup);
+            check_in_turn(&setup);
         }
     }
 }
@@ -168,9 +191,9 @@ static void gradients_that_travel_in_two_bytes_go_with_it(void **state) {
                 setup.leaves = leaves;
                 setup.reduced = leaves % 2 == 0 ? TRIREME_DTYPE_BF16 : TRIREME_DTYPE_F16;
                 setup.way = HOOKS;
-                check_f32(&setup);
+                check_in_turn(&setup);
                 setup.way = SHUFFLED;
-                check_bf16(&setup);
+                check_in_turn(&setup);
             }
         }
     }
@@ -184,7 +207,7 @@ static void rules_hooks_schedules_and_files_go_with_it(void **state) {
     for (int world = 1; world <= 4; ++world) {
         for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
             for (int i = 0; i < RULES; ++i) {
-                if (is_quick() && (i + world + strategy) % 3 != 0) continue;
+                if (!is_long && (i + world + strategy) % 2 != 0) continue;
                 struct setup setup = in_backward(world, strategy);
                 setup.rule = kRules[i];
                 setup.leaves = i % 2 == 0 ? 0 : 2 + i;
@@ -197,22 +220,23 @@ static void rules_hooks_schedules_and_files_go_with_it(void **state) {
                 setup.way = i % 2 == 0 ? HOOKS : SHUFFLED;
                 setup.views = i == 4;
                 setup.check_every = 1;
-                check_all(&setup);
+                check_in_turn(&setup);
                 setup.state_path = directory;
                 setup.bucket_bytes = 100;
                 setup.in_file = i % 2 == 0 ? 1 : 0.4;
-                check_f32(&setup);
+                check_in_turn(&setup);
                 setup.state_path = NULL;
                 setup.in_file = 0;
                 setup.masters = true;
-                (i % 2 == 0 ? check_f16 : check_bf16)(&setup);
+                check_in_turn(&setup);
             }
         }
     }
     assert_int_equal(rmdir(directory), 0);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    is_long = argc > 1 && strcmp(argv[1], "--long") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_trains_as_one_process),
         cmocka_unit_test(reproducible_training_keeps_its_bits),
