@@ -25,13 +25,14 @@
  * Stern 2018, arXiv 1804.04235, as PyTorch writes it): w = t^beta2_decay; a parameter of two or more
  * dimensions is a matrix, whose rows are its first dimension and whose columns all others: R_i += w *
  * (mean of g * g in row i - R_i), C_j likewise of column j, v = R_i * C_j / max(mean of R, eps); of
- * other parameters v += w * (g * g - v), element by element; u = g / max(sqrt(v), eps); p -= a * wd *
- * p; p -= max(min_parameter_rms, rms(p)) * min(a, 1 / sqrt(t)) / max(1, rms(u) / max_update_rms) *
+ * other parameters v += w * (g * g - v), element by element; u = g / max(sqrt(v), eps, of a matrix
+ * 2^-b times its largest |g|); p -= a * wd * p; p -= max(min_parameter_rms, rms(p)) * min(a, 1 / sqrt(t)) / max(1, rms(u) / max_update_rms) *
  * u, where rms is a whole parameter's |.| / sqrt(its number of elements), of p before it decays.
- * What is computed of R, C, v and u is computed in f64. The means of a matrix come from squares in
- * fixed point: each is rounded to about 2^-90 of the largest one's scale (see docs/optimizers.md), so
- * that they add up to the same bits however the matrix is spread; a matrix with an inf or NaN, or
- * an f64 of 2^500 or more, among its gradients becomes NaN. MUON (Jordan 2024,
+ * What is computed of R, C, v and u is computed in f64; R, C and v are kept as numbers of the
+ * gradients' type, at most the largest one. The means of a matrix come from squares in fixed point of
+ * 2 b bits below the largest one (b is 51, less for sides above 2,047: see docs/optimizers.md), so that they add up
+ * to the same bits however the matrix is spread; a matrix with an inf or NaN, or an f64 of 2^500 or
+ * more, among its gradients becomes NaN. MUON (Jordan 2024,
  * kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv 2502.16982; the formula is PyTorch 2.9's,
  * in f32 or f64 where that computes in bf16): of a matrix, v = momentum * v + (1 - momentum) * g; u =
  * v, or with NESTEROV momentum * v + (1 - momentum) * g; X = u / max(|u|, 1e-7); orthogonal_steps

@@ -60,11 +60,6 @@ double largest_factor(const Settings& settings, trireme_dtype dtype) {
   return std::min(1 / epsilon, std::numeric_limits<double>::max());
 }
 
-double moved_mean(trireme_dtype dtype, double before, double mean, double weight) {
-  const double moved = before + weight * (mean - before);
-  return dtype == TRIREME_DTYPE_F64 ? moved : static_cast<double>(static_cast<float>(moved));
-}
-
 void make_factors(const Settings& settings, trireme_dtype dtype, MatrixShape shape, double* rows,
                   double* columns) {
   double sum = 0;

@@ -30,8 +30,9 @@ double mean_weight(const Settings& settings, std::uint64_t step);
 // The most by which a gradient is multiplied: 1 / eps.
 double largest_factor(const Settings& settings, trireme_dtype dtype);
 
-// The new mean, as a number of its type.
-double moved_mean(trireme_dtype dtype, double before, double mean, double weight);
+inline double moved_mean(double before, double mean, double weight) {
+  return before + weight * (mean - before);
+}
 
 // From means of rows and columns to 1 / sqrt(v) as the product of a number of each, in place.
 void make_factors(const Settings& settings, trireme_dtype dtype, MatrixShape shape, double* rows,

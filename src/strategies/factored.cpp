@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -38,11 +39,13 @@ double read_number(trireme_dtype dtype, const void* data, std::uint64_t i) {
                                     : static_cast<double>(static_cast<const float*>(data)[i]);
 }
 
+// What is larger than any f32 becomes the largest one, or it would stay inf for ever.
 void write_number(trireme_dtype dtype, void* data, std::uint64_t i, double value) {
+  constexpr double most = std::numeric_limits<float>::max();
   if (dtype == TRIREME_DTYPE_F64) {
     static_cast<double*>(data)[i] = value;
   } else {
-    static_cast<float*>(data)[i] = static_cast<float>(value);
+    static_cast<float*>(data)[i] = static_cast<float>(value > most ? most : value);
   }
 }
 
@@ -219,7 +222,7 @@ void Factored::mean_of(const Matrix& matrix, const Job& job) {
   for (std::uint64_t i = 0; i < rows + columns; ++i) {
     const double sum = kernels::value_of(point, high[i], low[i]);
     mean[i] = broken ? std::numeric_limits<double>::quiet_NaN()
-                     : optimizers::moved_mean(matrix.dtype, std::bit_cast<double>(before[i]),
+                     : optimizers::moved_mean(std::bit_cast<double>(before[i]),
                                               sum / static_cast<double>(i < rows ? columns : rows),
                                               weight);
   }
@@ -247,6 +250,15 @@ void Factored::move_means(const Job& job) {
   }
 }
 
+// A square that is rounded to 0 beside the largest one is of a gradient below this many times that:
+// without a limit it alone would take the whole step.
+double Factored::largest_factor(const Matrix& matrix) const {
+  const double largest = largest_of(matrix);
+  if (!(largest > 0 && largest < kBeyondSquares)) return std::numeric_limits<double>::max();
+  const auto [rows, columns] = matrix.shape;
+  return std::ldexp(1 / largest, kernels::fixed_point(largest, std::max(rows, columns)).bits);
+}
+
 void Factored::direct(const Piece& piece, const Job& job) const {
   const Scale& scale = scales_[piece.parameter];
   const trireme_dtype dtype = gradient_dtype(piece.dtype);
@@ -261,7 +273,8 @@ void Factored::direct(const Piece& piece, const Job& job) const {
   const double* const rows = means() + matrix->place;
   kernels::factored_direction({dtype, piece.gradients, piece.first, piece.count,
                                matrix->shape.columns, scale.gradient_scale},
-                              rows, rows + matrix->shape.rows, limit);
+                              rows, rows + matrix->shape.rows,
+                              std::min(limit, largest_factor(*matrix)));
 }
 
 Status Factored::find_directions(const Link& link, const Job& job) {

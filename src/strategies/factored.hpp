@@ -70,6 +70,7 @@ class Factored {
   void mean_of(const Matrix& matrix, const Job& job);
   void direct(const optimizers::Piece& piece, const Job& job) const;
   double largest_of(const Matrix& matrix) const;
+  double largest_factor(const Matrix& matrix) const;
   double* means() const { return reinterpret_cast<double*>(words() + matrices_.size()); }
 
   std::vector<Scale> scales_;
