@@ -19,7 +19,7 @@ static void check_in_turn(const struct setup *setup) {
         check_all(setup);
         return;
     }
-    const int most = is_quick() ? 3 : turn % 4 == 0 ? 8 : 5;
+    const int most = is_quick() ? 3 : turn % 16 == 0 ? 8 : turn % 4 == 0 ? 5 : 3;
     if (setup->world_size > most || (is_quick() && turn % 2 == 0)) return;
     const int type = setup->masters || setup->reduced != 0 ? turn % 2 * 2 : turn % 4;
     switch (setup->masters ? 2 + turn % 2 : type) {
