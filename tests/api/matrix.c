@@ -53,6 +53,7 @@ enum feature {
     MASTERS,
     ROUNDED,
     REDUCED,
+    UPDATED_IN_BACKWARD,
     SCALED,
     IN_FILE,
     IN_FILE_IN_PART,
@@ -103,6 +104,7 @@ static const char *const kNames[FEATURES] = {
     "master weights of f16 and bf16",
     "stochastic rounding of bf16",
     "gradients travel as f16 or bf16 (reduce_dtype)",
+    "update in backward (UPDATE_IN_BACKWARD)",
     "dynamic loss scale, one step overflows",
     "state in a file (offload_path)",
     "state in a file by 0.4 (offload_ratio), eight vectors",
@@ -160,6 +162,7 @@ static void switch_on(struct setup *s, enum feature feature) {
             s->reduced =
                 (s->world_size + s->strategy) % 2 == 0 ? TRIREME_DTYPE_F16 : TRIREME_DTYPE_BF16;
             break;
+        case UPDATED_IN_BACKWARD: s->in_backward = true; break;
         case SCALED: s->scaled = true; break;
         case IN_FILE:
         case IN_FILE_IN_PART:
@@ -221,6 +224,11 @@ static trireme_status expected_of(const struct setup *s, bool no_sync) {
         (s->checkpoints != NO_TRAINER && s->uneven) ||
         (s->state_path != NULL && (s->masters || needs_norms(s))) ||
         (s->rounded && (s->masters || s->rule == TRIREME_OPTIMIZER_USER))) {
+        return TRIREME_ERROR_UNSUPPORTED;
+    }
+    if (s->in_backward &&
+        (s->uneven || s->unused == TRIREME_UNUSED_SKIP || s->max_norm > 0 || s->norm_groups ||
+         s->scaled || s->one_sweep || needs_norms(s) || no_sync)) {
         return TRIREME_ERROR_UNSUPPORTED;
     }
     if (s->one_sweep &&
