@@ -151,15 +151,12 @@ namespace Trireme
         /// <summary>What the hook threw first since the step began.</summary>
         internal ExceptionDispatchInfo Thrown { get; set; }
 
-        /// <summary>Throws what the hook threw, once, if it threw.</summary>
-        internal void ThrowAgain()
+        /// <summary>What the hook threw, once; null if it did not.</summary>
+        internal ExceptionDispatchInfo TakeThrown()
         {
-            ExceptionDispatchInfo thrown = Thrown;
+            ExceptionDispatchInfo taken = Thrown;
             Thrown = null;
-            if (thrown != null)
-            {
-                thrown.Throw();
-            }
+            return taken;
         }
 
         private static unsafe int Run(IntPtr bucket, IntPtr userData)

@@ -554,41 +554,29 @@ namespace Trireme
         internal Model Model { get; }
 
         /// <summary>
-        /// Throws what a rule, a schedule or a hook of the caller threw in a step that failed.
+        /// What a schedule, a rule or a hook of the caller threw, once; all of them forget theirs.
         /// </summary>
-        internal void ThrowAgain()
+        internal ExceptionDispatchInfo TakeThrown()
         {
-            if (schedule != null)
+            ExceptionDispatchInfo bySchedule = schedule?.TakeThrown();
+            ExceptionDispatchInfo byRule = runner?.Thrown;
+            ExceptionDispatchInfo byHook = hook?.TakeThrown();
+            if (runner != null)
             {
-                schedule.ThrowAgain();
+                runner.Thrown = null;
             }
 
-            if (runner != null && runner.Thrown != null)
-            {
-                runner.Thrown.Throw();
-            }
-
-            if (hook != null)
-            {
-                hook.ThrowAgain();
-            }
+            return bySchedule ?? byRule ?? byHook;
         }
 
         private void Finish(Status status)
         {
-            if (status == Status.Ok)
+            if (status != Status.Ok)
             {
-                GC.KeepAlive(this);
-                return;
+                TriremeException.ThrowFailure(status, TakeThrown());
             }
 
-            TriremeException failure = TriremeException.FromLastError(status);
-            if (status == Status.Callback)
-            {
-                ThrowAgain();
-            }
-
-            throw failure;
+            GC.KeepAlive(this);
         }
 
         private static unsafe int RunRule(IntPtr update, IntPtr userData)

@@ -117,7 +117,7 @@ namespace Trireme
             }
 
             TriremeException failure = TriremeException.FromLastError(status);
-            runner?.ThrowAgain();
+            runner?.TakeThrown()?.Throw();
             throw failure;
         }
 
@@ -133,15 +133,12 @@ namespace Trireme
             return handle;
         }
 
-        /// <summary>Throws what the function threw, once, if it threw.</summary>
-        internal void ThrowAgain()
+        /// <summary>What the function threw, once; null if it did not.</summary>
+        internal ExceptionDispatchInfo TakeThrown()
         {
-            ExceptionDispatchInfo again = thrown;
+            ExceptionDispatchInfo taken = thrown;
             thrown = null;
-            if (again != null)
-            {
-                again.Throw();
-            }
+            return taken;
         }
 
         private static double Run(ulong step, IntPtr userData)

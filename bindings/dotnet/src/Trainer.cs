@@ -402,18 +402,14 @@ namespace Trireme
             GC.KeepAlive(this);
             if (status == Status.Ok)
             {
-                runner.ThrowAgain();
+                runner.TakeThrown()?.Throw();
                 return;
             }
 
-            TriremeException failure = TriremeException.FromLastError(status);
-            if (status == Status.Callback)
-            {
-                runner.ThrowAgain();
-                optimizer.ThrowAgain();
-            }
-
-            throw failure;
+            // Both are taken whatever the reason is, so that neither comes out of the next step.
+            ExceptionDispatchInfo ofLayers = runner.TakeThrown();
+            ExceptionDispatchInfo ofOptimizer = optimizer.TakeThrown();
+            TriremeException.ThrowFailure(status, ofLayers ?? ofOptimizer);
         }
 
         private static unsafe int RunLayer(IntPtr call, IntPtr userData)
@@ -463,15 +459,12 @@ namespace Trireme
         /// <summary>Of the step under way.</summary>
         internal object Batch { get; set; }
 
-        /// <summary>Throws what a layer threw, once, if one threw.</summary>
-        internal void ThrowAgain()
+        /// <summary>What a layer threw, once; null if none did.</summary>
+        internal ExceptionDispatchInfo TakeThrown()
         {
-            ExceptionDispatchInfo again = thrown;
+            ExceptionDispatchInfo taken = thrown;
             thrown = null;
-            if (again != null)
-            {
-                again.Throw();
-            }
+            return taken;
         }
 
         internal unsafe int Run(NativeLayerCall* call)

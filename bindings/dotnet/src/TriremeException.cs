@@ -1,11 +1,13 @@
 using System;
+using System.Runtime.ExceptionServices;
 
 namespace Trireme
 {
     /// <summary>A call of the native library failed. Each status has a class of its own.</summary>
     public class TriremeException : Exception
     {
-        internal TriremeException(Status status, string message, Failure failure) : base(message)
+        internal TriremeException(Status status, string message, Failure failure)
+            : base(message, failure.Cause)
         {
             Status = status;
             BlamedRanks = failure.Blamed;
@@ -48,8 +50,22 @@ namespace Trireme
             }
         }
 
+        /// <summary>
+        /// Throws for a call that has failed, in which a function of the caller may have thrown:
+        /// if that is not why, as another rank has failed otherwise, it is the inner exception.
+        /// </summary>
+        internal static void ThrowFailure(Status status, ExceptionDispatchInfo thrown)
+        {
+            if (status == Status.Callback && thrown != null)
+            {
+                thrown.Throw();
+            }
+
+            throw FromLastError(status, thrown?.SourceException);
+        }
+
         /// <summary>The exception for a failure this thread has just seen.</summary>
-        internal static TriremeException FromLastError(Status status)
+        internal static TriremeException FromLastError(Status status, Exception cause = null)
         {
             string message = Utf8.Read(NativeMethods.trireme_last_error());
             Failure failure = Failure.Last(status);
@@ -59,6 +75,8 @@ namespace Trireme
                 failure = Failure.None;
                 message = Utf8.Read(NativeMethods.trireme_status_name(status));
             }
+
+            failure.Cause = cause;
 
             switch (status)
             {
@@ -250,6 +268,7 @@ namespace Trireme
         public string Communicator;
         public ulong Sequence;
         public int SystemError;
+        public Exception Cause;
 
         public static unsafe Failure Last(Status status)
         {

@@ -183,6 +183,15 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void What_is_thrown_while_the_disk_fails_does_not_come_out_later()
+        {
+            foreach (bool bySchedule in new[] { false, true })
+            {
+                Ranks.RunAndLeaveTogether(2, c => FailTwice(c, bySchedule));
+            }
+        }
+
+        [Test]
         public static void What_a_layer_throws_comes_out_of_Evaluate()
         {
             double[] losses;
@@ -389,6 +398,89 @@ namespace Trireme.Tests
                     Check.Throws<ObjectDisposedException>(() => trainer.Step());
                     Check.Throws<ObjectDisposedException>(() => trainer.RequestStop());
                 });
+            }
+        }
+
+        /// <summary>A step in which rank 0's file fails and rank 1 throws, and good ones.</summary>
+        private static void FailTwice(Communicator c, bool bySchedule)
+        {
+            bool broken = c.Rank == 1;
+            LayerFunction forward = call =>
+            {
+                if (broken && !bySchedule && call.Layer == 1)
+                {
+                    throw new KeyNotFoundException("of the broken step");
+                }
+
+                if (call.Layer == 4)
+                {
+                    call.Loss = 1;
+                }
+            };
+            LayerFunction backward = call =>
+            {
+                Span<double> gradient = call.Gradient<double>(0);
+                gradient[0] = 1;
+            };
+            var schedule = new Schedule
+            {
+                Kind = ScheduleKind.User,
+                Factor = step => broken && bySchedule
+                    ? throw new KeyNotFoundException("of the broken step") : 1.0,
+            };
+            var rule = new OptimizerOptions { Kind = OptimizerKind.Sgd, LearningRate = 1 };
+            var window = new TrainerOptions
+            {
+                OffloadPath = Path.GetTempPath(), OffloadBufferBytes = 8192,
+            };
+            var layers = new List<Layer>();
+            using (var model = new Model(
+                       c, new ModelOptions { Strategy = Strategy.DataParallel }))
+            {
+                for (ulong i = 0; i < 5; ++i)
+                {
+                    model.AddParameter(new ParameterOptions("p" + i, ElementType.F64, 1));
+                    layers.Add(new Layer("l" + i, forward, backward)
+                    {
+                        FirstParameter = i, ParameterCount = 1, OutputBytes = i < 4 ? 64ul : 0,
+                    });
+                }
+
+                model.Seal();
+                model.SetParameters<double>(new double[5]);
+                using (var optimizer = new Optimizer(model, rule))
+                using (var trainer = new Trainer(optimizer, layers, window))
+                {
+                    optimizer.SetSchedule(schedule);
+                    c.Barrier();
+                    if (c.Rank == 0)
+                    {
+                        Failpoint.Set("file.read=fail(5)@1+"); // of backward, of both ranks
+                    }
+
+                    c.Barrier();
+                    SystemErrorException failure;
+                    try
+                    {
+                        failure = Check.Throws<SystemErrorException>(() => trainer.Step());
+                        c.Barrier();
+                    }
+                    finally
+                    {
+                        Failpoint.Set(null);
+                    }
+
+                    Check.Contains("cannot be read", failure.Message);
+                    Check.Equal(c.Rank == 1, failure.InnerException is KeyNotFoundException);
+                    broken = false;
+                    c.Barrier();
+                    Check.Equal(1ul, trainer.Step().Step);
+                    Check.Equal(2ul, trainer.Step().Step);
+                    Near(1, trainer.Evaluate(), "the loss");
+                    var found = new double[5];
+                    model.GetParameters<double>(found);
+                    Check.Same(Enumerable.Repeat(-2.0, 5).ToArray(), found, "parameters");
+                }
             }
         }
 

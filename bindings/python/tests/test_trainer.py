@@ -250,6 +250,62 @@ class TrainerTest(TestCase):
                 self.near(losses, expected_losses)
                 self.near(parameters, expected)
 
+    def test_what_is_raised_while_the_disk_fails_does_not_come_out_later(self):
+        def body(group, where):
+            broken = True
+
+            def forward(call):
+                if broken and where == "layer" and group.rank == 1 and call.layer == 1:
+                    raise KeyError("of the broken step")
+                if call.layer == 4:
+                    call.loss = 1.0
+
+            def backward(call):
+                call.gradients[0][0] = 1.0
+
+            def factor(step):
+                if broken and where == "schedule" and group.rank == 1:
+                    raise KeyError("of the broken step")
+                return 1.0
+
+            with trireme.Model(group, "data_parallel") as model:
+                layers = []
+                for i in range(5):
+                    model.add_parameter(f"p{i}", [1], "f64")
+                    output = {"output": 8, "dtype": "f64"} if i < 4 else {}
+                    layers.append(
+                        trireme.Layer(f"l{i}", forward, backward, parameters=[i], **output)
+                    )
+                model.seal()
+                model.set_parameters(array.array("d", [0] * 5))
+                optimizer = trireme.Optimizer(model, "sgd", learning_rate=1.0)
+                optimizer.set_schedule(trireme.Schedule(factor))
+                options = {"offload_path": self.path, "offload_buffer_bytes": 8192}
+                with optimizer, trireme.Trainer(optimizer, layers, **options) as trainer:
+                    group.barrier()
+                    if group.rank == 0:  # whose backward alone reads
+                        trireme.set_failpoints("file.read=fail(5)@1+")
+                    group.barrier()
+                    with self.assertRaisesRegex(trireme.SystemCallError, "cannot be read") as caught:
+                        trainer.step()
+                    self.assertEqual(
+                        repr(caught.exception.__cause__),
+                        "KeyError('of the broken step')" if group.rank == 1 else "None",
+                    )
+                    group.barrier()
+                    if group.rank == 0:
+                        trireme.set_failpoints(None)
+                    broken = False
+                    group.barrier()
+                    self.assertEqual([trainer.step().step for _ in range(2)], [1, 2])
+                    self.assertEqual(trainer.evaluate(), 1.0)
+                    self.assertEqual(model.get_parameters().tolist(), [-2.0] * 5)
+
+        self.addCleanup(trireme.set_failpoints, None)
+        for where in ("layer", "schedule"):
+            with tempfile.TemporaryDirectory() as self.path:
+                self.ranks(2, lambda group: body(group, where))
+
     def test_what_a_layer_raises_comes_out_of_evaluate(self):
         def body(group):
             broken = True

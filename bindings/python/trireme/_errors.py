@@ -159,6 +159,14 @@ def last_failure(code: int) -> TriremeError:
     )
 
 
+def caused(failure: TriremeError, error: BaseException | None) -> BaseException:
+    """What to raise for a failed call in which a function of the caller has raised `error`."""
+    if error is None or isinstance(failure, CallbackError):
+        return error or failure
+    failure.__cause__ = error  # another rank has failed for another reason
+    return failure
+
+
 def check(code: int) -> None:
     """Raises unless the call that has just been made went well."""
     if code:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
 
 from . import _native, _request
 from ._buffer import Owner, view_of
-from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
+from ._errors import InvalidArgumentError, InvalidHandleError, caused, check, last_failure
 from ._model import Model
 from ._native import library
 from ._offload import OffloadedState
@@ -122,6 +122,11 @@ class _UserRule:
                 tuple(view(state, piece.gradient_dtype) for state in states),
             )
         )
+
+    def take_error(self) -> BaseException | None:
+        """What the function raised, once."""
+        error, self.error = self.error, None
+        return error
 
 
 _rules: dict[int, _UserRule] = {}
@@ -372,17 +377,14 @@ class Optimizer(OffloadedState):
         return steps.value
 
     def _cause(self, code: int) -> BaseException:
-        """Why a step failed; if it was the caller's own function, what that raised."""
-        failure = last_failure(code)
-        if self._rule is not None and self._rule.error is not None:
-            error, self._rule.error = self._rule.error, None
-            return error
-        if self._asked is not None and self._asked.error is not None:
-            return self._asked.take_error() or failure
-        hook = self._model._hook
-        if hook is not None and code == _native.TRIREME_ERROR_CALLBACK:
-            return hook.take_error() or failure
-        return failure
+        """Why a step failed; what the caller's own function raised in it is not left for later."""
+        return caused(last_failure(code), self._take_error())
+
+    def _take_error(self) -> BaseException | None:
+        """What a rule, a schedule or a hook raised first, once; all of them forget theirs."""
+        kept = (self._rule, self._asked, self._model._hook)
+        errors = [one.take_error() for one in kept if one is not None]
+        return next((error for error in errors if error is not None), None)
 
     @property
     def learning_rate(self) -> float:

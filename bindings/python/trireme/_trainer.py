@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence, Union
 
 from . import _native, _request
 from ._buffer import Owner, view_of
-from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
+from ._errors import InvalidArgumentError, InvalidHandleError, caused, check, last_failure
 from ._native import library
 from ._offload import OffloadInfo, _offload_info
 from ._values import DTYPES, LETTERS, Name, dtype_name, in_range, number_of, readable, size_of
@@ -475,11 +475,13 @@ class Trainer:
         return loss.value
 
     def _cause(self, code: int) -> BaseException:
-        """Why a step failed; if it was a function of the caller, what that raised."""
+        """Why a step failed; what a function of the caller raised in it is not left for the next.
+
+        Ranks may have failed for several reasons, of which the library tells one.
+        """
         failure = last_failure(code)
-        if code != _native.TRIREME_ERROR_CALLBACK:
-            return failure
-        return self._runner.take_error() or self._optimizer._cause(code)
+        errors = (self._runner.take_error(), self._optimizer._take_error())
+        return caused(failure, errors[0] or errors[1])
 
     def request_stop(self) -> None:
         """Asks all ranks to stop: `stop` of the metrics, after the same step. On any thread."""
