@@ -22,6 +22,7 @@ void make(struct way *way, int units, const uint64_t *sizes, int sizes_count) {
     options.share_parameters = way->share;
     options.minimum_unit_bytes = way->minimum_unit_bytes;
     options.bucket_bytes = way->bucket_bytes;
+    options.flags = way->model_flags;
     MUST(trireme_model_create(communicator, &options, &way->model));
     for (int i = 0; i < units; ++i) {
         char name[32];

@@ -39,7 +39,7 @@ struct way {
     const char *name;
     trireme_strategy strategy;
     int32_t share;
-    uint32_t optimizer_flags;
+    uint32_t optimizer_flags, model_flags;
     uint64_t minimum_unit_bytes, bucket_bytes;
     bool views; /* gradients are where they are exchanged, if the model has such a place */
     double max_norm;
@@ -85,6 +85,7 @@ void print_number(const char *name, double value);
 /* The rows. */
 void row_step(void);
 void row_sweep(void);
+void row_backward(void);
 void row_overlap(void);
 void row_layers(void);
 void row_gather(void);

@@ -72,6 +72,41 @@ void row_sweep(void) {
     free(gradient);
 }
 
+/* Update in backward beside the same training without, and what both hold of gradients. */
+void row_backward(void) {
+    enum { PAIRS = 3 };
+    static const trireme_strategy kStrategies[PAIRS] = {
+        TRIREME_STRATEGY_DATA_PARALLEL, TRIREME_STRATEGY_ZERO2, TRIREME_STRATEGY_ZERO3};
+    struct way ways[2 * PAIRS] = {
+        {.name = "backward_plain_data_parallel"}, {.name = "backward_data_parallel"},
+        {.name = "backward_plain_zero2"},         {.name = "backward_zero2"},
+        {.name = "backward_plain_zero3"},         {.name = "backward_zero3"}};
+    float *const gradient = make_gradient();
+    for (int i = 0; i < 2 * PAIRS; ++i) {
+        ways[i].strategy = kStrategies[i / 2];
+        ways[i].model_flags = i % 2 == 1 ? TRIREME_MODEL_UPDATE_IN_BACKWARD : 0;
+        ways[i].bucket_bytes = 4 << 20;
+        ways[i].adamw = true;
+        make_layers(&ways[i]);
+    }
+    for (int round = -2; round < rounds; ++round) {
+        for (int i = 0; i < 2 * PAIRS; ++i) {
+            const double time = timed_step(&ways[i], gradient);
+            if (round >= 0) ways[i].times[round] = time;
+        }
+    }
+    for (int i = 0; i < 2 * PAIRS; ++i) {
+        print_rounds(ways[i].name, ways[i].times);
+        trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
+        MUST(trireme_model_get_memory(ways[i].model, &memory));
+        char name[64];
+        snprintf(name, sizeof name, "%s_bytes", ways[i].name);
+        print_number(name, (double)(memory.allocated_gradients + memory.allocated_working));
+        unmake(&ways[i]);
+    }
+    free(gradient);
+}
+
 /* Three matrices of 192 KiB together stay in the second-level cache. */
 enum { SIDE = 128 };
 static float left[SIDE][SIDE], right[SIDE][SIDE], product[SIDE][SIDE];

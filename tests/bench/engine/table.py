@@ -3,9 +3,10 @@
 
 Usage: table.py BUILD_FOLDER [--rounds N] [--folder FOLDER] [--elements N] [ROW...]
 
-Rows: step, sweep, overlap, layers, gather, hooks, update, offload, activations, trainer, gpt;
-without any, all of them. A round measures each way and each peer once, one after the other; a ratio is the median of
-the ratios within the rounds. Nothing is asserted: machines differ, and what else runs on them.
+Rows: step, sweep, backward, overlap, layers, gather, hooks, update, offload, activations, trainer,
+gpt; without any, all of them. A round measures each way and each peer once, one after the other; a
+ratio is the median of the ratios within the rounds. Nothing is asserted: machines differ, and what
+else runs on them.
 """
 
 from __future__ import annotations
@@ -177,6 +178,17 @@ class Bench:
                     ("sweep_views", ", views", f"{passes}, views", "passes_views", None)):
                 self.table.faster(f"zero1 step in one sweep{words}, n={ranks}", times[way], against,
                                   times[other], least)
+
+    def backward(self) -> None:
+        times = self.ours("backward", 2, self.rounds)
+        for strategy in ("data_parallel", "zero2", "zero3"):
+            ours, plain = f"backward_{strategy}", f"backward_plain_{strategy}"
+            self.table.faster(f"step with update in backward, n=2, {strategy}", times[ours],
+                              "step without", times[plain], None)
+            few, many = times[f"{ours}_bytes"][0], times[f"{plain}_bytes"][0]
+            self.table.line(f"gradients and working memory, n=2, {strategy}",
+                            f"{few / 2**20:.1f} MiB", "without", f"{many / 2**20:.1f} MiB",
+                            f"{many / few:.2f}x", "", "")
 
     def overlap(self) -> None:
         times = self.ours("overlap", 2, self.rounds)
@@ -427,7 +439,7 @@ class Bench:
                             f"{kept / 2**20:.2f} MiB", f"{kept / planned:.2f}x", "", "")
 
 
-ROWS = ("step", "sweep", "overlap", "layers", "gather", "hooks", "update", "offload", "activations",
+ROWS = ("step", "sweep", "backward", "overlap", "layers", "gather", "hooks", "update", "offload", "activations",
         "trainer", "gpt")
 
 
