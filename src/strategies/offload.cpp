@@ -140,6 +140,7 @@ Status Offload::open(const Link& link, const std::shared_ptr<AllocatedBytes>& co
     offload.buffers_->slots[i].data = offload.buffers_->arena.data() + i * plan.slot_bytes;
   }
   offload.blocks_.resize(plan.blocks.size());
+  std::uint64_t most_tiles = 0;
   for (std::size_t i = 0; i < plan.blocks.size(); ++i) {
     Block& block = offload.blocks_[i];
     block.in_file = plan.blocks[i].in_file;
@@ -152,7 +153,9 @@ Status Offload::open(const Link& link, const std::shared_ptr<AllocatedBytes>& co
       tiles += offload.tiles_of(plan.stretches[k]);
     }
     block.hashes.resize(tiles);
+    most_tiles = std::max(most_tiles, tiles);
   }
+  offload.hashes_before_.reserve(most_tiles);  // steps allocate nothing
   offload.files_.reserve(plan.blocks.size());
   *out = std::move(made);
   return Status::success();
@@ -450,15 +453,13 @@ Status Offload::sweep_piece(Access access, std::uint64_t piece, sharding::Range 
 
 Status Offload::sweep_blocks(Access access, std::uint64_t begin, std::uint64_t end,
                              const Visit& visit) {
-  std::vector<Slot>& slots = buffers_->slots;
-  const bool reads = access != Access::write;
   torn_ = true;  // until it is settled; any other way out leaves it so
   if (files_.empty()) {
     for (std::uint64_t i = begin; i < end; ++i) {
       if (blocks_[i].in_file) files_.push_back(i);
     }
   }
-  if (!reads) ahead_ = files_.size();  // nothing is loaded
+  if (access == Access::write) ahead_ = files_.size();  // nothing is loaded
   bool go_on = true;
   for (std::uint64_t number = begin; go_on && number < end; ++number) {
     Block& block = blocks_[number];
@@ -469,18 +470,14 @@ Status Offload::sweep_blocks(Access access, std::uint64_t begin, std::uint64_t e
       TRIREME_RETURN_IF_ERROR(visit_block(&at, visit, &go_on));
       continue;
     }
-    Slot& slot = slots[next_ % slots.size()];
-    if (reads) {
-      TRIREME_RETURN_IF_ERROR(load_ahead(true));
-      TRIREME_RETURN_IF_ERROR(end_load(&slot));
-    } else {
-      TRIREME_RETURN_IF_ERROR(end_write(&slot));
-      clear(&slot, number);
+    hashes_before_ = block.hashes;
+    const Status visited = visit_in_slot(access, &at, visit, &go_on);
+    if (!visited.ok() || !at.changed) {
+      // It is not written, and its hashes are of what is in the file.
+      std::copy(hashes_before_.begin(), hashes_before_.end(), block.hashes.begin());
+      TRIREME_RETURN_IF_ERROR(visited);
     }
-    at.data = slot.data;
-    at.slot = &slot;
-    at.checks = reads && !block.fresh;
-    TRIREME_RETURN_IF_ERROR(visit_block(&at, visit, &go_on));
+    Slot& slot = *at.slot;
     ++next_;
     slot.use = Slot::Use::free;
     if (at.changed) {
@@ -490,6 +487,21 @@ Status Offload::sweep_blocks(Access access, std::uint64_t begin, std::uint64_t e
     TRIREME_RETURN_IF_ERROR(load_ahead(false));
   }
   return settle();
+}
+
+Status Offload::visit_in_slot(Access access, Visiting* at, const Visit& visit, bool* go_on) {
+  Slot& slot = buffers_->slots[next_ % buffers_->slots.size()];
+  if (access != Access::write) {
+    TRIREME_RETURN_IF_ERROR(load_ahead(true));
+    TRIREME_RETURN_IF_ERROR(end_load(&slot));
+  } else {
+    TRIREME_RETURN_IF_ERROR(end_write(&slot));
+    clear(&slot, at->block);
+  }
+  at->data = slot.data;
+  at->slot = &slot;
+  at->checks = access != Access::write && !blocks_[at->block].fresh;
+  return visit_block(at, visit, go_on);
 }
 
 void Offload::info(trireme_offload_info* out) const {

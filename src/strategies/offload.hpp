@@ -122,6 +122,7 @@ class Offload {
 
   std::uint64_t block_of(std::uint64_t stretch) const;
   Status sweep_blocks(Access access, std::uint64_t begin, std::uint64_t end, const Visit& visit);
+  Status visit_in_slot(Access access, Visiting* at, const Visit& visit, bool* go_on);
   std::uint64_t tiles_of(const OffloadPlan::Stretch& stretch) const;
   std::uint64_t hash_of(const Tile& tile, std::uint64_t block, const char* data) const;
   Status visit_block(Visiting* at, const Visit& visit, bool* go_on);
@@ -148,6 +149,8 @@ class Offload {
   Arena resident_;
   std::shared_ptr<Buffers> buffers_;
   std::vector<Block> blocks_;
+  // Of the block that is visited.
+  std::vector<std::uint64_t> hashes_before_;
   std::vector<std::uint64_t> files_;  // blocks of this sweep that are in the file, in order
   std::uint64_t ahead_ = 0;           // how many of them were begun to be loaded
   std::uint64_t next_ = 0;            // the one that is visited, or will be
