@@ -145,7 +145,8 @@ trireme_optimizer_create(trireme_model *model, const trireme_optimizer_options *
  * Gives the handle and the state back. The model may then get another optimizer,
  * unless a trainer of it is left.
  *
- * Never waits for a peer.
+ * Never waits for a peer. With offload_path it may wait up to 10 seconds for transfers that are under
+ * way; a disk that has not answered by then is left to itself.
  *
  * @param optimizer  An optimizer; NULL and a stale handle are ignored.
  *

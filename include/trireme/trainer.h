@@ -26,9 +26,10 @@
  * window has slots, which items take in turn, one after the other; each has room for the largest of
  * its items, in whole pages of 4,096 bytes. There are as many slots as fit offload_buffer_bytes, and
  * what activation_budget_bytes leaves beside the gradients of outputs: at least two, or one for one
- * item. The last items stay in their slots; those before are written while later layers run forward,
- * and read, in reverse order, while later ones run backward. The bits are the same, and callbacks see
- * what they see without. With activation_budget_bytes nothing is computed again. evaluate writes
+ * item, and at most 1,024, or one for each item where all of them fit. The last items stay in their
+ * slots; those before are written while later layers run forward, and read, in reverse order, while
+ * later ones run backward. The bits are the same, and callbacks see what they see without. With
+ * activation_budget_bytes nothing is computed again. evaluate writes
  * nothing.
  *
  * The file's trouble: what cannot be written stays in memory from then on. Without memory for it, or
@@ -44,6 +45,7 @@
  * after all ranks have handed in the first bucket of their last micro-batch.)
  *
  * A step allocates nothing but what the model's own calls do; see "working memory" in model_shard.h.
+ * With offload_path it also does for an item that cannot be written: its own memory from then on.
  *
  * Ownership: a trainer keeps its optimizer and model alive; destroy in any order. Between steps the
  * model and the optimizer are the caller's as without a trainer.
@@ -237,7 +239,8 @@ trireme_trainer_create(trireme_optimizer *optimizer, const trireme_layer *layers
  * Gives the handle and the memory back. In the middle of a step of this trainer, as from a callback,
  * the step goes on to its end.
  *
- * Never waits for a peer.
+ * Never waits for a peer. With offload_path, here or of its optimizer, it may wait up to 10 seconds
+ * for each file's transfers under way; a disk that has not answered by then is left to itself.
  *
  * @param trainer  A trainer; NULL and a stale handle are ignored.
  *
@@ -264,10 +267,13 @@ TRIREME_API void TRIREME_CALL trireme_trainer_destroy(trireme_trainer *trainer);
  * has changed, or the message says that the model has failed (TRIREME_MODEL_UPDATE_IN_BACKWARD). So it is if the optimizer's schedule has no rate. Or the optimizer's rule or a bucket
  * hook did, as trireme_optimizer_step() says.
  * @retval TRIREME_ERROR_SYSTEM  With offload_path: activations can be neither written nor kept in
- * memory, or not be read, twice, on this rank or another; the same message on all ranks. Nothing has
- * changed.
+ * memory, or not be read, twice, on this rank or another; the same message on all ranks names rank,
+ * layer and phase. Nothing has changed, except as after a callback that fails (norm_ranks and
+ * TRIREME_MODEL_UPDATE_IN_BACKWARD at the top of this file). Or, with the optimizer's own
+ * offload_path, its state cannot be read: the message of that rank speaks of "the file of the state",
+ * and the model has failed. A model that has failed answers the same in every later step.
  * @retval TRIREME_ERROR_CORRUPT  With offload_path: what was read of activations is not what was
- * written, twice, likewise. Nothing has changed.
+ * written, twice, likewise; or of the state, and the model has failed.
  * @return Any other status as listed at the top of model_shard.h; the model has failed.
  *
  * Thread safety: one call at a time per model.
