@@ -22,6 +22,34 @@ namespace Trireme
         internal object Parent { get; set; }
     }
 
+    /// <summary>
+    /// Keeps a handle alive during a native call that calls back. Mono (6.8, with its hybrid and
+    /// cooperative ways to suspend threads) loses a SafeHandle that is an argument of such a call
+    /// when another thread collects garbage meanwhile: it is moved, and the end of the call
+    /// finds it closed. So these calls take an address, and the reference is counted here.
+    /// </summary>
+    internal struct HeldHandle : IDisposable
+    {
+        private readonly NativeHandle handle;
+
+        internal HeldHandle(NativeHandle handle)
+        {
+            bool held = false;
+            handle.DangerousAddRef(ref held);
+            this.handle = handle;
+        }
+
+        internal IntPtr Address
+        {
+            get { return handle.DangerousGetHandle(); }
+        }
+
+        public void Dispose()
+        {
+            handle.DangerousRelease();
+        }
+    }
+
     internal sealed class CommunicatorHandle : NativeHandle
     {
         public CommunicatorHandle()

@@ -430,17 +430,21 @@ namespace Trireme
             ElementType type = ElementType.Automatic) where T : struct
         {
             Elements elements = Elements.Of<T>(type);
+            using (var held = new HeldHandle(handle))
             fixed (byte* first = &Elements.First(gradient))
             {
                 TriremeException.Check(NativeMethods.trireme_model_gradient_ready(
-                    handle, parameter, first, elements.Count(gradient.Length), elements.Type));
+                    held.Address, parameter, first, elements.Count(gradient.Length), elements.Type));
             }
         }
 
         /// <summary>Ends the backward pass of one micro-batch.</summary>
         public void EndBackward()
         {
-            TriremeException.Check(NativeMethods.trireme_model_end_backward(handle));
+            using (var held = new HeldHandle(handle))
+            {
+                TriremeException.Check(NativeMethods.trireme_model_end_backward(held.Address));
+            }
         }
 
         /// <summary>
@@ -462,17 +466,24 @@ namespace Trireme
             ElementType type = ElementType.Automatic) where T : struct
         {
             Elements elements = Elements.Of<T>(type);
+            using (var held = new HeldHandle(handle))
             fixed (byte* first = &Elements.First(gradients))
             {
                 TriremeException.Check(NativeMethods.trireme_model_accumulate_flat(
-                    handle, first, elements.Count(gradients.Length), elements.Type, (uint)flags));
+                    held.Address, first, elements.Count(gradients.Length), elements.Type,
+                    (uint)flags));
             }
         }
 
         /// <summary>Forgets the gradients of this step. Collective.</summary>
         public void DiscardGradients()
         {
-            TriremeException.Check(NativeMethods.trireme_model_discard_gradients(handle));
+            using (var held = new HeldHandle(handle))
+            {
+                TriremeException.Check(
+                    NativeMethods.trireme_model_discard_gradients(held.Address));
+            }
+
             if (handle.Hook != null)
             {
                 handle.Hook.Thrown = null;

@@ -22,11 +22,11 @@ namespace Trireme
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_trainer_step(
-            TrainerHandle trainer, IntPtr batch, ref NativeTrainerMetrics outMetrics);
+            IntPtr trainer, IntPtr batch, ref NativeTrainerMetrics outMetrics);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_trainer_evaluate(
-            TrainerHandle trainer, IntPtr batch, out double outLoss);
+            IntPtr trainer, IntPtr batch, out double outLoss);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_trainer_request_stop(TrainerHandle trainer);

@@ -83,17 +83,17 @@ namespace Trireme
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_model_gradient_ready(
-            ModelHandle model, ulong parameter, void* gradient, ulong count, ElementType dtype);
+            IntPtr model, ulong parameter, void* gradient, ulong count, ElementType dtype);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_model_end_backward(ModelHandle model);
+        internal static extern Status trireme_model_end_backward(IntPtr model);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_model_accumulate_flat(
-            ModelHandle model, void* gradients, ulong count, ElementType dtype, uint flags);
+            IntPtr model, void* gradients, ulong count, ElementType dtype, uint flags);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_model_discard_gradients(ModelHandle model);
+        internal static extern Status trireme_model_discard_gradients(IntPtr model);
 
         // schedule.h
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
@@ -113,11 +113,11 @@ namespace Trireme
         internal static extern void trireme_optimizer_destroy(IntPtr optimizer);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_optimizer_step(OptimizerHandle optimizer);
+        internal static extern Status trireme_optimizer_step(IntPtr optimizer);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_join(
-            OptimizerHandle optimizer, out ulong outSteps);
+            IntPtr optimizer, out ulong outSteps);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_set_learning_rate(
@@ -133,7 +133,7 @@ namespace Trireme
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_step_rate(
-            OptimizerHandle optimizer, out double outRate);
+            IntPtr optimizer, out double outRate);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_learning_rate(

@@ -418,8 +418,13 @@ namespace Trireme
             get
             {
                 double rate;
-                ScheduleRunner.Check(
-                    schedule, NativeMethods.trireme_optimizer_step_rate(handle, out rate));
+                using (var held = new HeldHandle(handle))
+                {
+                    ScheduleRunner.Check(
+                        schedule,
+                        NativeMethods.trireme_optimizer_step_rate(held.Address, out rate));
+                }
+
                 return rate;
             }
         }
@@ -516,7 +521,10 @@ namespace Trireme
                 runner.Thrown = null;
             }
 
-            Finish(NativeMethods.trireme_optimizer_step(handle));
+            using (var held = new HeldHandle(handle))
+            {
+                Finish(NativeMethods.trireme_optimizer_step(held.Address));
+            }
         }
 
         /// <summary>
@@ -533,7 +541,11 @@ namespace Trireme
             }
 
             ulong steps;
-            Finish(NativeMethods.trireme_optimizer_join(handle, out steps));
+            using (var held = new HeldHandle(handle))
+            {
+                Finish(NativeMethods.trireme_optimizer_join(held.Address, out steps));
+            }
+
             return steps;
         }
 

@@ -261,22 +261,10 @@ namespace Trireme
                         Marshal.GetFunctionPointerForDelegate(AfterCallback);
                 }
 
-                if (options.OffloadPath != null)
-                {
-                    if (options.OffloadPath.IndexOf('\0') >= 0)
-                    {
-                        throw new ArgumentException(
-                            "The path contains a NUL character.", nameof(options));
-                    }
-
-                    GCHandle path = GCHandle.Alloc(
-                        Encoding.UTF8.GetBytes(options.OffloadPath + "\0"), GCHandleType.Pinned);
-                    pinned.Add(path);
-                    nativeOptions.OffloadPath = path.AddrOfPinnedObject();
-                }
-
+                using (var path = new Utf8(options.OffloadPath, nameof(options)))
                 fixed (NativeLayer* first = native)
                 {
+                    nativeOptions.OffloadPath = path.Pointer;
                     TriremeException.Check(NativeMethods.trireme_trainer_create(
                         optimizer.Handle, first, (ulong)layers.Count, ref nativeOptions,
                         out handle));
@@ -349,7 +337,11 @@ namespace Trireme
             Status status;
             try
             {
-                status = NativeMethods.trireme_trainer_step(handle, IntPtr.Zero, ref metrics);
+                using (var held = new HeldHandle(handle))
+                {
+                    status = NativeMethods.trireme_trainer_step(
+                        held.Address, IntPtr.Zero, ref metrics);
+                }
             }
             finally
             {
@@ -371,7 +363,11 @@ namespace Trireme
             double loss;
             try
             {
-                status = NativeMethods.trireme_trainer_evaluate(handle, IntPtr.Zero, out loss);
+                using (var held = new HeldHandle(handle))
+                {
+                    status = NativeMethods.trireme_trainer_evaluate(
+                        held.Address, IntPtr.Zero, out loss);
+                }
             }
             finally
             {
