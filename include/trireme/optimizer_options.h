@@ -184,7 +184,7 @@ typedef struct trireme_offload_info {
     uint64_t    read_bytes;     /**< Asked of the file so far. */
     uint64_t    written_bytes;  /**< Given to the file so far. */
     double      waited_seconds; /**< That calls waited for the disk, so far. */
-    uint64_t    failed_writes;  /**< Blocks that could not be written, and stay in memory since. */
+    uint64_t    failed_writes;  /**< Blocks that could not be written; they stay in memory since, where there was memory for them. */
     uint64_t    failed_offset;  /**< Where in the file the last one of them failed. */
 } trireme_offload_info; /* since 1.0 */
 

@@ -40,6 +40,8 @@ Status ActivationWindow::begin() {
   for (Slot& slot : slots_->all) {
     if (slot.use == Slot::Use::reading || slot.use == Slot::Use::writing) {
       TRIREME_RETURN_IF_ERROR(file_.wait(slot.transfer));
+      const bool written = slot.use == Slot::Use::writing;
+      if (written && slot.transfer.error_number != 0) file_.note_failed(slot.transfer);
     }
     slot.use = Slot::Use::free;
   }
@@ -50,8 +52,9 @@ Status ActivationWindow::make_room(std::uint64_t item, Trouble* trouble) {
   Slot& slot = slot_of(item);
   if (slot.use == Slot::Use::writing) {
     TRIREME_RETURN_IF_ERROR(file_.wait(slot.transfer));
-    if (slot.transfer.error_number != 0 && !keep(slot.item, slot.transfer)) {
-      trouble->error_number = slot.transfer.error_number;
+    if (slot.transfer.error_number != 0) {
+      file_.note_failed(slot.transfer);
+      if (!keep(slot.item, slot.transfer)) trouble->error_number = slot.transfer.error_number;
     }
   }
   slot.item = item;
@@ -69,7 +72,7 @@ bool ActivationWindow::keep(std::uint64_t number, const Transfer& transfer) {
   if (item.kept == nullptr) return false;
   kept_bytes_ += bytes;
   std::memcpy(item.kept.get(), data_of(number), bytes);
-  file_.note_kept(transfer);
+  file_.tell_kept(transfer);
   return true;
 }
 

@@ -166,6 +166,7 @@ Status Offload::open(const Link& link, const std::shared_ptr<AllocatedBytes>& co
 void Offload::start(Slot* slot, bool write) {
   const OffloadPlan::Block& block = plan_.blocks[slot->block];
   slot->use = write ? Slot::Use::writing : Slot::Use::reading;
+  slot->noted = false;
   file_.start(&slot->transfer, write, slot->data, block.offset, block.bytes);
 }
 
@@ -220,7 +221,11 @@ Status Offload::end_load(Slot* slot) {
 Status Offload::end_write(Slot* slot) {
   if (slot->use != Slot::Use::writing) return Status::success();
   TRIREME_RETURN_IF_ERROR(wait(slot, false));
-  if (slot->transfer.error_number != 0) TRIREME_RETURN_IF_ERROR(keep_in_memory(slot->block, slot));
+  if (slot->transfer.error_number != 0) {
+    if (!slot->noted) file_.note_failed(slot->transfer);
+    slot->noted = true;
+    TRIREME_RETURN_IF_ERROR(keep_in_memory(slot->block, slot));
+  }
   slot->use = Slot::Use::free;
   return Status::success();
 }
@@ -232,7 +237,7 @@ Status Offload::keep_in_memory(std::uint64_t number, Slot* slot) {
   const std::uint64_t bytes = plan_.blocks[number].bytes;
   TRIREME_RETURN_IF_ERROR(
       block.own.allocate(*link_.communicator, counter_, MemoryKind::optimizer_state, bytes));
-  file_.note_kept(slot->transfer);
+  file_.tell_kept(slot->transfer);
   block.data = block.own.data();
   std::memcpy(block.data, slot->data, bytes);
   block.in_file = false;

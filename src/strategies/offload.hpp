@@ -92,6 +92,7 @@ class Offload {
   struct Slot {
     enum class Use { free, reading, loaded, writing };
     Use use = Use::free;
+    bool noted = false;  // a write that failed, and may be waited for again
     std::uint64_t block = 0;
     char* data = nullptr;
     Transfer transfer;

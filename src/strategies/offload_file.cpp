@@ -1,5 +1,6 @@
 #include "strategies/offload_file.hpp"
 
+#include <exception>
 #include <utility>
 
 #include "platform/clock.hpp"
@@ -37,15 +38,22 @@ Status OffloadFile::wait(const Transfer& transfer, const std::function<Status()>
   return status;
 }
 
-void OffloadFile::note_kept(const Transfer& transfer) {
+void OffloadFile::note_failed(const Transfer& transfer) {
   failed_errno_ = transfer.error_number;
   failed_offset_ = transfer.error_offset;
   ++failed_writes_;
+}
+
+// Memory may be short: then there is no message.
+void OffloadFile::tell_kept(const Transfer& transfer) const noexcept {
   if (!log_wanted(TRIREME_LOG_WARNING)) return;
-  const std::string what = "writing " + where(failed_offset_);
-  log_line(TRIREME_LOG_WARNING, Status::system(failed_errno_, what).message() + "; " +
-                                    std::to_string(transfer.bytes) + " bytes of " + contents_ +
-                                    " stay in memory from now on");
+  try {
+    const std::string what = "writing " + where(transfer.error_offset);
+    log_line(TRIREME_LOG_WARNING, Status::system(transfer.error_number, what).message() + "; " +
+                                      std::to_string(transfer.bytes) + " bytes of " + contents_ +
+                                      " stay in memory from now on");
+  } catch (const std::exception&) {
+  }
 }
 
 Status OffloadFile::read_failure(const Transfer& transfer) const {

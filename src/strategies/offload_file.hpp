@@ -30,8 +30,10 @@ class OffloadFile {
       const Transfer& transfer,
       const std::function<Status()>& meanwhile = [] { return Status::success(); });
 
+  // Once for each write that failed.
+  void note_failed(const Transfer& transfer);
   // Of what could not be written, and stays in memory from now on.
-  void note_kept(const Transfer& transfer);
+  void tell_kept(const Transfer& transfer) const noexcept;
   Status read_failure(const Transfer& transfer) const;
   Status corrupt(std::uint64_t offset) const;
   // Fills what the file knows.

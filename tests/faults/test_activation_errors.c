@@ -219,6 +219,14 @@ static void every_strategy_and_engine_fails_the_same_way(void **state) {
         run_trial(&trial);
         assert_int_equal(trial.failures[0], 1);
         assert_int_equal(trial.infos[0].resident_bytes, 0);
+        /* What failed is told all the same. */
+        uint64_t failed = 0;
+        for (int rank = 0; rank < world_size; ++rank) {
+            failed += trial.infos[rank].failed_writes;
+            const int wanted = trial.infos[rank].failed_writes > 0 ? ENOSPC : 0;
+            assert_int_equal(trial.infos[rank].failed_errno, wanted);
+        }
+        assert_true(failed > 0);
     }
     /* Micro-batches that are added up. */
     struct curve right;

@@ -65,7 +65,7 @@ namespace Trireme
         /// <summary>How long calls waited for the disk.</summary>
         public TimeSpan Waited { get; }
 
-        /// <summary>Blocks that could not be written, and stay in memory since.</summary>
+        /// <summary>Blocks that could not be written; if they fit, they stay in memory.</summary>
         public ulong FailedWrites { get; }
 
         /// <summary>Where in the file the last one of them failed.</summary>

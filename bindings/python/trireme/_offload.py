@@ -30,7 +30,7 @@ class OffloadInfo:
     read_bytes: int  #: Asked of the file so far.
     written_bytes: int  #: Given to the file so far.
     waited_seconds: float  #: That calls waited for the disk.
-    failed_writes: int  #: Blocks that could not be written, and stay in memory since.
+    failed_writes: int  #: Blocks that could not be written; if they fit, they stay in memory.
     failed_offset: int  #: Where in the file the last one of them failed.
     failed_errno: int  #: And with which errno; 0 if none did.
 

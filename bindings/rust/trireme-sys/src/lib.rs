@@ -698,7 +698,7 @@ structs! {
         written_bytes: u64,
         /// That calls waited for the disk, so far.
         waited_seconds: f64,
-        /// Blocks that could not be written, and stay in memory since.
+        /// Blocks that could not be written; if they fit, they stay in memory.
         failed_writes: u64,
         /// Where in the file the last one of them failed.
         failed_offset: u64,

@@ -46,7 +46,7 @@ pub struct OffloadInfo {
     pub written_bytes: u64,
     /// That calls waited for the disk.
     pub waited_seconds: f64,
-    /// Blocks that could not be written, and stay in memory since.
+    /// Blocks that could not be written; if they fit, they stay in memory.
     pub failed_writes: u64,
     /// Where in the file the last one of them failed.
     pub failed_offset: u64,
