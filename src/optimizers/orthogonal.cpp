@@ -1,6 +1,7 @@
 #include "optimizers/orthogonal.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/matrix.hpp"
@@ -36,14 +37,27 @@ Places places_of(std::uint64_t rows, std::uint64_t columns) {
   return places;
 }
 
-template <class T>
-void divide_by_norm(trireme_dtype dtype, T* matrix, std::uint64_t elements) {
+double norm_of(trireme_dtype dtype, const void* matrix, std::uint64_t elements) {
   GradientNorm sum;
   sum.add(dtype, matrix, elements);
   std::int64_t words[GradientNorm::kWords];
   sum.write(words);
-  double norm = GradientNorm::norm(words);
+  return GradientNorm::norm(words);
+}
+
+template <class T>
+void divide_by_norm(trireme_dtype dtype, T* matrix, std::uint64_t elements) {
+  double norm = norm_of(dtype, matrix, elements);
   if (norm < kLeastNorm) norm = kLeastNorm;
+  if constexpr (sizeof(T) == sizeof(double)) {
+    if (!std::isfinite(norm)) {
+      // The squares can be too large where the elements are not, and so can the norm itself. With
+      // smaller exponents both have room, and those elements that count lose no bit; inf and NaN
+      // stay what they are.
+      for (std::uint64_t i = 0; i < elements; ++i) matrix[i] *= 0x1p-600;
+      norm = norm_of(dtype, matrix, elements);
+    }
+  }
   for (std::uint64_t i = 0; i < elements; ++i) {
     matrix[i] = static_cast<T>(static_cast<double>(matrix[i]) / norm);
   }

@@ -1,5 +1,6 @@
 // Products of matrices have the bits of plain loops at every vector level, in whatever order their
 // elements lie and whatever is added.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -168,6 +169,37 @@ void orthogonal_matrices_do_not_depend_on_how_they_lie(void**) {
   }
 }
 
+// How large the elements are is divided out: times a power of two, the same bits come out, also
+// where squares, their sum or the norm are more than the largest f64.
+void large_matrices_have_the_directions_of_small_ones(void**) {
+  constexpr int kMore[] = {1, 400, 500, 506, 508, 510, 511, 512, 513, 520, 1000, 1022, 1023};
+  for (const Size& size : kSizes) {
+    const std::uint64_t bytes =
+        optimizers::orthogonal_bytes(TRIREME_DTYPE_F64, size.rows, size.columns);
+    std::vector<double> memory(bytes / sizeof(double) + 1);
+    const auto run = [&](std::vector<double> matrix) {
+      optimizers::orthogonalise(TRIREME_DTYPE_F64, matrix.data(), size.rows, size.columns, 5,
+                                reinterpret_cast<char*>(memory.data()));
+      return matrix;
+    };
+    const std::vector<double> values = numbers<double>(size.rows * size.columns, 6);
+    const std::vector<double> expected = run(values);
+    for (const int more : kMore) {
+      std::vector<double> large = values;
+      for (double& value : large) value = std::ldexp(value, more);
+      assert_true(std::isfinite(large.front()));
+      const std::vector<double> result = run(large);
+      assert_memory_equal(result.data(), expected.data(), result.size() * sizeof(double));
+      for (const double no_number :
+           {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
+            std::numeric_limits<double>::quiet_NaN()}) {
+        large.back() = no_number;
+        for (const double value : run(large)) assert_true(std::isnan(value));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -175,6 +207,7 @@ int main() {
       cmocka_unit_test(every_level_gives_the_bits_of_plain_loops),
       cmocka_unit_test(a_symmetric_product_is_that_of_all_elements),
       cmocka_unit_test(orthogonal_matrices_do_not_depend_on_how_they_lie),
+      cmocka_unit_test(large_matrices_have_the_directions_of_small_ones),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
