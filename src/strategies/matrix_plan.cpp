@@ -67,6 +67,10 @@ void MatrixPlan::make_rounds(const sharding::Layout& layout) {
         return matrices[a].bytes() < matrices[b].bytes();
       });
     }
+    std::uint64_t most = kRoundBytes;
+    for (const Matrix& matrix : matrices) {
+      if (matrix.dtype == dtype) most = std::max(most, matrix.bytes());
+    }
     const auto all_done = [&] {
       return std::all_of(waiting.begin(), waiting.end(),
                          [](const auto& list) { return list.empty(); });
@@ -83,11 +87,12 @@ void MatrixPlan::make_rounds(const sharding::Layout& layout) {
           for (const Segment& segment : layout.segments[next.parameter]) {
             parts[segment.owner] += segment.count * dtype_size(dtype);
           }
-          bool fits = assigned[rank] + next.bytes() <= kRoundBytes;
+          // A rank's first one may be large, but not add up with those of others that one rank owns.
+          bool fits = assigned[rank] == 0 || assigned[rank] + next.bytes() <= kRoundBytes;
           for (std::uint32_t owner = 0; owner < ranks; ++owner) {
-            fits = fits && own[owner] + parts[owner] <= kRoundBytes;
+            fits = fits && own[owner] + parts[owner] <= most;
           }
-          if (!fits && assigned[rank] > 0) continue;
+          if (!fits) continue;
           assigned[rank] += next.bytes();
           for (std::uint32_t owner = 0; owner < ranks; ++owner) own[owner] += parts[owner];
           round.push_back(waiting[rank].back());

@@ -545,87 +545,6 @@ static void state_is_a_vector_of_matrices_and_two_of_others(void **state) {
         vectors * 4);
 }
 
-/* ---- what is larger than a round ---- */
-
-#define LONG 530000 /* two rows of it are more than 8 MiB of f64 */
-#define LARGE 5
-
-struct large {
-    int world_size;
-    trireme_strategy strategy;
-    double *trained; /* by rank 0 */
-    uint64_t working[MOST_RANKS];
-    struct verdict verdicts[MOST_RANKS];
-};
-
-static void train_large(trireme_communicator *ranks, int rank, void *context) {
-    struct large *const large = context;
-    struct verdict *const v = &large->verdicts[rank];
-    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
-    options.strategy = large->strategy;
-    trireme_model *model = NULL;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
-    for (int i = 0; i < LARGE; ++i) {
-        const uint64_t wide[] = {2, LONG}, tall[] = {LONG, 2};
-        char name[] = "0";
-        name[0] = (char)('0' + i);
-        trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
-        parameter.name = name;
-        parameter.dtype = F64;
-        parameter.dimensions = 2;
-        parameter.shape = i % 2 == 0 ? wide : tall;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
-    }
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
-    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_MUON;
-    rule.orthogonal_steps = 2;
-    trireme_optimizer *optimizer = NULL;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
-    const uint64_t count = (uint64_t)LARGE * 2 * LONG;
-    double *const values = malloc(count * sizeof *values);
-    if (values == NULL) abort();
-    for (uint64_t i = 0; i < count; ++i) values[i] = (double)(i * 37 % 1013) / 8 - 60;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, values, count, F64, 0));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, count, F64));
-    trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
-    EXPECT(v, memory.planned_working == memory.allocated_working);
-    large->working[rank] = memory.allocated_working;
-    if (rank == 0) memcpy(large->trained, values, count * sizeof *values);
-    free(values);
-    trireme_optimizer_destroy(optimizer);
-    trireme_model_destroy(model);
-}
-
-/* Matrices that are gathered one after the other, as two at the same time would be too much. */
-static void rounds_bound_the_working_memory(void **state) {
-    (void)state;
-    if (is_quick()) skip();
-    const uint64_t count = (uint64_t)LARGE * 2 * LONG;
-    double *const alone = malloc(count * sizeof *alone);
-    double *const spread = malloc(count * sizeof *spread);
-    assert_true(alone != NULL && spread != NULL);
-    static struct large one, more;
-    one = (struct large){.world_size = 1, .strategy = TRIREME_STRATEGY_ZERO1, .trained = alone};
-    run_ranks(1, train_large, &one);
-    assert_verdicts(one.verdicts, 1);
-    more = (struct large){.world_size = 2, .strategy = TRIREME_STRATEGY_ZERO1, .trained = spread};
-    run_ranks(2, train_large, &more);
-    assert_verdicts(more.verdicts, 2);
-    assert_memory_equal(alone, spread, count * sizeof *alone);
-    /* In a round a matrix of each rank, of which this one has at most all; its own one, and again as it
-     * is computed with; and what products need. All five at once would be more. */
-    const uint64_t matrix = 2 * LONG * 8;
-    for (int rank = 0; rank < 2; ++rank) {
-        assert_true(more.working[rank] > 2 * matrix);
-        assert_true(more.working[rank] < 4 * matrix + (4u << 20));
-    }
-    free(alone);
-    free(spread);
-}
-
 /* ---- what is refused ---- */
 
 static void be_refused(trireme_communicator *ranks, int rank, void *context) {
@@ -765,7 +684,6 @@ int main(void) {
         cmocka_unit_test(a_gradient_that_is_no_number_stays_with_its_matrix),
         cmocka_unit_test(ranges_move_to_another_world),
         cmocka_unit_test(state_is_a_vector_of_matrices_and_two_of_others),
-        cmocka_unit_test(rounds_bound_the_working_memory),
         cmocka_unit_test(what_it_does_not_know_is_refused),
         cmocka_unit_test(a_limit_of_memory_counts_its_matrices),
     };
