@@ -157,7 +157,7 @@ typedef struct trireme_state_range {
     uint32_t        struct_size; /**< sizeof this struct as the caller knows it. */
     int32_t         kind;        /**< TRIREME_STATE_*. */
     trireme_dtype   dtype;       /**< Type of the elements. All but PARAMETER: f32 where the parameter is f16 or bf16. */
-    uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW, LAMB: m, v; LARS: v if there is momentum; ADAGRAD: v; RMSPROP: v, then b if there is momentum, then m if CENTERED; LION: m; ADAFACTOR: v of parameters that are no matrix; USER: the caller's. 0 with ROWS and COLUMNS. The last one, of parameters of 16 bits only: the masters with TRIREME_OPTIMIZER_MASTER_WEIGHTS. */
+    uint32_t        vector;      /**< OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW, LAMB: m, v; LARS: v if there is momentum; ADAGRAD: v; RMSPROP: v, then b if there is momentum, then m if CENTERED; LION: m; ADAFACTOR: v of parameters that are no matrix; MUON: v of a matrix, m, v of others; USER: the caller's. 0 with ROWS and COLUMNS. The last one, of parameters of 16 bits only: the masters with TRIREME_OPTIMIZER_MASTER_WEIGHTS; with MUON vector 2, of a matrix too. */
     uint64_t        parameter;   /**< Number of the parameter. */
     const char     *name;        /**< Its name; lives as long as the model. */
     const uint64_t *shape;       /**< Its whole shape; lives as long as the model. NULL for a scalar. ROWS, COLUMNS: the one number of them, that lives as long as the optimizer. */

@@ -235,7 +235,9 @@ Status check_groups(const trireme_optimizer_options& options) {
   if (options.group_max_norms == nullptr && options.group_rate_factors == nullptr &&
       options.group_weight_decays == nullptr && options.group_flags == nullptr) {
     return invalid_argument(
-        "options.group_max_norms, group_rate_factors and group_weight_decays are NULL, but "
+        "options.group_max_norms, group_rate_factors, group_weight_decays and group_flags are "
+        "NULL, "
+        "but "
         "options.group_count is " +
         count);
   }

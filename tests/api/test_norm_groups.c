@@ -476,7 +476,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
         EXPECT(v, optimizer == NULL);                                                   \
     } while (0)
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
-            "group_weight_decays are NULL, but options.group_count is 2");
+            "group_weight_decays and group_flags are NULL, but options.group_count is 2");
     static const double zeros[1025];
     rule = rule_of(zeros, 1025);
     REFUSED(TRIREME_ERROR_UNSUPPORTED, "options.group_count 1025 is above 1024");
