@@ -64,8 +64,13 @@ void divide_by_norm(trireme_dtype dtype, T* matrix, std::uint64_t elements) {
 }
 
 template <class T>
-void orthogonalise(trireme_dtype dtype, T* matrix, std::uint64_t rows, std::uint64_t columns,
-                   std::uint32_t steps, char* memory) {
+Status orthogonalise(trireme_dtype dtype, T* matrix, std::uint64_t rows, std::uint64_t columns,
+                     std::uint32_t steps, char* memory, const std::function<Status()>& may_go_on) {
+  const auto multiply = [&](const kernels::MatrixProduct& p, double* products) -> Status {
+    if (may_go_on) TRIREME_RETURN_IF_ERROR(may_go_on());
+    kernels::multiply(dtype, p, products);
+    return Status::success();
+  };
   divide_by_norm(dtype, matrix, rows * columns);
   const Places places = places_of(rows, columns);
   const std::uint64_t side = places.side;
@@ -86,7 +91,7 @@ void orthogonalise(trireme_dtype dtype, T* matrix, std::uint64_t rows, std::uint
     p.rows = p.columns = side;
     p.depth = places.length;
     p.lower = true;
-    kernels::multiply(dtype, p, products);
+    TRIREME_RETURN_IF_ERROR(multiply(p, products));
 
     p.left = p.right = p.added = squared;
     p.left_row = p.right_k = p.added_step = side;
@@ -95,7 +100,7 @@ void orthogonalise(trireme_dtype dtype, T* matrix, std::uint64_t rows, std::uint
     p.added_factor = kThird;
     p.factor = kFifth;
     p.depth = side;
-    kernels::multiply(dtype, p, products);
+    TRIREME_RETURN_IF_ERROR(multiply(p, products));
 
     for (std::uint64_t first = 0; first < places.length; first += kLines) {
       const std::uint64_t lines = std::min(kLines, places.length - first);
@@ -115,12 +120,13 @@ void orthogonalise(trireme_dtype dtype, T* matrix, std::uint64_t rows, std::uint
       p.added_factor = kFirst;
       p.factor = 1;
       p.depth = side;
-      kernels::multiply(dtype, p, products);
+      TRIREME_RETURN_IF_ERROR(multiply(p, products));
       for (std::uint64_t row = 0; row < p.rows; ++row) {
         std::memcpy(part + row * columns, panel + row * p.columns, p.columns * sizeof(T));
       }
     }
   }
+  return Status::success();
 }
 
 }  // namespace
@@ -137,13 +143,13 @@ double orthogonal_cost(std::uint64_t rows, std::uint64_t columns) {
   return side * side * (3 * length + side);
 }
 
-void orthogonalise(trireme_dtype dtype, void* matrix, std::uint64_t rows, std::uint64_t columns,
-                   std::uint32_t steps, char* memory) {
+Status orthogonalise(trireme_dtype dtype, void* matrix, std::uint64_t rows, std::uint64_t columns,
+                     std::uint32_t steps, char* memory, const std::function<Status()>& may_go_on) {
   if (dtype == TRIREME_DTYPE_F64) {
-    orthogonalise(dtype, static_cast<double*>(matrix), rows, columns, steps, memory);
-  } else {
-    orthogonalise(dtype, static_cast<float*>(matrix), rows, columns, steps, memory);
+    return orthogonalise(dtype, static_cast<double*>(matrix), rows, columns, steps, memory,
+                         may_go_on);
   }
+  return orthogonalise(dtype, static_cast<float*>(matrix), rows, columns, steps, memory, may_go_on);
 }
 
 }  // namespace trireme::optimizers

@@ -4,6 +4,9 @@
 #include <trireme/types.h>
 
 #include <cstdint>
+#include <functional>
+
+#include "platform/status.hpp"
 
 namespace trireme::optimizers {
 
@@ -14,8 +17,10 @@ std::uint64_t orthogonal_bytes(trireme_dtype dtype, std::uint64_t rows, std::uin
 double orthogonal_cost(std::uint64_t rows, std::uint64_t columns);
 
 // `steps` Newton-Schulz steps, in place, as optimizer_shard.h writes them. The bits depend on nothing
-// but the elements.
-void orthogonalise(trireme_dtype dtype, void* matrix, std::uint64_t rows, std::uint64_t columns,
-                   std::uint32_t steps, char* memory);
+// but the elements. may_go_on, if there is one, is asked before each product: its first failure is
+// answered at once, and leaves the matrix unfinished.
+Status orthogonalise(trireme_dtype dtype, void* matrix, std::uint64_t rows, std::uint64_t columns,
+                     std::uint32_t steps, char* memory,
+                     const std::function<Status()>& may_go_on = {});
 
 }  // namespace trireme::optimizers

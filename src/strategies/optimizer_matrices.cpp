@@ -92,8 +92,10 @@ Status Optimizer::orthogonalise_whole() {
   for (std::size_t i = 0; i < matrix_pieces_.size(); ++i) {
     const Matrix& matrix = matrices_->matrices[i];
     if (matrix.rank != model.link_.rank() || is_skipped(piece_of(i))) continue;
-    optimizers::orthogonalise(matrix.dtype, piece_of(i).gradients, matrix.rows, matrix.columns,
-                              settings_.orthogonal_steps, matrix_memory_.data());
+    TRIREME_RETURN_IF_ERROR(
+        optimizers::orthogonalise(matrix.dtype, piece_of(i).gradients, matrix.rows, matrix.columns,
+                                  settings_.orthogonal_steps, matrix_memory_.data(),
+                                  [&] { return model.link_.communicator->failure(); }));
   }
   if (model.link_.world_size() == 1) return Status::success();
   for (std::size_t i = 0; i < matrix_pieces_.size(); ++i) {
@@ -200,8 +202,9 @@ Status Optimizer::orthogonalise_round(std::size_t round) {
     if (matrix.rank != me) continue;
     visit_assigned(
         i, [](const char* given, char* to, std::uint64_t part) { std::memcpy(to, given, part); });
-    optimizers::orthogonalise(dtype, whole, matrix.rows, matrix.columns, settings_.orthogonal_steps,
-                              scratch);
+    TRIREME_RETURN_IF_ERROR(optimizers::orthogonalise(
+        dtype, whole, matrix.rows, matrix.columns, settings_.orthogonal_steps, scratch,
+        [&] { return model.link_.communicator->failure(); }));
     visit_assigned(i, [](char* given, const char* from, std::uint64_t part) {
       std::memcpy(given, from, part);
     });

@@ -67,7 +67,8 @@ void measure(std::uint64_t side, trireme_dtype dtype, const char* name) {
 #endif
   std::vector<char> scratch(trireme::optimizers::orthogonal_bytes(dtype, side, side));
   const double orthogonal = time_of([&] {
-    trireme::optimizers::orthogonalise(dtype, left.data(), side, side, 5, scratch.data());
+    static_cast<void>(
+        trireme::optimizers::orthogonalise(dtype, left.data(), side, side, 5, scratch.data()));
   });
   std::printf("\n  %s five orthogonal steps %5.3f s\n", name, orthogonal);
 }

@@ -144,8 +144,9 @@ void check_orthogonal(std::uint64_t rows, std::uint64_t columns) {
     std::vector<double> memory(bytes / sizeof(double) + 2);
     auto* const end = reinterpret_cast<char*>(memory.data()) + bytes;
     std::memset(end, 0x5a, sizeof(double));
-    optimizers::orthogonalise(kDtype<T>, matrix.data(), height, width, 5,
-                              reinterpret_cast<char*>(memory.data()));
+    assert_true(optimizers::orthogonalise(kDtype<T>, matrix.data(), height, width, 5,
+                                          reinterpret_cast<char*>(memory.data()))
+                    .ok());
     for (std::size_t i = 0; i < sizeof(double); ++i) assert_int_equal(end[i], 0x5a);
     return matrix;
   };
@@ -178,8 +179,9 @@ void large_matrices_have_the_directions_of_small_ones(void**) {
         optimizers::orthogonal_bytes(TRIREME_DTYPE_F64, size.rows, size.columns);
     std::vector<double> memory(bytes / sizeof(double) + 1);
     const auto run = [&](std::vector<double> matrix) {
-      optimizers::orthogonalise(TRIREME_DTYPE_F64, matrix.data(), size.rows, size.columns, 5,
-                                reinterpret_cast<char*>(memory.data()));
+      assert_true(optimizers::orthogonalise(TRIREME_DTYPE_F64, matrix.data(), size.rows,
+                                            size.columns, 5, reinterpret_cast<char*>(memory.data()))
+                      .ok());
       return matrix;
     };
     const std::vector<double> values = numbers<double>(size.rows * size.columns, 6);
@@ -200,6 +202,26 @@ void large_matrices_have_the_directions_of_small_ones(void**) {
   }
 }
 
+// Whoever may not go on makes no further product.
+void it_ends_when_it_may_not_go_on(void**) {
+  constexpr std::uint64_t kRows = 3, kColumns = 500;  // three products of lines
+  constexpr std::uint32_t kSteps = 4, kAsked = kSteps * (2 + 3);
+  const std::uint64_t bytes = optimizers::orthogonal_bytes(TRIREME_DTYPE_F32, kRows, kColumns);
+  std::vector<double> memory(bytes / sizeof(double) + 1);
+  for (std::uint32_t last = 1; last <= kAsked + 1; ++last) {
+    std::vector<float> matrix = numbers<float>(kRows * kColumns, 7);
+    std::uint32_t asked = 0;
+    const trireme::Status status = optimizers::orthogonalise(
+        TRIREME_DTYPE_F32, matrix.data(), kRows, kColumns, kSteps,
+        reinterpret_cast<char*>(memory.data()), [&] {
+          return ++asked == last ? trireme::Status::failure(TRIREME_ERROR_ABORTED, "enough")
+                                 : trireme::Status::success();
+        });
+    assert_int_equal(status.code(), last <= kAsked ? TRIREME_ERROR_ABORTED : TRIREME_OK);
+    assert_int_equal(asked, last <= kAsked ? last : kAsked);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -208,6 +230,7 @@ int main() {
       cmocka_unit_test(a_symmetric_product_is_that_of_all_elements),
       cmocka_unit_test(orthogonal_matrices_do_not_depend_on_how_they_lie),
       cmocka_unit_test(large_matrices_have_the_directions_of_small_ones),
+      cmocka_unit_test(it_ends_when_it_may_not_go_on),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
