@@ -83,15 +83,16 @@
  * whole: what the table says of them is 0 for every strategy, and two of the largest bucket are in
  * flight. The bits are those of a training without. With leaves = ranks each of the two has its
  * partial sums; with more leaves all partial sums are there until the last pass, which is as much
- * as before with zero2 and zero3; with fewer all buckets may be in flight. The caller sees that:
+ * as before with zero2 and zero3; with fewer, and with data_parallel on ranks that have no leaf in
+ * the last round, all buckets may be in flight, beyond the plan. The caller sees that:
  * - From the moment a gradient is handed in (in the last pass in which this rank has one; with tied
  *   parameters, of the last name) until the step ends the parameter may change, on this rank and,
  *   where ranks share one copy, by another one. So hand in a gradient after the last use of its
  *   parameter. Frozen parameters never change. What this rank keeps gathered waits, in memory
- *   beyond the plan. trireme_model_get_parameters() is refused once this rank has handed in its
- *   first bucket.
+ *   beyond the plan. trireme_model_get_parameters() is refused while a step is under way.
  * - The optimizer is there before the first pass of a step, whose rates are those of that moment;
- *   to set one until the step ends is refused.
+ *   to set one until the step ends is refused (a rank without a leaf cannot know, and then the step
+ *   is a MISMATCH).
  * - Once all ranks have handed in the first bucket of the last pass, and their rates agree, there
  *   is no way back: a step that is discarded or fails then leaves parameters that are neither the
  *   old nor the new ones, and the model has failed on all ranks. Before, nothing has changed.

@@ -520,7 +520,7 @@ Status Model::set_shared(const void* values, std::int32_t root) {
 Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dtype) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(check_flat(values, "values", count, dtype, false));
-  if (reducer_->may_have_updated()) {
+  if (reducer_->may_have_updated() || (updates_in_backward() && reducer_->step_under_way())) {
     return invalid_state("a step is under way, in which parameters change by now");
   }
   if (pool_ == nullptr) {

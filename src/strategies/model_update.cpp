@@ -45,12 +45,15 @@ Status Model::update_bucket(std::uint64_t bucket, char* reduced, bool late, bool
 Status Model::discard(const Status* why) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   bool too_late = false;
-  TRIREME_RETURN_IF_ERROR(keep(reducer_->discard(&too_late)));
+  HookAnswer hook;
+  TRIREME_RETURN_IF_ERROR(keep(reducer_->discard(&too_late, &hook)));
   if (too_late) {
+    if (const auto optimizer = optimizer_.lock(); optimizer != nullptr) {
+      optimizer->tell_discarded(hook);
+    }
     const std::string changed =
         "the update of parameters had begun (TRIREME_MODEL_UPDATE_IN_BACKWARD), so they are "
-        "neither "
-        "the old ones nor the new ones";
+        "neither the old ones nor the new ones";
     Status lost = invalid_state("the step cannot be discarded: " + changed);
     if (why != nullptr) {
       lost = Status::failure(why->code(), std::string(why->message()) + "; " + changed);

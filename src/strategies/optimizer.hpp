@@ -44,6 +44,7 @@ class Optimizer {
   std::uint64_t step_count() const { return steps_; }
   // Update in backward: with which rate the step goes on, and a bucket that is reduced.
   void take_rate(double rate);
+  void tell_discarded(const HookAnswer& hook);
   Status update_bucket(std::uint64_t number, char* reduced);
   Status gradient_norm(double* out) const;
   Status group_norm(std::uint64_t group, double* out) const;
@@ -161,6 +162,8 @@ class Optimizer {
   std::uint64_t saved_place(const Offload::Visited& visited, std::uint32_t vector) const;
   Status check_range(std::uint64_t index, const void* data, std::uint64_t bytes) const;
   Status copy_range(const OwnedRange& range, char* read, const char* written) const;
+  // An answer for no parameter: this rank has discarded the step.
+  static constexpr std::int32_t kDiscarded = 1;
   Status compare_answers(std::int32_t answer, std::uint64_t number, const char* who,
                          const char* what);
   Status give_parameters();

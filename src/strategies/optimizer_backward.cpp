@@ -69,9 +69,18 @@ Status Optimizer::finish_updates() {
     model.fail_groups(reducer.verdict().code(), reducer.verdict().message());
     return Status(reducer.verdict());
   }
-  if (settings_.update == nullptr) return Status::success();
+  // Also without a rule of the caller: nobody takes a step for made that another one has discarded.
   return compare_answers(std::exchange(answer_, 0), answered_parameter_, "update rule",
                          "parameter");
+}
+
+// Of a rank that discards a step which the others may make: what finish_updates() exchanges.
+void Optimizer::tell_discarded(const HookAnswer& hook) {
+  Status told = Status::success();
+  if (model_->options_.bucket_hook != nullptr) {
+    told = compare_answers(hook.answer, hook.bucket, "bucket hook", "bucket");
+  }
+  if (told.ok()) told = compare_answers(kDiscarded, sharding::kNone, "update rule", "parameter");
 }
 
 }  // namespace trireme::strategies

@@ -446,6 +446,12 @@ Status Optimizer::compare_answers(std::int32_t answer, std::uint64_t number, con
     FailureDetails details;
     details.communicator = model.link_.communicator->name();
     details.blamed = {static_cast<std::int32_t>(rank)};
+    if (at == sharding::kNone) {
+      return Status::failure(TRIREME_ERROR_MISMATCH, "rank " + std::to_string(rank) +
+                                                         " has discarded the step, and others have "
+                                                         "made it")
+          .with_details(std::move(details));
+    }
     return Status::failure(TRIREME_ERROR_CALLBACK, std::string("the ") + who + " of rank " +
                                                        std::to_string(rank) + " answered " +
                                                        std::to_string(other) + " for " + what +

@@ -542,7 +542,7 @@ Status Reducer::learn_order() {
 
 // ---- the step anew ----
 
-Status Reducer::discard(bool* too_late) {
+Status Reducer::discard(bool* too_late, HookAnswer* hook) {
   Status status = Status::success();
   discards_ = true;
   refuse_updates();
@@ -555,6 +555,7 @@ Status Reducer::discard(bool* too_late) {
   if (status.ok()) status = wait_reductions();
   if (status.ok() && asked_ != nullptr) status = look_at_answers();
   *too_late = answer_ == Answer::yes;
+  *hook = hook_answer_;
   clear();
   return status;
 }

@@ -112,7 +112,7 @@ class Reducer {
   const std::vector<std::uint64_t>& launch_order_of_targets() const { return target_order_; }
   // Begins the step anew. All ranks call it in or after the same pass. *too_late: parameters were
   // updated before, on all ranks or on none.
-  Status discard(bool* too_late);
+  Status discard(bool* too_late, HookAnswer* hook);
   void clear();
 
   // With update_in_backward, see reducer_update.cpp. What this rank brings to the agreement of ranks to

@@ -47,7 +47,10 @@ Status Trainer::step(void* batch, trireme_trainer_metrics* out) {
   if (Status status = optimizer_->step(); !status.ok()) {
     // A schedule that had a rate before and has none now fails before this rank has met the others,
     // who wait.
-    if (model_->reducer_->step_under_way() && model_->failed_.ok()) {
+    // A rank without a part in the step has none under way.
+    const bool alone =
+        model_->reducer_->step_under_way() || status.code() == TRIREME_ERROR_CALLBACK;
+    if (alone && model_->failed_.ok()) {
       model_->fail_groups(status.code(), status.message());
       model_->give_up(status);
     }

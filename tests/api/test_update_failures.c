@@ -512,9 +512,38 @@ static void end_or_discard(trireme_communicator *communicator, int number, void 
     unmake(r);
 }
 
+/* Some discard it when the update has begun: nobody takes it for made. */
+static void end_or_discard_too_late(trireme_communicator *communicator, int number,
+                                    void *context) {
+    struct rank *const r = make(context, communicator, number);
+    struct verdict *const v = r->verdict;
+    pass(r);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(r->optimizer));
+    if (number == r->job->failing) {
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(r->model, 0));
+        EXPECT_STATUS(v, TRIREME_OK, hand_in(r, PARAMETERS - 1));
+        EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_model_discard_gradients(r->model));
+        EXPECT(v, says("cannot be discarded"));
+    } else {
+        pass(r);
+        EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_step(r->optimizer));
+        char words[80];
+        snprintf(words, sizeof words, "rank %d has discarded the step, and others have made it",
+                 r->job->failing);
+        EXPECT(v, says(words));
+        EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_begin_backward(r->model, 0));
+    }
+    unmake(r);
+}
+
 static void a_step_that_some_have_discarded_is_a_mismatch(void **state) {
     (void)state;
-    FOR_EACH_STRATEGY(s) { run(s, 2, 0, PLAIN, end_or_discard); }
+    FOR_EACH_STRATEGY(s) {
+        run(s, 2, 0, PLAIN, end_or_discard);
+        run(s, 2, 0, PLAIN, end_or_discard_too_late);
+        run(s, 3, 0, PLAIN, end_or_discard_too_late);
+        run(s, 3, 3, PLAIN, end_or_discard_too_late);
+    }
 }
 
 /* The pass goes on, and ends well when they are there. */
