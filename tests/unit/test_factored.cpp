@@ -211,9 +211,9 @@ void check_directions() {
       for (std::uint64_t i = 0; i < kCount; ++i) {
         const auto g = static_cast<double>(start[i] * static_cast<T>(0.3));
         const auto before = static_cast<double>(squares[i]);
-        const T v = static_cast<T>(before + 0.25 * (g * g - before));
-        assert_true(states[i] == v);
-        const double root = 1 / std::sqrt(static_cast<double>(v));
+        const double v = before + 0.25 * (g * g - before);
+        assert_true(states[i] == static_cast<T>(v));
+        const double root = 1 / std::sqrt(v);
         assert_true(moved[i] == static_cast<T>(g * (root > kLimit ? kLimit : root)));
       }
     }
