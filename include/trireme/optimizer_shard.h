@@ -455,7 +455,8 @@ trireme_optimizer_range_count(const trireme_optimizer *optimizer, uint64_t *out_
  * parameters changes this rank's copy alone (data_parallel, zero1, zero2, persistent units, and one
  * replica's with hybrid_shard) or everybody's where ranks share them, and does so before any unit
  * is gathered since the last step, load or trireme_model_set_parameters(): gathered copies may
- * stay.
+ * stay. With data_parallel every rank has all vectors of the rule, of which a range is a part, so
+ * who writes one changes this rank's copy of that alone, too.
  *
  * Does not block.
  *
