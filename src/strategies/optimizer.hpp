@@ -198,7 +198,7 @@ class Optimizer {
   Overflow overflow_;
   // What ranks add up in a step, with groups or a loss scale; NormRanks has its own.
   Arena step_words_;
-  // LAMB and LARS: sums of squares that ranks add up, two for each place of a parameter.
+  // LAMB, LARS and ADAFACTOR: sums of squares that ranks add up, two for each place of a parameter.
   Arena trust_words_;
   std::vector<std::uint64_t> trust_places_;  // by parameter
   std::unique_ptr<Factored> factored_;       // ADAFACTOR; or null

@@ -244,7 +244,7 @@ Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t rou
     operation.kind = OperationKind::all_reduce;
     operation.reduction = settings_.average ? TRIREME_AVERAGE : TRIREME_SUM;
     operation.receive = mine.data;
-    // A step that is discarded: what comes out is never used.
+    // A step that is discarded: nobody takes it for made, whatever comes out.
     if (send == nullptr) operation.send = mine.data;
   } else {
     operation.kind = OperationKind::fold;

@@ -64,8 +64,7 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
   if (model.updates_in_backward() && model.options_.leaves == 0 && options.micro_batches > 1) {
     return unsupported(
         "options.micro_batches above 1 with TRIREME_MODEL_UPDATE_IN_BACKWARD, which has no place "
-        "for "
-        "sums of gradients");
+        "for sums of gradients");
   }
   if (model.reducer_->step_under_way()) return invalid_state("a step is under way");
   if (options.offload_path != nullptr && options.offload_path[0] == 0) {
