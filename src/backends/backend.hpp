@@ -223,11 +223,14 @@ class Backend {
     return run(operation, sequence, deadline);
   }
 
-  // Whether run() is there. Without, collectives are made of messages.
-  virtual bool has_collectives() const = 0;
+  // Whether run() has this collective, as algorithm "native", and whether it is the better way where
+  // no algorithm is asked for. Else it is made of messages. The same on ranks that call the same.
+  virtual bool has_native(const Operation& operation) const = 0;
+  virtual bool prefers_native(const Operation& operation) const { return has_native(operation); }
   // The first half of run(), for a collective that is then made of messages: waits until all ranks
-  // have called it, and compares. Only with has_collectives().
-  virtual Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline) = 0;
+  // have called it, and compares. *gives: by rank, whether it contributes elements.
+  virtual Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
+                       std::vector<bool>* gives) = 0;
 
   // Messages: post() registers one (and may finish it), progress() moves what can be moved now. One thread at a time is
   // inside post, progress and withdraw; the caller locks. activity() changes whenever a peer has done something that progress()

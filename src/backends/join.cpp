@@ -60,7 +60,10 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
     return invalid_argument("rank " + std::to_string(options.rank) + " is not in 0 to " +
                             std::to_string(options.world_size - 1));
   }
-  if (scheme == &kTransport) return host::HostBackend::join(options, std::string(name), out);
+  if (scheme == &kTransport) {
+    return host::HostBackend::join(options, std::string(name),
+                                   {*options.transport, nullptr, "host (transport)"}, out);
+  }
   return local::LocalBackend::join(options, std::string(name), scheme == &kProcesses, out);
 }
 

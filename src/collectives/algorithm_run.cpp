@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "backends/parts.hpp"
-#include "collectives/agreement.hpp"
 #include "collectives/combine.hpp"
 #include "collectives/schedule.hpp"
 #include "kernels/reduce.hpp"
@@ -103,7 +102,7 @@ Status check_algorithm(const Backend& backend, const Operation& operation) {
     return unsupported(name + " has no algorithm to choose");
   }
   if (supports(algorithm, *pattern)) return Status::success();
-  const bool native = backend.has_collectives();
+  const bool native = backend.has_native(operation);
   if (algorithm == Algorithm::native && native) return Status::success();
   return unsupported(name + " has no algorithm " + algorithm_name(algorithm) + " on backend \"" +
                      backend.description() + "\"; it has " + supported_algorithms(*pattern) +
@@ -112,8 +111,8 @@ Status check_algorithm(const Backend& backend, const Operation& operation) {
 
 bool runs_natively(const Backend& backend, const Operation& operation) {
   const Algorithm algorithm = forced(operation);
-  return backend.has_collectives() &&
-         (algorithm == Algorithm::automatic || algorithm == Algorithm::native);
+  if (algorithm == Algorithm::automatic) return backend.prefers_native(operation);
+  return algorithm == Algorithm::native;
 }
 
 namespace {
@@ -141,7 +140,7 @@ class Run {
 
   Status execute() {
     TRIREME_RETURN_IF_ERROR(
-        reach_agreement(backend_, messages_, group_, op_, sequence_, deadline_, &gives_));
+        backend_.agree(op_, sequence_, deadline_, &gives_));
     TRIREME_RETURN_IF_ERROR(failpoint(name_, "before_move"));
     plan();
     const std::uint64_t longest = longest_block();

@@ -307,10 +307,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   Status last_calls(std::string* out) const override {
     const std::shared_ptr<Backend> backend = this->backend();
     if (backend == nullptr) return records_.left();
-    std::vector<LastCalls> all = backend->last_calls();
-    LastCalls& own = all[static_cast<std::size_t>(records_.rank)];
-    if (!backend->has_collectives()) records_.flight.last(&own);
-    *out = last_calls_text(all);
+    *out = last_calls_text(backend->last_calls());
     return Status::success();
   }
 

@@ -50,26 +50,6 @@ std::uint64_t FlightRecord::failures() const noexcept {
   return failed_;
 }
 
-void FlightRecord::last(LastCalls* out) const noexcept {
-  const std::lock_guard lock(mutex_);
-  out->known = true;
-  const std::uint64_t oldest = begun_ - std::min(begun_, kEntries);
-  for (std::uint64_t i = begun_; i > oldest; --i) {
-    const What& what = entries_[(i - 1) % kEntries].what;
-    const bool message = what.kind == OperationKind::send || what.kind == OperationKind::receive ||
-                         what.kind == OperationKind::probe;
-    if (message && out->message == OperationKind{}) {
-      out->message = what.kind;
-      out->peer = what.peer;
-      out->message_sequence = what.sequence;
-    } else if (!message && out->collective == OperationKind{}) {
-      out->collective = what.kind;
-      out->channel = what.channel;
-      out->sequence = what.sequence;
-    }
-  }
-}
-
 std::string FlightRecord::text() const {
   std::vector<Entry> copy;
   copy.reserve(kEntries);

@@ -35,7 +35,6 @@ class FlightRecord {
 
   std::uint64_t operations() const noexcept;  // ended, well or not
   std::uint64_t failures() const noexcept;
-  void last(LastCalls* out) const noexcept;  // what this rank itself called last
   std::string text() const;  // one line of JSON an operation, oldest first
 
  private:

@@ -183,7 +183,7 @@ void a_failed_operation_waits_for_those_inside_its_memory(void**) {
   expect_told(
       "rank 0 of \"slow\": rank 1 has not let go of the memory of all_reduce, sequence 7, for ",
       [&] {
-        status = collectives.run(all_reduce, 7, Deadline::after(kLong), true);
+        status = collectives.run(all_reduce, 7, Deadline::after(kLong));
         was_inside = theirs.reading.load() != 0;
       },
       [&] {

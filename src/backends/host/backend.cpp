@@ -1,12 +1,20 @@
 #include "backends/host/backend.hpp"
 
+#include <utility>
+
+#include "backends/parts.hpp"
+#include "platform/names.hpp"
+
 namespace trireme::host {
 
-HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier)
+HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier,
+                         std::string description)
     : Backend(options.rank, options.world_size),
       carrier_(std::move(carrier)),
+      description_(std::move(description)),
       group_(carrier_->group()),
       buffers_(std::make_shared<local::Buffers>(group_)),
+      collectives_(group_, *buffers_),
       messages_(group_, 0),
       algorithms_(group_, 1) {}
 
@@ -15,12 +23,13 @@ HostBackend::~HostBackend() {
   carrier_->leave();
 }
 
-Status HostBackend::join(const GroupOptions& options, const std::string& group_name,
+Status HostBackend::join(const GroupOptions& options, const std::string& group_name, Ways ways,
                          std::unique_ptr<Backend>* out) {
-  auto carrier = std::make_shared<Carrier>(options.rank, options.world_size, group_name,
-                                           options.name, *options.transport,
-                                           options.stall_warning_ns);
-  std::unique_ptr<HostBackend> backend(new HostBackend(options, carrier));
+  auto carrier =
+      std::make_shared<Carrier>(options.rank, options.world_size, group_name, options.name,
+                                ways.transport, std::move(ways.engine), options.stall_warning_ns);
+  std::unique_ptr<HostBackend> backend(
+      new HostBackend(options, carrier, std::move(ways.description)));
   TRIREME_RETURN_IF_ERROR(carrier->start());
   *out = std::move(backend);
   return Status::success();
@@ -30,13 +39,52 @@ Status HostBackend::wait_ready(Deadline deadline) {
   return local::wait_for_members(group_, *carrier_, ready_, deadline);
 }
 
-Status HostBackend::run(const Operation& operation, std::uint64_t, Deadline) {
-  return Status::failure(TRIREME_ERROR_INTERNAL, std::string(operation_name(operation.kind)) +
-                                                     " was not made of messages");
+namespace {
+
+// Small enough to go with the slots. The same on ranks that agree; others compare before they move.
+bool is_carried(const Operation& operation, int world_size) {
+  const std::uint64_t most = kCarriedBytes / dtype_size(operation.dtype);
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (contribution(operation, world_size, rank) > most) return false;
+  }
+  return true;
 }
 
-Status HostBackend::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
-  return run(operation, sequence, deadline);
+// The order in which an engine combines is its own.
+bool fixes_order(const Operation& operation) {
+  return operation.kind == OperationKind::fold ||
+         (operation.reproducible && reduces(operation.kind));
+}
+
+}  // namespace
+
+bool HostBackend::has_native(const Operation& operation) const {
+  const Engine* const engine = carrier_->engine();
+  return engine != nullptr && !fixes_order(operation) && engine->offers(operation);
+}
+
+bool HostBackend::prefers_native(const Operation& operation) const {
+  return is_carried(operation, world_size()) ||
+         (has_native(operation) && carrier_->engine()->prefers(operation));
+}
+
+Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
+  TRIREME_RETURN_IF_ERROR(
+      local::begin_collective(group_, *carrier_, ready_, operation, sequence, deadline));
+  if (operation.algorithm == 0 && is_carried(operation, world_size())) {
+    return collectives_.run(operation, sequence, deadline);
+  }
+  Engine* const engine = carrier_->engine();
+  return collectives_.run_elsewhere(
+      operation, sequence, deadline, engine->tells_apart(),
+      [&](std::uint64_t ticket) { return engine->run(operation, ticket, deadline); });
+}
+
+Status HostBackend::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
+                          std::vector<bool>* gives) {
+  TRIREME_RETURN_IF_ERROR(
+      local::begin_collective(group_, *carrier_, ready_, operation, sequence, deadline));
+  return collectives_.agree(operation, sequence, deadline, gives);
 }
 
 }  // namespace trireme::host

@@ -1,12 +1,16 @@
-// HostBackend: ranks whose bytes the caller's own transport carries. Collectives are made of
-// messages.
+// HostBackend: ranks whose bytes a transport carries in frames. Ranks compare what they call, and
+// exchange what is small, through slots that the carrier takes to the peers; larger collectives are
+// made of messages, or run by an engine where there is one.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <string>
 
 #include "backends/backend.hpp"
 #include "backends/host/carrier.hpp"
+#include "backends/host/engine.hpp"
+#include "backends/local/collective.hpp"
 #include "backends/local/memory.hpp"
 #include "backends/local/messages.hpp"
 
@@ -14,16 +18,24 @@ namespace trireme::host {
 
 class HostBackend final : public Backend {
  public:
-  // group_name: what follows host-transport://.
-  static Status join(const GroupOptions& options, const std::string& group_name,
+  // What is under it.
+  struct Ways {
+    trireme_transport transport;
+    std::unique_ptr<Engine> engine;  // may be null; goes when the transport is released, before it
+    std::string description;         // "host (transport)"
+  };
+  // group_name: what all ranks of the group call it. `ways` is kept if this succeeds.
+  static Status join(const GroupOptions& options, const std::string& group_name, Ways ways,
                      std::unique_ptr<Backend>* out);
   ~HostBackend() override;
 
-  std::string description() const override { return "host (transport)"; }
+  std::string description() const override { return description_; }
   Status wait_ready(Deadline deadline) override;
   Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
-  bool has_collectives() const override { return false; }
-  Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
+  bool has_native(const Operation& operation) const override;
+  bool prefers_native(const Operation& operation) const override;
+  Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
+               std::vector<bool>* gives) override;
   void post(Message& message) override { set_of(message).post(message); }
   void progress() override {
     messages_.progress();
@@ -44,14 +56,18 @@ class HostBackend final : public Backend {
   std::vector<LastCalls> last_calls() const override { return group_.last_calls(); }
 
  private:
-  HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier);
+  HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier,
+              std::string description);
   local::Messages& set_of(const Message& message) {
     return message.context == 0 ? messages_ : algorithms_;
   }
+  Status begin(const Operation& operation, std::uint64_t sequence, Deadline deadline);
 
   const std::shared_ptr<Carrier> carrier_;
+  const std::string description_;
   local::Group& group_;
   const std::shared_ptr<local::Buffers> buffers_;
+  local::Collectives collectives_;
   local::Messages messages_;
   local::Messages algorithms_;
   std::atomic<bool> ready_{false};

@@ -39,16 +39,19 @@ std::uint64_t frame_limit(const trireme_transport& transport) {
 static_assert(sizeof(FrameHeader) + sizeof(FailureRecord) <= TRIREME_TRANSPORT_FRAME_BYTES_MIN);
 
 Carrier::Carrier(int rank, int world_size, std::string group, std::string name,
-                 const trireme_transport& transport, std::uint64_t stall_ns)
+                 const trireme_transport& transport, std::unique_ptr<Engine> engine,
+                 std::uint64_t stall_ns)
     : me_(rank),
       n_(world_size),
       transport_(transport),
+      engine_(std::move(engine)),
       frame_bytes_(frame_limit(transport)),
       group_hash_(sha256(group)),
       group_(rank, world_size, std::move(name), false, stall_ns),
       links_(static_cast<std::size_t>(world_size)) {}
 
 Carrier::~Carrier() {
+  engine_.reset();
   if (segment_ != nullptr) {
     system_table().unmap(segment_->base(), segment_->layout().total_bytes);
   }
@@ -73,7 +76,10 @@ Status Carrier::start() {
   segment_->member(me_).joined.store(1, std::memory_order_release);
   group_.hide_calls_of_peers();
   group_.attach(*segment_, nullptr);
-  group_.on_failure([this] { poke(); });
+  group_.on_failure([this] {
+    if (engine_ != nullptr) engine_->abort();
+    poke();
+  });
   group_.on_ring([this](int) { poke(); });
   const auto self = shared_from_this();
   Status made = Status::success();
@@ -255,7 +261,10 @@ void Carrier::build(int rank) {
     peer.said_failure = true;
     return;
   }
-  if (!failed && joined(rank)) build_data(rank, peer);  // not if broken: see is_done_with()
+  if (!failed && joined(rank)) {  // not if broken: see is_done_with()
+    build_slot(peer);
+    if (peer.frame.empty()) build_data(rank, peer);
+  }
   if (!peer.frame.empty() || !leaving_) return;
   for (int set = 0; set < kSets && !failed && joined(rank); ++set) {
     const Ring& ring = ring_to(rank, set);
@@ -265,6 +274,24 @@ void Carrier::build(int rank) {
   }
   begin_frame(peer, FrameKind::leave, 0, 0, 0);
   peer.said_leave = true;
+}
+
+// A slot is filled anew only after the peer has published what follows it, and so had it.
+void Carrier::build_slot(Link& peer) {
+  for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+    const local::Lane& lane = segment_->lane(channel, me_);
+    std::uint64_t& called = peer.called[channel];
+    if (lane.position.load(std::memory_order_acquire) == called) continue;
+    const local::Slot& slot = lane.slots[called & 1];
+    ++called;
+    const Call call{slot.print_hash, slot.flags, slot.carried, slot.fingerprint};
+    std::byte* const to = begin_frame(peer, FrameKind::slot, static_cast<int>(channel), called,
+                                      sizeof call + slot.carried);
+    std::memcpy(to, &call, sizeof call);
+    const bool tiny = (slot.flags & local::kTiny) != 0;
+    std::memcpy(to + sizeof call, tiny ? slot.tiny : slot.payload, slot.carried);
+    return;
+  }
 }
 
 void Carrier::build_data(int rank, Link& peer) {
@@ -333,10 +360,10 @@ void Carrier::receive_frames() noexcept {
                   who + " answered " + std::to_string(answer) + " when asked for a frame", {me_});
     }
     if (from < 0 || from >= n_ || from == me_ || bytes > frame.size()) {
-      return fail(TRIREME_ERROR_CORRUPT,
-                  who + " delivered " + std::to_string(bytes) + " bytes of rank " +
-                      std::to_string(from),
-                  {me_});
+      return fail(
+          TRIREME_ERROR_CORRUPT,
+          who + " delivered " + std::to_string(bytes) + " bytes of rank " + std::to_string(from),
+          {me_});
     }
     Status status = Status::success();
     try {
@@ -363,12 +390,13 @@ Status Carrier::take(int from, const std::byte* frame, std::uint64_t bytes) {
   FrameHeader header;
   if (bytes < sizeof header) return corrupt(from, "a frame that is too short");
   std::memcpy(&header, frame, sizeof header);
-  if (header.magic != kMagic || header.set >= kSets) {
+  const std::uint32_t sets = header.kind == FrameKind::slot ? kChannels : kSets;
+  if (header.magic != kMagic || header.set >= sets) {
     return corrupt(from, "a frame that is none of Trireme's");
   }
   if (header.bytes != bytes - sizeof header) {
-    return corrupt(from, "a frame with " + std::to_string(bytes - sizeof header) +
-                             " bytes where " + std::to_string(header.bytes) + " were sent");
+    return corrupt(from, "a frame with " + std::to_string(bytes - sizeof header) + " bytes where " +
+                             std::to_string(header.bytes) + " were sent");
   }
   if (group_.left(from)) return corrupt(from, "a frame after it had left");
   const std::byte* const rest = frame + sizeof header;
@@ -380,8 +408,7 @@ Status Carrier::take(int from, const std::byte* frame, std::uint64_t bytes) {
       std::memcpy(&hello, rest, sizeof hello);
       return take_hello(from, hello);
     }
-    case FrameKind::data:
-      return take_data(from, header, rest, more);
+    case FrameKind::data: return take_data(from, header, rest, more);
     case FrameKind::credit:
       if (more != 0) return corrupt(from, "a credit of a wrong length");
       return take_credit(from, header);
@@ -397,6 +424,7 @@ Status Carrier::take(int from, const std::byte* frame, std::uint64_t bytes) {
       group_.mark_left(from);
       poke();
       return Status::success();
+    case FrameKind::slot: return take_slot(from, header, rest, more);
   }
   return corrupt(from, "a frame of an unknown kind");
 }
@@ -409,8 +437,8 @@ Status Carrier::take_hello(int from, const Hello& hello) {
     differs = "speaks version " + std::to_string(hello.version) + " of the frames, not " +
               std::to_string(kVersion);
   } else if (hello.world_size != n_) {
-    differs = "names world size " + std::to_string(hello.world_size) + ", not " +
-              std::to_string(n_);
+    differs =
+        "names world size " + std::to_string(hello.world_size) + ", not " + std::to_string(n_);
   } else if (std::memcmp(hello.group, group_hash_.data(), group_hash_.size()) != 0) {
     differs = "is of a group of another name";
   }
@@ -453,6 +481,38 @@ Status Carrier::take_data(int from, const FrameHeader& header, const std::byte* 
   local::copy_in(ring.data, capacity(), written, data, bytes);
   ring.written.store(written + bytes, std::memory_order_release);
   group_.ring_member(me_);
+  return Status::success();
+}
+
+Status Carrier::take_slot(int from, const FrameHeader& header, const std::byte* rest,
+                          std::uint64_t bytes) {
+  if (!joined(from)) return corrupt(from, "a call before a greeting");
+  Call call;
+  if (bytes < sizeof call) return corrupt(from, "a call of a wrong length");
+  std::memcpy(&call, rest, sizeof call);
+  const bool tiny = (call.flags & local::kTiny) != 0;
+  if (call.carried > (tiny ? local::kTinyBytes : kCarriedBytes) ||
+      bytes != sizeof call + call.carried ||
+      (call.flags & ~(local::kContributes | local::kTiny)) != 0) {
+    return corrupt(from, "a call that makes no sense");
+  }
+  const std::uint64_t own =
+      segment_->lane(header.set, me_).position.load(std::memory_order_acquire);
+  local::Lane& lane = segment_->lane(header.set, from);
+  const std::uint64_t last = lane.position.load(std::memory_order_relaxed);
+  if (header.position != last + 1 || last > own) {
+    return corrupt(from, "call " + std::to_string(header.position) + " where call " +
+                             std::to_string(last + 1) + " was next, after " + std::to_string(own) +
+                             " of its own");
+  }
+  local::Slot& slot = lane.slots[last & 1];
+  slot.print_hash = call.print_hash;
+  slot.flags = call.flags;
+  slot.fingerprint = call.fingerprint;
+  std::memcpy(tiny ? slot.tiny : slot.payload, rest + sizeof call, call.carried);
+  slot.stamp.store(header.position, std::memory_order_release);
+  lane.position.store(header.position, std::memory_order_release);
+  group_.ring(lane.bell);
   return Status::success();
 }
 

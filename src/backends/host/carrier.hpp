@@ -2,6 +2,9 @@
 // segment and message rings of its own, as if its peers were threads; two threads play their part:
 // one empties the rings to the peers into frames, the other fills the rings from them.
 //
+// What a rank publishes of a collective goes to each peer as a frame of its own (the slot protocol of
+// local/collective.cpp): a peer has room for it by that protocol.
+//
 // A rank sends at most as much of a stream as the peer's ring has room for, so nothing has to be
 // kept elsewhere, and a frame that does not fit is one that should not be there.
 #pragma once
@@ -15,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/host/engine.hpp"
 #include "backends/host/frame.hpp"
 #include "backends/local/group.hpp"
 #include "backends/local/membership.hpp"
@@ -26,7 +30,8 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
  public:
   // `group` is what all ranks call it; `name` is for messages.
   Carrier(int rank, int world_size, std::string group, std::string name,
-          const trireme_transport& transport, std::uint64_t stall_ns);
+          const trireme_transport& transport, std::unique_ptr<Engine> engine,
+          std::uint64_t stall_ns);
   ~Carrier() override;
 
   Status start();  // makes the threads
@@ -35,6 +40,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   void leave() noexcept;
 
   local::Group& group() { return group_; }
+  Engine* engine() const { return engine_.get(); }
   bool joined(int rank) const override;
   local::Bell& bell() override { return segment_->header().join_bell; }
 
@@ -45,11 +51,12 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
     bool said_hello = false;
     bool said_failure = false;
     bool said_leave = false;
-    std::vector<std::byte> frame;  // built, but not taken by the transport; the sender's alone
+    std::vector<std::byte> frame;   // built, but not taken by the transport; the sender's alone
     std::uint64_t frame_bytes = 0;  // longest that the peer takes
-    std::array<std::uint64_t, kSets> sent{};      // of the streams to the peer
-    std::array<std::uint64_t, kSets> consumed{};  // what the peer said of them
-    std::array<std::uint64_t, kSets> credited{};  // what the peer was told of its streams
+    std::array<std::uint64_t, kSets> sent{};        // of the streams to the peer
+    std::array<std::uint64_t, kSets> consumed{};    // what the peer said of them
+    std::array<std::uint64_t, kSets> credited{};    // what the peer was told of its streams
+    std::array<std::uint64_t, kChannels> called{};  // the last slot sent, by channel
     std::uint64_t broken_ns = 0;  // when the transport failed to send to the peer; 0: it did not
     bool dead = false;            // it did so again
     std::int32_t answer = 0;      // what it answered then
@@ -68,6 +75,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   void send_frames() noexcept;
   bool is_done_with(int rank);
   void build(int rank);
+  void build_slot(Link& link);
   void build_data(int rank, Link& link);
   std::byte* begin_frame(Link& link, FrameKind kind, int set, std::uint64_t position,
                          std::uint64_t bytes);
@@ -79,12 +87,14 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   Status take(int from, const std::byte* frame, std::uint64_t bytes);
   Status take_hello(int from, const Hello& hello);
   Status take_data(int from, const FrameHeader& header, const std::byte* data, std::uint64_t bytes);
+  Status take_slot(int from, const FrameHeader& header, const std::byte* rest, std::uint64_t bytes);
   Status take_credit(int from, const FrameHeader& header);
   Status corrupt(int from, const std::string& what) const;
 
   const int me_;
   const int n_;
   const trireme_transport transport_;
+  std::unique_ptr<Engine> engine_;  // null without
   const std::uint64_t frame_bytes_;
   std::array<std::uint8_t, 32> group_hash_{};
   local::Group group_;

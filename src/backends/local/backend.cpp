@@ -37,28 +37,10 @@ Status LocalBackend::wait_ready(Deadline deadline) {
   return wait_for_members(group_, *membership_, ready_, deadline);
 }
 
-// All ranks are there, and peers can read what this one calls.
-Status LocalBackend::begin(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
-  const char* const name = operation_name(operation.as_called().kind);
-  if (group_.failed()) return group_.failure(name, sequence);
-  if (!ready_.load(std::memory_order_acquire)) {
-    const Status status = wait_ready(deadline);
-    if (!status.ok()) {
-      if (group_.failed()) return group_.failure(name, sequence);
-      FailureDetails details = status.details() == nullptr ? FailureDetails{} : *status.details();
-      details.operation = name;
-      details.sequence = sequence;
-      group_.fail(Status::failure(status.code(), status.message()).with_details(std::move(details)));
-      return group_.failure(name, sequence);
-    }
-  }
-  group_.note_call(operation.as_called().kind, operation.channel, sequence);
-  return Status::success();
-}
-
 Status LocalBackend::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
-  TRIREME_RETURN_IF_ERROR(begin(operation, sequence, deadline));
-  return collectives_.run(operation, sequence, deadline, true);
+  TRIREME_RETURN_IF_ERROR(
+      begin_collective(group_, *membership_, ready_, operation, sequence, deadline));
+  return collectives_.run(operation, sequence, deadline);
 }
 
 // What run() would have to wait for or to answer is left to it.
@@ -73,9 +55,11 @@ Status LocalBackend::finish_brief(const Operation& operation, std::uint64_t sequ
   return collectives_.finish_brief(operation, sequence, deadline);
 }
 
-Status LocalBackend::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
-  TRIREME_RETURN_IF_ERROR(begin(operation, sequence, deadline));
-  return collectives_.run(operation, sequence, deadline, false);
+Status LocalBackend::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
+                           std::vector<bool>* gives) {
+  TRIREME_RETURN_IF_ERROR(
+      begin_collective(group_, *membership_, ready_, operation, sequence, deadline));
+  return collectives_.agree(operation, sequence, deadline, gives);
 }
 
 }  // namespace trireme::local

@@ -28,8 +28,9 @@ class LocalBackend final : public Backend {
                     BriefTime* out_time) noexcept override;
   Status finish_brief(const Operation& operation, std::uint64_t sequence,
                       Deadline deadline) override;
-  bool has_collectives() const override { return true; }
-  Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
+  bool has_native(const Operation&) const override { return true; }
+  Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
+               std::vector<bool>* gives) override;
   void post(Message& message) override { set_of(message).post(message); }
   void progress() override {
     messages_.progress();
@@ -75,8 +76,6 @@ class LocalBackend final : public Backend {
   Messages& set_of(const Message& message) {
     return message.context == 0 ? messages_ : algorithms_;
   }
-  Status begin(const Operation& operation, std::uint64_t sequence, Deadline deadline);
-
   Group group_;
   const std::shared_ptr<Buffers> buffers_;
   Collectives collectives_;

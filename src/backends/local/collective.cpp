@@ -8,6 +8,7 @@
 #include "backends/local/run.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/futex.hpp"
+#include "platform/mix.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::local {
@@ -15,6 +16,8 @@ namespace {
 
 // How long a failed operation waits for a process that may still write to its memory.
 constexpr std::uint64_t kFrozenNs = 100'000'000;
+// How long the reason may take to arrive for which something of a peer ended.
+constexpr std::uint64_t kVerdictNs = 500'000'000;
 
 // Says which operation failed, and on which rank if nobody is blamed.
 Status completed(const Status& status, const char* name, std::uint64_t sequence, int rank) {
@@ -59,7 +62,9 @@ void Run::publish() {
   Slot& mine = slot(me_);
   mine.fingerprint = fingerprint_of(op_, sequence_);
   mine.print_hash = hash_of(mine.fingerprint);
-  mine.flags = 0;
+  const bool gives = contribution_data() != nullptr && contribution(me_) > 0;
+  mine.flags = gives ? kContributes : 0;
+  mine.carried = 0;
   if (moves_) offer(&mine);
   mine.stamp.store(channel_.position + 1, std::memory_order_release);
   take_step();
@@ -74,7 +79,6 @@ void Run::offer(Slot* slot) {
   measure();
   const std::uint64_t bytes = contribution(me_) * size_;
   const std::byte* const data = contribution_data();
-  if (data != nullptr && bytes > 0) slot->flags |= kContributes;
   if (largest_ > kInlineBytes) {
     slot->send = locate(data, bytes);
     slot->receive =
@@ -88,13 +92,17 @@ void Run::offer(Slot* slot) {
     if (staged) slot->flags |= kStaged;
     exposed_ = slot->receive.place != Place::none;
   } else if ((slot->flags & kContributes) != 0) {
-    std::memcpy(largest_ <= kTinyBytes ? slot->tiny : slot->payload, data, bytes);
+    const bool tiny = largest_ <= kTinyBytes;
+    std::memcpy(tiny ? slot->tiny : slot->payload, data, bytes);
+    slot->carried = static_cast<std::uint32_t>(bytes);
+    if (tiny) slot->flags |= kTiny;
   }
 }
 
 void Run::take_step() {
   lane_.position.store(++channel_.position, std::memory_order_release);
   group_.ring(lane_.bell);
+  group_.announce();
 }
 
 // Every rank takes the same steps, so "all have arrived here" is "no position is below mine", and an
@@ -282,11 +290,70 @@ Status Run::execute() {
   return execute_published();
 }
 
+Status Run::agree(std::vector<bool>* gives) {
+  TRIREME_FAILPOINT(name_, "before_publish");
+  publish();
+  TRIREME_FAILPOINT(name_, "after_publish");
+  TRIREME_RETURN_IF_ERROR(wait_for_slots());
+  TRIREME_RETURN_IF_ERROR(compare());
+  gives->clear();
+  for (int rank = 0; rank < n_; ++rank) gives->push_back(contributes(rank));
+  return Status::success();
+}
+
+Status Run::execute_elsewhere(bool apart, const Elsewhere& move) {
+  TRIREME_FAILPOINT(name_, "before_publish");
+  publish();
+  TRIREME_FAILPOINT(name_, "after_publish");
+  if (!apart) {
+    TRIREME_RETURN_IF_ERROR(wait_for_slots());
+    TRIREME_RETURN_IF_ERROR(compare());
+  }
+  TRIREME_FAILPOINT(name_, "before_move");
+  const Status moved = move(ticket());
+  if (!moved.ok()) return explain(moved);
+  if (apart) {
+    TRIREME_RETURN_IF_ERROR(wait_for_slots());
+    TRIREME_RETURN_IF_ERROR(compare());
+  }
+  TRIREME_RETURN_IF_ERROR(visit_middle());
+  TRIREME_FAILPOINT(name_, "after_move");
+  TRIREME_FAILPOINT(name_, "before_leave");
+  return Status::success();
+}
+
+// Two calls that this rank has at once have different ones.
+std::uint64_t Run::ticket() const {
+  return mix(slot(me_).print_hash, channel_.position * kChannels + op_.channel);
+}
+
+// Who failed to meet the others may find that they called something else, or have not come, or that
+// one of them died, which is on its way to be known.
+Status Run::explain(const Status& moved) {
+  const auto arrived = [&] {
+    for (int rank = 0; rank < n_; ++rank) {
+      if (slot(rank).stamp.load(std::memory_order_acquire) != channel_.position) return false;
+    }
+    return true;
+  };
+  if (moved.code() == TRIREME_ERROR_TIMEOUT) {
+    TRIREME_RETURN_IF_ERROR(wait_for_slots());  // no longer: the deadline has passed
+  } else {
+    const Deadline patience = Deadline::after(kVerdictNs);
+    Bell& bell = group_.private_bell();
+    while (!group_.failed() && !patience.passed()) {
+      const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
+      if (!group_.failed()) group_.sleep(bell, seen, patience);
+    }
+  }
+  if (arrived()) TRIREME_RETURN_IF_ERROR(compare());
+  return group_.failed() ? group_failure() : moved;
+}
+
 Status Run::execute_published() {
   TRIREME_FAILPOINT(name_, "after_publish");
   TRIREME_RETURN_IF_ERROR(wait_for_slots());
   TRIREME_RETURN_IF_ERROR(compare());
-  if (!moves_) return Status::success();
   TRIREME_FAILPOINT(name_, "before_move");
   if (moves_data()) {
     switch (choose_way()) {
@@ -386,11 +453,24 @@ Status Collectives::complete(Run& run, const char* name, std::uint64_t sequence,
   return first;
 }
 
-Status Collectives::run(const Operation& operation, std::uint64_t sequence, Deadline deadline,
-                        bool moves) {
-  Run run(*this, operation, sequence, deadline, moves);
+Status Collectives::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
+  Run run(*this, operation, sequence, deadline, true);
   return complete(run, operation_name(operation.as_called().kind), sequence,
                   [&] { return run.execute(); });
+}
+
+Status Collectives::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
+                          std::vector<bool>* gives) {
+  Run run(*this, operation, sequence, deadline, false);
+  return complete(run, operation_name(operation.as_called().kind), sequence,
+                  [&] { return run.agree(gives); });
+}
+
+Status Collectives::run_elsewhere(const Operation& operation, std::uint64_t sequence,
+                                  Deadline deadline, bool apart, const Elsewhere& move) {
+  Run run(*this, operation, sequence, deadline, false);
+  return complete(run, operation_name(operation.as_called().kind), sequence,
+                  [&] { return run.execute_elsewhere(apart, move); });
 }
 
 Status Collectives::finish_brief(const Operation& operation, std::uint64_t sequence,

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -16,13 +17,22 @@ namespace trireme::local {
 
 class Run;
 
+// Gets a ticket: the same on all ranks that call the same, and of no other call at that time.
+using Elsewhere = std::function<Status(std::uint64_t ticket)>;
+
 class Collectives {
  public:
   Collectives(Group& group, Buffers& buffers);
 
   // All ranks have joined. One call at a time per channel.
-  // `moves`: else nothing is done after the comparison.
-  Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline, bool moves);
+  Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline);
+  // Up to the comparison, for what is moved in another way. *gives: who contributes elements.
+  Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
+               std::vector<bool>* gives);
+  // The same with something else that moves: after the comparison, or if no two different calls can
+  // meet there (`apart`) beside it.
+  Status run_elsewhere(const Operation& operation, std::uint64_t sequence, Deadline deadline,
+                       bool apart, const Elsewhere& move);
   // See Backend::start_brief().
   Brief start_brief(const PlainOperation& operation, std::uint64_t sequence,
                     BriefTime* out_time) noexcept;

@@ -126,9 +126,12 @@ class Group {
 
   // --- for messages ---
 
-  // Called with a peer whose bell was rung here: for peers that do not see the segment. Set before
-  // the first message.
+  // For peers that do not see the segment: called with a peer whose bell was rung here, and with
+  // this rank when it has published a collective. Set before the first of them.
   void on_ring(std::function<void(int)> listener) { ring_listener_ = std::move(listener); }
+  void announce() const noexcept {
+    if (ring_listener_) ring_listener_(rank_);
+  }
   // Rings the message bell of a peer, or of this rank. Does nothing before the segment is there.
   void ring_member(int rank) const noexcept;
   std::uint32_t activity() const noexcept;

@@ -39,10 +39,10 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
     }
     if (deadline.passed()) {
       details.blamed = missing;
-      return Status::failure(TRIREME_ERROR_TIMEOUT,
-                             list_ranks(missing) + (missing.size() == 1 ? " has" : " have") +
-                                 " not joined \"" + group.name() +
-                                 "\" (or used another rendezvous or token)")
+      return Status::failure(TRIREME_ERROR_TIMEOUT, list_ranks(missing) +
+                                                        (missing.size() == 1 ? " has" : " have") +
+                                                        " not joined \"" + group.name() +
+                                                        "\" (or used another rendezvous or token)")
           .with_details(std::move(details));
     }
     if (stall.due(now_ns())) {
@@ -51,6 +51,25 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
     }
     group.sleep(bell, seen, stall.before(deadline));
   }
+}
+
+Status begin_collective(Group& group, Membership& membership, std::atomic<bool>& ready,
+                        const Operation& operation, std::uint64_t sequence, Deadline deadline) {
+  const char* const name = operation_name(operation.as_called().kind);
+  if (group.failed()) return group.failure(name, sequence);
+  if (!ready.load(std::memory_order_acquire)) {
+    const Status status = wait_for_members(group, membership, ready, deadline);
+    if (!status.ok()) {
+      if (group.failed()) return group.failure(name, sequence);
+      FailureDetails details = status.details() == nullptr ? FailureDetails{} : *status.details();
+      details.operation = name;
+      details.sequence = sequence;
+      group.fail(Status::failure(status.code(), status.message()).with_details(std::move(details)));
+      return group.failure(name, sequence);
+    }
+  }
+  group.note_call(operation.as_called().kind, operation.channel, sequence);
+  return Status::success();
 }
 
 }  // namespace trireme::local

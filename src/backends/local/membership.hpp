@@ -23,9 +23,13 @@ class Membership {
 Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>& ready,
                         Deadline deadline);
 
+// Before each collective: all ranks are there, and those who see the segment can read what this one
+// calls. A failure ends the group.
+Status begin_collective(Group& group, Membership& membership, std::atomic<bool>& ready,
+                        const Operation& operation, std::uint64_t sequence, Deadline deadline);
+
 // Threads: ranks of one process that name the same group.
-Status join_threads(const std::string& group_name, Group& group,
-                    std::unique_ptr<Membership>* out);
+Status join_threads(const std::string& group_name, Group& group, std::unique_ptr<Membership>* out);
 
 // Processes: see processes.cpp.
 Status join_processes(const std::string& group_name, Group& group,

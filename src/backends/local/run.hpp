@@ -43,6 +43,9 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   Status execute();
+  // See Collectives.
+  Status agree(std::vector<bool>* gives);
+  Status execute_elsewhere(bool apart, const Elsewhere& move);
   // What comes after publish(), and after measure() where that was done for it.
   Status execute_published();
   void measure();  // largest_
@@ -87,6 +90,8 @@ class Run {
     return wait_for_all();
   }
   Status compare();
+  std::uint64_t ticket() const;
+  Status explain(const Status& moved);
   Status disagreement() const;
   // Whether the fold or collective has elements of that rank.
   bool contributes(int rank) const {

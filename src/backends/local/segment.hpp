@@ -12,7 +12,7 @@
 namespace trireme::local {
 
 // Raised whenever the layout or the meaning of a field changes; processes compare it when they meet.
-constexpr std::uint32_t kLayoutVersion = 8;
+constexpr std::uint32_t kLayoutVersion = 9;
 
 constexpr int kMaxRanks = 256;
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
@@ -43,6 +43,7 @@ struct Location {
 // Bits of Slot::flags.
 constexpr std::uint32_t kContributes = 1;  // this rank gives elements
 constexpr std::uint32_t kStaged = 2;       // memory of this rank has to be staged
+constexpr std::uint32_t kTiny = 4;         // what is carried lies in the first cache line
 
 // One collective of one rank. Its first cache line is all that peers read when they agree and the payload is
 // tiny: one transfer from core to core. The rest is there when the stamp is.
@@ -50,7 +51,7 @@ struct alignas(kLine) Slot {
   std::atomic<std::uint64_t> stamp;  // the owner's position with this operation published; written last
   std::uint64_t print_hash;          // of the fingerprint
   std::uint32_t flags;
-  std::uint32_t reserved;
+  std::uint32_t carried;  // bytes of payload, where somebody carries the slot to the peers
   alignas(8) std::byte tiny[kTinyBytes];
   Location send;  // where they have to be known: not for what fits into the slot
   Location receive;

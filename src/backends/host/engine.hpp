@@ -1,0 +1,39 @@
+// Engine: collectives that somebody else's library runs for a group of this backend, beside the
+// frames: Gloo's, MPI's. The backend has seen to it that all ranks call the same before it answers
+// success; the engine only moves and reduces.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/backend.hpp"
+
+namespace trireme::host {
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual const char* name() const = 0;  // "gloo"
+
+  // Whether it has this collective, and whether it is faster at it than messages are. Both depend
+  // on what all ranks agree on alone: kind, dtype, reduction, counts, root, world size.
+  virtual bool offers(const Operation& operation) const = 0;
+  virtual bool prefers(const Operation& operation) const = 0;
+
+  // Whether calls with different tickets never meet, whatever ranks call at the same time: then
+  // run() begins while the ranks still compare what they call. Else it is called after that.
+  virtual bool tells_apart() const = 0;
+
+  // Runs one collective on the calling thread; one at a time per channel, several channels at once.
+  // All ranks that call the same have the same `ticket`, and no other call of the group has it while
+  // this one may be under way. Returns by the deadline, or soon after abort(), and touches no
+  // memory of the operation from then on. TIMEOUT if it was late; any other failure ends the group,
+  // and is told as the group's only if nobody knows a better reason, such as a peer that died.
+  virtual Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) = 0;
+
+  // The group has failed or ends: every run() ends, and later ones fail at once. Any thread, more
+  // than once; never waits.
+  virtual void abort() noexcept = 0;
+};
+
+}  // namespace trireme::host
