@@ -79,16 +79,15 @@ Fingerprint fingerprint_of(const Operation& operation, std::uint64_t sequence) {
   return print;
 }
 
-Status compare_fingerprints(const std::vector<Fingerprint>& prints, const char* operation,
+Status compare_fingerprints(const std::vector<CalledBy>& prints, const char* operation,
                             std::uint64_t sequence, const std::string& group) {
-  const Fingerprint& first = prints[0];
-  for (std::size_t rank = 1; rank < prints.size(); ++rank) {
-    const Fingerprint& other = prints[rank];
+  const auto& [first_rank, first] = prints[0];
+  for (const auto& [rank, other] : prints) {
     if (std::memcmp(&first, &other, kCompared) == 0) continue;
-    FailureDetails details{operation, group, sequence, {0, static_cast<std::int32_t>(rank)}, 0};
+    FailureDetails details{operation, group, sequence, {first_rank, rank}, 0};
     return Status::failure(TRIREME_ERROR_MISMATCH,
-                           "rank 0 called " + describe(first) + " and rank " +
-                               std::to_string(rank) + " called " + describe(other) +
+                           "rank " + std::to_string(first_rank) + " called " + describe(first) +
+                               " and rank " + std::to_string(rank) + " called " + describe(other) +
                                difference(first, other))
         .with_details(std::move(details));
   }

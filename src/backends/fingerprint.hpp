@@ -83,9 +83,14 @@ inline std::uint64_t write_plain_fingerprint(const PlainOperation& operation,
   return hash_of({sequence, operation.count, 0, 0, scale, what, how, options});
 }
 
-// MISMATCH, which names rank 0 and the first rank that wants something else than it, or success.
-// What every rank finds by itself, given the same prints. `group` is for the details.
-Status compare_fingerprints(const std::vector<Fingerprint>& prints, const char* operation,
+struct CalledBy {
+  std::int32_t rank;
+  Fingerprint print;
+};
+
+// MISMATCH, which names the first rank and the first one that wants something else than it, or
+// success. What every rank finds by itself, given the same prints. `group` is for the details.
+Status compare_fingerprints(const std::vector<CalledBy>& prints, const char* operation,
                             std::uint64_t sequence, const std::string& group);
 
 }  // namespace trireme

@@ -513,6 +513,13 @@ Status Carrier::take_slot(int from, const FrameHeader& header, const std::byte* 
   slot.stamp.store(header.position, std::memory_order_release);
   lane.position.store(header.position, std::memory_order_release);
   group_.ring(lane.bell);
+  // A rank that is in the engine meanwhile compares nothing, and may wait there for who never comes.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const local::Slot& mine = segment_->lane(header.set, me_).slots[last & 1];
+  if (engine_ != nullptr && mine.stamp.load(std::memory_order_acquire) == header.position &&
+      mine.print_hash != call.print_hash) {
+    engine_->abort();
+  }
   return Status::success();
 }
 

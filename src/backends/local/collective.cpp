@@ -109,11 +109,12 @@ void Run::take_step() {
 // operation is published when its slot bears the position that it was published at: a peer fills the same slot
 // again only after this rank has taken a further step. A rank that has arrived may have left since: it
 // owes nothing more to this step.
+bool Run::has_published(int rank) const {
+  return slot(rank).stamp.load(std::memory_order_acquire) == channel_.position;
+}
+
 Status Run::wait_for_slots() {
-  const std::uint64_t target = channel_.position;
-  return wait_until_all([&](int rank) {
-    return slot(rank).stamp.load(std::memory_order_acquire) == target;
-  });
+  return wait_until_all([&](int rank) { return has_published(rank); });
 }
 
 Status Run::wait_for_all() {
@@ -188,11 +189,13 @@ Status Run::wait_until_all(Arrived arrived) {
   }
 }
 
-// The hashes are in the line that was waited for, so those who agree read nothing more.
+// Those who have published. The hashes are in the line that was waited for, so those who agree read
+// nothing more.
 Status Run::compare() {
   const std::uint64_t own = slot(me_).print_hash;
   bool same = true;
   for (int rank = 0; rank < n_; ++rank) {
+    if (!has_published(rank)) continue;
     const Slot& theirs = slot(rank);
     flags_[static_cast<std::size_t>(rank)] = theirs.flags;
     same = same && theirs.print_hash == own;
@@ -203,9 +206,10 @@ Status Run::compare() {
 // Copies every fingerprint once: what a peer changes later does not matter. Each rank sees all of
 // them, so each finds the same disagreement by itself.
 Status Run::disagreement() const {
-  std::vector<Fingerprint> prints;
+  std::vector<CalledBy> prints;
   for (int rank = 0; rank < n_; ++rank) {
-    Fingerprint& print = prints.emplace_back(slot(rank).fingerprint);
+    if (!has_published(rank)) continue;
+    Fingerprint& print = prints.emplace_back(CalledBy{rank, slot(rank).fingerprint}).print;
     print.agreement_name[sizeof print.agreement_name - 1] = 0;
     for (char& character : print.agreement_name) {  // it gets into a message
       if (character != 0 && (character < 0x20 || character > 0x7e)) character = '?';
@@ -305,10 +309,10 @@ Status Run::execute_elsewhere(bool apart, const Elsewhere& move) {
   TRIREME_FAILPOINT(name_, "before_publish");
   publish();
   TRIREME_FAILPOINT(name_, "after_publish");
-  if (!apart) {
-    TRIREME_RETURN_IF_ERROR(wait_for_slots());
-    TRIREME_RETURN_IF_ERROR(compare());
-  }
+  if (!apart) TRIREME_RETURN_IF_ERROR(wait_for_slots());
+  // Whoever publishes after this one finds a disagreement by itself: see Carrier::take_slot().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  TRIREME_RETURN_IF_ERROR(compare());
   TRIREME_FAILPOINT(name_, "before_move");
   const Status moved = move(ticket());
   if (!moved.ok()) return explain(moved);
@@ -327,15 +331,10 @@ std::uint64_t Run::ticket() const {
   return mix(slot(me_).print_hash, channel_.position * kChannels + op_.channel);
 }
 
-// Who failed to meet the others may find that they called something else, or have not come, or that
-// one of them died, which is on its way to be known.
+// Who failed to meet the others may find that one of them called something else, or has not come, or
+// died, which is on its way to be known.
 Status Run::explain(const Status& moved) {
-  const auto arrived = [&] {
-    for (int rank = 0; rank < n_; ++rank) {
-      if (slot(rank).stamp.load(std::memory_order_acquire) != channel_.position) return false;
-    }
-    return true;
-  };
+  TRIREME_RETURN_IF_ERROR(compare());
   if (moved.code() == TRIREME_ERROR_TIMEOUT) {
     TRIREME_RETURN_IF_ERROR(wait_for_slots());  // no longer: the deadline has passed
   } else {
@@ -346,7 +345,7 @@ Status Run::explain(const Status& moved) {
       if (!group_.failed()) group_.sleep(bell, seen, patience);
     }
   }
-  if (arrived()) TRIREME_RETURN_IF_ERROR(compare());
+  TRIREME_RETURN_IF_ERROR(compare());
   return group_.failed() ? group_failure() : moved;
 }
 

@@ -83,6 +83,7 @@ class Run {
   Status wait_until_all(Arrived arrived);
   // What may keep these ranks away, if their last calls tell it; "" or the rest of a message.
   std::string likely_cause(const std::vector<std::int32_t>& missing) const;
+  bool has_published(int rank) const;
   Status wait_for_slots();
   Status wait_for_all();
   Status barrier() {

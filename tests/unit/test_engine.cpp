@@ -1,0 +1,391 @@
+// What the host backend makes of an engine: who is asked to move what, that ranks which call different
+// things never get a number, and who is blamed when an engine fails.
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "backends/host/backend.hpp"
+#include "local_ranks.hpp"
+#include "platform/thread.hpp"
+
+// Last: its macros take names like `fail`.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace {
+
+using namespace local_ranks;
+
+// Where the engines of all ranks meet: who has the same ticket adds up, as somebody else's library
+// would that knows nothing of what else ranks say.
+struct Board {
+  struct Meeting {
+    std::vector<const std::int32_t*> given;
+    std::size_t taken = 0;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::uint64_t, Meeting> meetings;
+  std::size_t world_size = 0;
+  bool apart = true;
+  int failing_rank = -1;
+  std::atomic<int> runs{0};
+  std::atomic<int> wrong_tickets{0};  // without being told apart: calls that met and should not
+};
+
+class Adder final : public host::Engine {
+ public:
+  Adder(Board& board, int rank) : board_(board), rank_(rank) {}
+
+  const char* name() const override { return "adder"; }
+  bool offers(const Operation& operation) const override {
+    return operation.kind == OperationKind::all_reduce && operation.dtype == TRIREME_DTYPE_I32 &&
+           operation.reduction == TRIREME_SUM;
+  }
+  bool prefers(const Operation& operation) const override { return operation.count >= 1000; }
+  bool tells_apart() const override { return board_.apart; }
+
+  Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override {
+    ++board_.runs;
+    if (rank_ == board_.failing_rank) {
+      return Status::failure(TRIREME_ERROR_SYSTEM, "the adder broke");
+    }
+    std::unique_lock lock(board_.mutex);
+    Board::Meeting& meeting = board_.meetings[ticket];
+    meeting.given.push_back(static_cast<const std::int32_t*>(operation.send));
+    if (meeting.given.size() > board_.world_size) ++board_.wrong_tickets;
+    board_.changed.notify_all();
+    const bool met = wait_until(board_.changed, lock, deadline, [&] {
+      return aborted_ || meeting.given.size() >= board_.world_size;
+    });
+    if (aborted_) return Status::failure(TRIREME_ERROR_ABORTED, "aborted");
+    if (!met) return Status::failure(TRIREME_ERROR_TIMEOUT, "the adder was late");
+    std::vector<std::int32_t> sums(operation.count, 0);
+    for (const std::int32_t* const given : meeting.given) {
+      for (std::uint64_t i = 0; i < operation.count; ++i) sums[i] += given[i];
+    }
+    ++meeting.taken;
+    board_.changed.notify_all();
+    // Nobody's memory goes before all have read it.
+    wait_until(board_.changed, lock, deadline,
+               [&] { return aborted_ || meeting.taken >= board_.world_size; });
+    std::memcpy(operation.receive, sums.data(), operation.count * sizeof(std::int32_t));
+    return Status::success();
+  }
+
+  void abort() noexcept override {
+    const std::lock_guard lock(board_.mutex);
+    aborted_ = true;
+    board_.changed.notify_all();
+  }
+
+ private:
+  Board& board_;
+  const int rank_;
+  bool aborted_ = false;
+};
+
+// A transport that does what it should: a queue of frames for each rank.
+class Net {
+ public:
+  explicit Net(int world_size) : queues_(static_cast<std::size_t>(world_size)) {
+    for (int rank = 0; rank < world_size; ++rank) ends_.push_back({this, rank});
+  }
+  // Waits until the library has let go of them all.
+  ~Net() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return released_ == ends_.size(); });
+  }
+
+  trireme_transport end(int rank) {
+    trireme_transport transport = TRIREME_TRANSPORT_INIT;
+    transport.user_data = &ends_[static_cast<std::size_t>(rank)];
+    transport.send = [](void* end, std::int32_t to, const void* data, std::uint64_t bytes,
+                        std::uint64_t) {
+      const auto* const first = static_cast<const std::byte*>(data);
+      Net& net = *static_cast<End*>(end)->net;
+      const std::lock_guard lock(net.mutex_);
+      net.queue(to).push_back({static_cast<End*>(end)->rank, {first, first + bytes}});
+      net.changed_.notify_all();
+      return std::int32_t{TRIREME_OK};
+    };
+    transport.receive = [](void* end, std::int32_t* from, void* data, std::uint64_t,
+                           std::uint64_t* bytes, std::uint64_t timeout_ns) {
+      Net& net = *static_cast<End*>(end)->net;
+      std::unique_lock lock(net.mutex_);
+      auto& queue = net.queue(static_cast<End*>(end)->rank);
+      if (!wait_until(net.changed_, lock, Deadline::after(timeout_ns),
+                      [&] { return !queue.empty(); })) {
+        return std::int32_t{TRIREME_ERROR_TIMEOUT};
+      }
+      *from = queue.front().from;
+      *bytes = queue.front().bytes.size();
+      std::memcpy(data, queue.front().bytes.data(), *bytes);
+      queue.pop_front();
+      return std::int32_t{TRIREME_OK};
+    };
+    transport.released = [](void* end) {
+      Net& net = *static_cast<End*>(end)->net;
+      const std::lock_guard lock(net.mutex_);
+      ++net.released_;
+      net.changed_.notify_all();
+    };
+    return transport;
+  }
+
+ private:
+  struct End {
+    Net* net;
+    int rank;
+  };
+  struct Frame {
+    int from;
+    std::vector<std::byte> bytes;
+  };
+  std::deque<Frame>& queue(int rank) { return queues_[static_cast<std::size_t>(rank)]; }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::deque<Frame>> queues_;
+  std::vector<End> ends_;
+  std::size_t released_ = 0;
+};
+
+// Body of a rank: the first thing that it found wrong, or "".
+using Body = std::function<std::string(Backend& backend)>;
+
+void play(int world_size, Board& board, const Body& body) {
+  board.world_size = static_cast<std::size_t>(world_size);
+  std::vector<std::string> errors(board.world_size);
+  {
+    Net net(world_size);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < world_size; ++rank) {
+      threads.emplace_back([&, rank] {
+        GroupOptions options;
+        options.rank = rank;
+        options.world_size = world_size;
+        options.name = "job";
+        host::HostBackend::Ways ways{net.end(rank), std::make_unique<Adder>(board, rank),
+                                     "host (adder)"};
+        std::unique_ptr<Backend> backend;
+        std::string& error = errors[static_cast<std::size_t>(rank)];
+        Status status = host::HostBackend::join(options, "engines", std::move(ways), &backend);
+        if (status.ok()) status = wait_for_all(*backend);
+        error = status.ok() ? body(*backend) : status.message();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  for (const std::string& error : errors) {
+    if (!error.empty()) fail_msg("%s", error.c_str());
+  }
+}
+
+struct Vectors {
+  explicit Vectors(int rank, std::size_t count) : give(count), get(count, -1) {
+    for (std::size_t i = 0; i < count; ++i) give[i] = static_cast<std::int32_t>(i * 7) + rank;
+  }
+  bool is_sum(int world_size) const {
+    for (std::size_t i = 0; i < give.size(); ++i) {
+      const auto all = static_cast<std::int32_t>(i * 7) * world_size;
+      if (get[i] != all + world_size * (world_size - 1) / 2) return false;
+    }
+    return true;
+  }
+  std::vector<std::int32_t> give;
+  std::vector<std::int32_t> get;
+};
+
+Operation all_reduce_of(Vectors& vectors, std::uint32_t channel = 0) {
+  Operation operation;
+  operation.kind = OperationKind::all_reduce;
+  operation.dtype = TRIREME_DTYPE_I32;
+  operation.reduction = TRIREME_SUM;
+  operation.channel = channel;
+  operation.send = vectors.give.data();
+  operation.receive = vectors.get.data();
+  operation.count = vectors.give.size();
+  return operation;
+}
+
+bool blames(const Status& status, const std::vector<std::int32_t>& ranks) {
+  return status.details() != nullptr && status.details()->blamed == ranks;
+}
+
+void what_is_large_goes_to_the_engine_and_what_is_small_with_the_slots(void**) {
+  for (const bool apart : {true, false}) {
+    for (const int world_size : {1, 2, 3, 4, 5, 8}) {
+      Board board;
+      board.apart = apart;
+      play(world_size, board, [&](Backend& backend) -> std::string {
+        for (const std::size_t count : {0u, 1u, 10u, 11u, 128u, 1000u, 4099u}) {
+          for (std::uint64_t turn = 0; turn < 3; ++turn) {
+            Vectors vectors(backend.rank(), count);
+            const Operation operation = all_reduce_of(vectors);
+            if (!backend.prefers_native(operation)) return "nobody is fit for it";
+            const Status status = backend.run(operation, 1 + turn, Deadline::after(kLong));
+            if (!status.ok()) return status.message();
+            if (!vectors.is_sum(world_size)) return "a wrong sum of " + std::to_string(count);
+          }
+        }
+        return "";
+      });
+      assert_int_equal(board.runs.load(), 2 * 3 * world_size);
+      assert_int_equal(board.wrong_tickets.load(), 0);
+    }
+  }
+}
+
+void what_an_engine_must_not_do_is_not_asked_of_it(void**) {
+  Board board;
+  play(2, board, [&](Backend& backend) -> std::string {
+    Vectors vectors(backend.rank(), 5000);
+    Operation operation = all_reduce_of(vectors);
+    if (!backend.has_native(operation) || !backend.prefers_native(operation)) return "not this";
+    operation.reproducible = true;  // its order is its own
+    if (backend.has_native(operation) || backend.prefers_native(operation)) return "not in order";
+    operation.reproducible = false;
+    operation.reduction = TRIREME_MAX;
+    if (backend.has_native(operation) || backend.prefers_native(operation)) return "no maximum";
+    operation.reduction = TRIREME_SUM;
+    operation.count = 500;
+    if (!backend.has_native(operation) || backend.prefers_native(operation)) return "no small one";
+    return "";
+  });
+}
+
+// Each channel has the same calls with the same sequences.
+void channels_at_once_do_not_meet_each_other(void**) {
+  for (const bool apart : {true, false}) {
+    Board board;
+    board.apart = apart;
+    play(3, board, [&](Backend& backend) -> std::string {
+      std::vector<std::string> errors(4);
+      std::vector<std::thread> threads;
+      for (std::uint32_t channel = 0; channel < 4; ++channel) {
+        threads.emplace_back([&, channel] {
+          for (std::uint64_t sequence = 1; sequence <= 20; ++sequence) {
+            Vectors vectors(backend.rank() * static_cast<int>(channel + 1), 2000);
+            const Status status =
+                backend.run(all_reduce_of(vectors, channel), sequence, Deadline::after(kLong));
+            if (!status.ok()) errors[channel] = status.message();
+            const auto factor = static_cast<std::int32_t>(channel + 1);
+            for (std::size_t i = 0; i < 2000; ++i) {
+              if (vectors.get[i] != static_cast<std::int32_t>(i * 7) * 3 + 3 * factor) {
+                errors[channel] = "a sum of another channel";
+              }
+            }
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      for (const std::string& error : errors) {
+        if (!error.empty()) return error;
+      }
+      return "";
+    });
+    assert_int_equal(board.wrong_tickets.load(), 0);
+  }
+}
+
+void ranks_that_call_different_things_hear_of_it(void**) {
+  for (const bool apart : {true, false}) {
+    for (const bool small : {false, true}) {  // so small that it needs no engine
+      Board board;
+      board.apart = apart;
+      play(3, board, [&](Backend& backend) -> std::string {
+        Vectors vectors(backend.rank(), backend.rank() == 2 ? (small ? 3 : 1001) : 1000);
+        const Status status = backend.run(all_reduce_of(vectors), 1, Deadline::after(kLong));
+        if (status.code() != TRIREME_ERROR_MISMATCH) return "no mismatch: " + status.message();
+        if (!blames(status, {0, 2}) && !blames(status, {1, 2})) {
+          return "somebody else is blamed: " + status.message();
+        }
+        for (const std::int32_t each : vectors.get) {
+          if (each != -1) return "a number";
+        }
+        return "";
+      });
+    }
+  }
+}
+
+void an_engine_that_fails_fails_everywhere(void**) {
+  for (const bool apart : {true, false}) {
+    Board board;
+    board.apart = apart;
+    board.failing_rank = 1;
+    play(3, board, [&](Backend& backend) -> std::string {
+      Vectors vectors(backend.rank(), 1000);
+      const Status status = backend.run(all_reduce_of(vectors), 1, Deadline::after(kLong));
+      if (status.code() != TRIREME_ERROR_SYSTEM) return "not so: " + status.message();
+      if (!blames(status, {1})) return "somebody else is blamed: " + status.message();
+      return status.message().find("the adder broke") == std::string::npos ? status.message() : "";
+    });
+  }
+}
+
+void who_does_not_come_is_blamed_at_the_deadline(void**) {
+  for (const bool apart : {true, false}) {
+    Board board;
+    board.apart = apart;
+    std::atomic<int> over{0};
+    play(3, board, [&](Backend& backend) -> std::string {
+      if (backend.rank() == 2) {
+        while (over.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return "";
+      }
+      Vectors vectors(backend.rank(), 1000);
+      const Status status = backend.run(all_reduce_of(vectors), 1, Deadline::after(kSecond / 5));
+      ++over;
+      if (status.code() != TRIREME_ERROR_TIMEOUT) return "not so: " + status.message();
+      return blames(status, {2}) ? "" : "somebody else is blamed: " + status.message();
+    });
+  }
+}
+
+void who_leaves_instead_of_coming_is_blamed(void**) {
+  for (const bool apart : {true, false}) {
+    Board board;
+    board.apart = apart;
+    play(3, board, [&](Backend& backend) -> std::string {
+      if (backend.rank() == 2) {
+        // As a communicator does that is destroyed with peers at work.
+        FailureDetails details;
+        details.blamed = {2};
+        (backend.fail)(
+            Status::failure(TRIREME_ERROR_PEER_LOST, "rank 2 left").with_details(details));
+        return "";
+      }
+      Vectors vectors(backend.rank(), 1000);
+      const Status status = backend.run(all_reduce_of(vectors), 1, Deadline::after(kLong));
+      if (status.code() != TRIREME_ERROR_PEER_LOST) return "not so: " + status.message();
+      return blames(status, {2}) ? "" : "somebody else is blamed: " + status.message();
+    });
+  }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(what_is_large_goes_to_the_engine_and_what_is_small_with_the_slots),
+      cmocka_unit_test(what_an_engine_must_not_do_is_not_asked_of_it),
+      cmocka_unit_test(channels_at_once_do_not_meet_each_other),
+      cmocka_unit_test(ranks_that_call_different_things_hear_of_it),
+      cmocka_unit_test(an_engine_that_fails_fails_everywhere),
+      cmocka_unit_test(who_does_not_come_is_blamed_at_the_deadline),
+      cmocka_unit_test(who_leaves_instead_of_coming_is_blamed),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
