@@ -116,10 +116,13 @@ typedef struct trireme_model_options {
     uint32_t         reshard_ranks;  /**< zero3, hybrid_shard: how many neighbours among the ranks that keep a copy of the parameters spread a unit between them once it is gathered, until the parameters change: it comes first from all of those ranks, and again, as for backward, from these alone, such as those of one host. Working memory then holds a part of each unit, one of reshard_ranks. Must divide the number of ranks that keep a copy. 0, or all of them: a unit comes from all each time. 1: this rank alone, which is TRIREME_MODEL_KEEP_GATHERED; with that flag at most 1. Nothing to do where ranks share the parameters. 0 for the other strategies. */
     trireme_dtype    reduce_dtype;   /**< TRIREME_DTYPE_F16 or BF16: what a rank adds to a gradient is rounded to this type once, to nearest even (beyond its range, which f16 has from 65,520 on, to inf), and travels in 2 bytes an element; ranks add in f32 and sums stay f32, so trained bits depend on strategy, ranks and buckets as little as without. A contribution is what is reduced at once: of a leaf, of a pass, or of all passes where NO_SYNC keeps the sum. data_parallel gives sums to all ranks in f32. Takes working memory for the rounded copy: of data_parallel and zero1 half of the gradients, else half of the buckets in flight. With trained parameters of f32, f16 and bf16; not with TRIREME_OPTIMIZER_ONE_SWEEP. 0: gradients travel as f32, or f64 where the parameter is. */
     uint32_t         reserved;       /**< Must be 0. */
+    const char      *offload_path;   /**< zero3, hybrid_shard: a directory. What this rank holds of the parameters (units that stay whole excepted) lies in a file in it, which each rank makes for itself, without a name, so that nothing is left of it when the process ends: see "Parameters in a file" in model_shard.h. The bits are the same. Read as a path of the rank's own host; copied. Not with TRIREME_SHARE_ALWAYS; without it ranks share no parameters then. All ranks have one or none has. NULL: parameters stay in memory. */
+    double           offload_ratio;  /**< Which part of those bytes lies in the file, in (0, 1], rounded up to whole blocks. Default: 1. */
+    uint64_t         offload_buffer_bytes; /**< Most memory for what is on its way to and from the file, at least 32,768. Default: 64 MiB. */
 } trireme_model_options; /* since 1.0 */
 
 /** Options of which only the strategy is missing. */
-#define TRIREME_MODEL_OPTIONS_INIT { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_OPTIONS_INIT { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Flags of a parameter. */
 enum {
@@ -212,6 +215,29 @@ typedef struct trireme_model_statistics {
 
 /** A report ready for trireme_model_get_statistics(). */
 #define TRIREME_MODEL_STATISTICS_INIT { sizeof(trireme_model_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** What lies in a file, of this rank: parameters of a model, state of an optimizer, or activations of a trainer. Set struct_size before the call. */
+typedef struct trireme_offload_info {
+    uint32_t    struct_size;    /**< sizeof this struct as the caller knows it. */
+    int32_t     direct;         /**< 1: the file is read and written past the system's cache (O_DIRECT); 0: through it. */
+    int32_t     ring;           /**< 1: by io_uring; 0: by pread() and pwrite() on threads of its own. */
+    int32_t     failed_errno;   /**< errno of the last write that failed; 0 if none did. */
+    const char *path;           /**< The directory, as given; lives as long as what was asked, as the next two do. */
+    const char *why_not_direct; /**< What refused O_DIRECT; "" if it is in use. */
+    const char *why_not_ring;   /**< What refused io_uring; "" if it is in use. */
+    uint64_t    file_bytes;     /**< What lies in the file. */
+    uint64_t    resident_bytes; /**< What stays in memory: by offload_ratio, and what could not be written. */
+    uint64_t    buffer_bytes;   /**< Memory for what is on its way. */
+    uint64_t    block_bytes;    /**< The largest piece that is read or written at once. */
+    uint64_t    read_bytes;     /**< Asked of the file so far. */
+    uint64_t    written_bytes;  /**< Given to the file so far. */
+    double      waited_seconds; /**< That calls waited for the disk, so far. */
+    uint64_t    failed_writes;  /**< Blocks that could not be written; they stay in memory since, where there was memory for them. */
+    uint64_t    failed_offset;  /**< Where in the file the last one of them failed. */
+} trireme_offload_info; /* since 1.0 */
+
+/** Info ready for trireme_model_get_offload_info() and its like. */
+#define TRIREME_OFFLOAD_INFO_INIT { sizeof(trireme_offload_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 TRIREME_END_C
 

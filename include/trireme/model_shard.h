@@ -101,6 +101,24 @@
  *   LARS, ADAFACTOR, MUON) and ONE_SWEEP; nor with NO_SYNC, as there is no place for sums. No
  *   gradient has a view.
  *
+ * Parameters in a file (ZeRO-Infinity: Rajbhandari et al. 2021, arXiv 2104.07857): with offload_path
+ * what a rank holds of what it gathers lies in a file. A gather reads this rank's part to where the
+ * unit will be whole, from where the peers read it; units that followed the last time are read ahead,
+ * within offload_buffer_bytes. trireme_optimizer_step() reads, updates and writes block by block;
+ * hybrid_shard once more to give what was updated to the other copies. A file
+ * has whole pages of 4,096 bytes and all its room from trireme_model_seal() on. Memory: the buffer is
+ * working memory, planned_parameters is what stays, and memory_limit_bytes counts no file. Also in a
+ * world of 1, where units must be gathered then, too. Every rule, flag and feature works; ranges of
+ * parameters have no address: trireme_optimizer_read_range(). With state in a file (offload_path of
+ * the optimizer) each has a file of its own. When a disk fails (see docs/offload.md), on all ranks:
+ * - seal() fails with TRIREME_ERROR_SYSTEM if no file can be made; the communicator lives on.
+ * - A block that cannot be written stays in memory from then on and nothing is lost; failed_writes
+ *   of trireme_model_get_offload_info() tells. Without memory for it the model fails with
+ *   TRIREME_ERROR_OUT_OF_MEMORY.
+ * - One that cannot be read, twice, fails the model with TRIREME_ERROR_SYSTEM, and one that is not
+ *   what was written with TRIREME_ERROR_CORRUPT; a disk that does not answer with
+ *   TRIREME_ERROR_TIMEOUT. trireme_optimizer_read_range(), write_range() and save() fail alone.
+ *
  * Ownership: a model keeps its communicator alive, an optimizer keeps its model alive; destroy in
  * any order. Thread safety: one call at a time per model, except where a function says otherwise.
  *
@@ -171,7 +189,8 @@ trireme_strategy_parse(const char *text, trireme_strategy *out_strategy);
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library, or asks for
- * TRIREME_SHARE_ALWAYS of ranks that share no memory.
+ * TRIREME_SHARE_ALWAYS of ranks that share no memory, or for offload_path with a strategy whose
+ * ranks hold whole parameters, or with TRIREME_SHARE_ALWAYS.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  *
  * Thread safety: any thread, also concurrently.
@@ -235,6 +254,9 @@ trireme_model_add_parameter(trireme_model *model, const trireme_parameter_option
  * memory_limit_bytes. Then all ranks have the same message, which tells which rank would hold how
  * much of what, what each other strategy would need with the same options, and the least that
  * works. Nothing was allocated; the communicator lives on, this model can only be destroyed.
+ * @retval TRIREME_ERROR_SYSTEM  Also: on this rank or another no file can be made in offload_path, or
+ * it has no room; the message names the directory. The communicator lives on, this model can only
+ * be destroyed.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
@@ -298,6 +320,25 @@ trireme_model_get_unit_info(const trireme_model *model, uint64_t unit, trireme_u
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_model_get_memory(const trireme_model *model, trireme_model_memory *out_memory);
+
+/**
+ * Tells how the parameters of a model with offload_path lie on this rank, and what the disk has done
+ * for them.
+ *
+ * Does not block.
+ *
+ * @param model  The model.
+ * @param[out] out_info  Filled up to its own struct_size. Required.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL or its struct_size is too small.
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or was created without offload_path.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL
+trireme_model_get_offload_info(const trireme_model *model, trireme_offload_info *out_info);
 
 /**
  * Tells what the model's calls have done on this rank.

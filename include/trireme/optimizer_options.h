@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 #include <trireme/export.h>
+#include <trireme/model_options.h>
 #include <trireme/types.h>
 
 TRIREME_BEGIN_C
@@ -165,31 +166,8 @@ typedef struct trireme_state_range {
     uint32_t        reserved;    /**< 0. */
     uint64_t        first;       /**< Which of its elements, in row-major order, comes first. */
     uint64_t        count;       /**< Elements; 1 or more. */
-    void           *data;        /**< Where they lie, good until the optimizer is destroyed. OPTIMIZER, with offload_path: NULL, as they are in memory during a step only; see trireme_optimizer_read_range(). */
+    void           *data;        /**< Where they lie, good until the optimizer is destroyed. NULL where they lie in a file and are in memory during a step only: OPTIMIZER with offload_path, PARAMETER with offload_path of the model; see trireme_optimizer_read_range(). */
 } trireme_state_range; /* since 1.0 */
-
-/** State of an optimizer that lies in a file, of this rank. Set struct_size before the call. */
-typedef struct trireme_offload_info {
-    uint32_t    struct_size;    /**< sizeof this struct as the caller knows it. */
-    int32_t     direct;         /**< 1: the file is read and written past the system's cache (O_DIRECT); 0: through it. */
-    int32_t     ring;           /**< 1: by io_uring; 0: by pread() and pwrite() on threads of the optimizer's own. */
-    int32_t     failed_errno;   /**< errno of the last write that failed; 0 if none did. */
-    const char *path;           /**< The directory, as given; lives as long as the optimizer, as the next two do. */
-    const char *why_not_direct; /**< What refused O_DIRECT; "" if it is in use. */
-    const char *why_not_ring;   /**< What refused io_uring; "" if it is in use. */
-    uint64_t    file_bytes;     /**< State that lies in the file. */
-    uint64_t    resident_bytes; /**< State that stays in memory: by offload_ratio, and what could not be written. */
-    uint64_t    buffer_bytes;   /**< Memory for what is on its way. */
-    uint64_t    block_bytes;    /**< The largest piece that is read or written at once. */
-    uint64_t    read_bytes;     /**< Asked of the file so far. */
-    uint64_t    written_bytes;  /**< Given to the file so far. */
-    double      waited_seconds; /**< That calls waited for the disk, so far. */
-    uint64_t    failed_writes;  /**< Blocks that could not be written; they stay in memory since, where there was memory for them. */
-    uint64_t    failed_offset;  /**< Where in the file the last one of them failed. */
-} trireme_offload_info; /* since 1.0 */
-
-/** Info ready for trireme_optimizer_get_offload_info(). */
-#define TRIREME_OFFLOAD_INFO_INIT { sizeof(trireme_offload_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** A range ready for trireme_optimizer_get_range(). */
 #define TRIREME_STATE_RANGE_INIT { sizeof(trireme_state_range), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }

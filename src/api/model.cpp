@@ -130,6 +130,14 @@ trireme_status trireme_model_get_memory(const trireme_model* model,
   });
 }
 
+trireme_status trireme_model_get_offload_info(const trireme_model* model,
+                                              trireme_offload_info* out_info) {
+  return with_model(__func__, model, [&](Model& found) {
+    return give_info(out_info, "out_info", api::kOffloadInfoSize,
+                     [&](trireme_offload_info* info) { return found.offload_info(info); });
+  });
+}
+
 trireme_status trireme_model_get_statistics(const trireme_model* model,
                                             trireme_model_statistics* out_statistics) {
   return with_model(__func__, model, [&](Model& found) {

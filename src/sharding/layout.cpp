@@ -76,7 +76,9 @@ void join_units(const Registry& registry, Layout* layout) {
       layout->groups.back().flat_first = unit.flat_first;
       layout->groups.back().stays_whole = whole;
       layout->groups.back().shard_ranks = shard_ranks;
-      layout->groups.back().gathered = shard_ranks > 1 && !spread.shared;
+      layout->groups.back().in_file = spread.in_file && !whole;
+      layout->groups.back().gathered =
+          (shard_ranks > 1 || layout->groups.back().in_file) && !spread.shared;
     }
     Group& group = layout->groups.back();
     layout->group_of.push_back(layout->groups.size() - 1);
@@ -88,7 +90,7 @@ void join_units(const Registry& registry, Layout* layout) {
   }
   for (Group& group : layout->groups) {  // of nothing, nothing has to be gathered
     if (group.bytes > 0) continue;
-    group.gathered = false;
+    group.gathered = group.in_file = false;
     group.stays_whole = true;
   }
 }
@@ -116,7 +118,7 @@ void place_groups(Layout* layout) {
         }
         group.kept = spread.shared ? Range{0, group.elements} : group.held;
         group.offset = layout->arena_bytes;
-        layout->arena_bytes += group.kept.count * dtype_size(group.dtype);
+        if (!group.in_file) layout->arena_bytes += group.kept.count * dtype_size(group.dtype);
         layout->parameter_bytes += group.held.count * dtype_size(group.dtype);
         if (group.gathered) {
           layout->largest_group_bytes = std::max(layout->largest_group_bytes, group.bytes);

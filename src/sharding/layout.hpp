@@ -39,12 +39,17 @@ struct Spread {
   std::uint64_t prefetch_bytes = 0;  // 0: the largest group
   std::uint64_t minimum_unit_bytes = 0;
   std::uint64_t persistent_unit_bytes = 0;
-  bool whole_rows = false;         // shards are cut between rows of parameters
-  bool keep_gathered = false;      // what was gathered stays until parameters change
-  trireme_dtype reduce_dtype = 0;  // as which f32 gradients travel; 0: as they are
+  bool whole_rows = false;          // shards are cut between rows of parameters
+  bool keep_gathered = false;       // what was gathered stays until parameters change
+  trireme_dtype reduce_dtype = 0;   // as which f32 gradients travel; 0: as they are
   bool update_in_backward = false;  // gradients are in flight only
   // Among how many of those that keep a copy a group is spread once it was gathered; 0: all.
   std::uint32_t reshard_ranks = 0;
+  // What is gathered lies in files, see file_plan.hpp: this part of it, with so much memory on the
+  // way.
+  bool in_file = false;
+  double file_ratio = 1;
+  std::uint64_t file_buffer_bytes = 0;
 
   // Of those that keep `parts` parts of a copy: which part is a rank's, and of which copy.
   std::uint32_t part_of(std::uint32_t of_rank, std::uint32_t parts) const {
@@ -62,9 +67,7 @@ struct Spread {
     return part_of(of_rank, shard_ranks) % reshard_ranks;
   }
   bool whole_parameters() const { return strategy < TRIREME_STRATEGY_ZERO3; }
-  bool whole_gradients() const {
-    return strategy <= TRIREME_STRATEGY_ZERO1 && !update_in_backward;
-  }
+  bool whole_gradients() const { return strategy <= TRIREME_STRATEGY_ZERO1 && !update_in_backward; }
   bool whole_state() const { return strategy == TRIREME_STRATEGY_DATA_PARALLEL; }
 };
 
@@ -107,6 +110,7 @@ struct Group {
   bool stays_whole = false;                // callers need not gather it
   std::uint32_t shard_ranks = 1;           // that keep one copy between them
   bool gathered = false;                   // whole only for a while, in other memory
+  bool in_file = false;                    // what is held lies where FilePlan says, in no arena
   std::uint64_t offset = 0;                // bytes, in the arena of parameters
   Range kept;                              // what lies there: what this rank holds, or all
   Range held;                              // the part of a copy that is this rank's

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "platform/names.hpp"
+#include "sharding/file_plan.hpp"
 #include "sharding/leaf_tree.hpp"
 
 namespace trireme::sharding {
@@ -13,6 +14,12 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
   MemoryPlan plan;
   const std::uint64_t shard_gradient_bytes = layout.shard_gradient_bytes_of(rank);
   plan.parameters = layout.parameter_bytes_of(rank);
+  if (spread.in_file) {
+    const FilePlan file(layout, rank);
+    plan.parameters -= file.held_bytes;
+    plan.parameters += file.resident_bytes;
+    plan.file_buffer = file.buffer_bytes();
+  }
   const bool keeps_shards = !spread.whole_gradients() && !spread.update_in_backward;
   if (!spread.update_in_backward) {
     plan.gradients = keeps_shards ? shard_gradient_bytes : layout.whole_gradient_bytes;

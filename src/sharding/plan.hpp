@@ -26,7 +26,9 @@ struct MemoryPlan {
   std::uint64_t arena() const { return exchange + slots + levels + held + pool + rounded; }
   // In an arena of its own: what stays of units that were gathered, if not all or nothing.
   std::uint64_t reshard = 0;
-  std::uint64_t working() const { return arena() + reshard; }
+  // In another one: parameters on their way from and to the file.
+  std::uint64_t file_buffer = 0;
+  std::uint64_t working() const { return arena() + reshard + file_buffer; }
   std::uint64_t all() const { return parameters + gradients + working(); }
 
   // Of the exchange: 32 bytes for each rank, then `words` (1,024 bytes for the norm, and what is

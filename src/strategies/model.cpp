@@ -1,7 +1,9 @@
 #include "strategies/model.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -20,6 +22,7 @@ namespace trireme::strategies {
 using sharding::Fact;
 using sharding::Group;
 using sharding::Parameter;
+using sharding::Range;
 using sharding::Unit;
 using Event = StepEvent::Kind;
 
@@ -27,11 +30,22 @@ namespace {
 
 constexpr std::uint64_t kDefaultBucketBytes = std::uint64_t{25} << 20;
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+constexpr std::uint64_t kDefaultFileBuffer = std::uint64_t{64} << 20;
+
+std::string text_of(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
 
 }  // namespace
 
 Model::Model(std::shared_ptr<Communicator> communicator, const trireme_model_options& options)
-    : options_(options) {
+    : offload_path_(options.offload_path != nullptr ? options.offload_path : ""), options_([&] {
+        trireme_model_options own = options;
+        if (own.offload_path != nullptr) own.offload_path = offload_path_.c_str();
+        return own;
+      }()) {
   link_.communicator = std::move(communicator);
   link_.timeout_ns = options.timeout_ns > 0 ? options.timeout_ns : link_.communicator->timeout_ns();
 }
@@ -78,6 +92,9 @@ std::vector<Fact> Model::facts() const {
       {"unused", std::to_string(options_.unused)},
       {"flags", std::to_string(options_.flags)},
       {"share_parameters", std::to_string(options_.share_parameters)},
+      {"offload_path", offload_path_.empty() ? "not set" : "set"},
+      {"offload_ratio", text_of(options_.offload_ratio)},
+      {"offload_buffer_bytes", std::to_string(options_.offload_buffer_bytes)},
       {"memory_limit_bytes", std::to_string(options_.memory_limit_bytes)},
       {"bucket_hook", options_.bucket_hook != nullptr ? "set" : "not set"}};
   for (Fact& fact : registry_.facts()) facts.push_back(std::move(fact));
@@ -96,11 +113,15 @@ Status Model::allocate(const sharding::Layout& layout) {
                                                       MemoryKind::parameters, layout.arena_bytes,
                                                       plan_.parameters))
           : storage_->parameters.allocate(holders(), counter, MemoryKind::parameters,
-                                          plan_.parameters));
+                                          layout.arena_bytes));
   TRIREME_RETURN_IF_ERROR(
       storage_->gradients.allocate(communicator, counter, MemoryKind::gradients, plan_.gradients));
   TRIREME_RETURN_IF_ERROR(
       storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.arena()));
+  if (layout.spread.in_file) {
+    parameter_file_ = std::make_unique<ParameterFile>(link_, layout, offload_path_);
+    TRIREME_RETURN_IF_ERROR(parameter_file_->open(counter));
+  }
   if (layout.spread.reshard_ranks == 0) return Status::success();
   Communicator& readers = link_.reshard ? *link_.reshard : communicator;
   return storage_->reshard.allocate(readers, counter, MemoryKind::working, plan_.reshard);
@@ -134,7 +155,11 @@ sharding::Spread Model::spread_of(trireme_strategy strategy) const {
   spread.shared = options_.share_parameters == TRIREME_SHARE_ALWAYS ||
                   (options_.share_parameters == TRIREME_SHARE_AUTO && !spread.whole_parameters() &&
                    link_.communicator->shares_memory());
-  spread.shared = spread.shared && spread.shard_ranks > 1;
+  spread.in_file = !spread.whole_parameters() && !offload_path_.empty();
+  spread.shared = spread.shared && spread.shard_ranks > 1 && !spread.in_file;
+  spread.file_ratio = options_.offload_ratio > 0 ? options_.offload_ratio : 1;
+  spread.file_buffer_bytes =
+      options_.offload_buffer_bytes > 0 ? options_.offload_buffer_bytes : kDefaultFileBuffer;
   const bool again = !spread.whole_parameters() && !spread.shared && options_.reshard_ranks > 1 &&
                      options_.reshard_ranks < spread.shard_ranks;
   spread.reshard_ranks = again ? options_.reshard_ranks : 0;
@@ -153,6 +178,9 @@ MemoryLimit Model::memory_limit() const {
     if (strategy < TRIREME_STRATEGY_ZERO3) {
       options.flags &= ~static_cast<std::uint32_t>(TRIREME_MODEL_KEEP_GATHERED);
       options.reshard_ranks = 0;
+      options.offload_path = nullptr;
+      options.offload_ratio = 0;
+      options.offload_buffer_bytes = 0;
     }
     if (strategy != TRIREME_STRATEGY_HYBRID_SHARD) {
       options.shard_ranks = options.shard_stride = 0;
@@ -190,6 +218,7 @@ Status Model::seal() {
   }
   failed_ = agree(link_, facts(), allocate(*layout));
   if (!failed_.ok()) {
+    parameter_file_.reset();
     storage_.reset();
     return Status(failed_);
   }
@@ -198,7 +227,8 @@ Status Model::seal() {
   char* const levels = slots + plan_.slots;
   char* const held = levels + plan_.levels;
   if (plan_.pool > 0) {
-    pool_ = std::make_unique<UnitPool>(*layout, plan_, link_, storage_, held + plan_.held);
+    pool_ = std::make_unique<UnitPool>(*layout, plan_, link_, storage_, parameter_file_.get(),
+                                       held + plan_.held);
   }
   const ReducerSettings settings = {
       options_.gradients == TRIREME_GRADIENTS_AVERAGE,
@@ -329,9 +359,7 @@ void Model::tell(const Status& status) const noexcept {
 }
 
 void Model::fail_groups(trireme_status code, std::string_view why) const noexcept {
-  for (const auto* const ranks : link_.groups()) {
-    if (*ranks != nullptr) (*ranks)->fail(code, why);
-  }
+  link_.fail(code, why);
   if (norm_group_ != nullptr) norm_group_->fail(code, why);
 }
 
@@ -371,7 +399,8 @@ Status Model::unit_info(std::uint64_t unit, trireme_unit_info* out) const {
 
 Status Model::memory(trireme_model_memory* out) const {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  out->planned_parameters = plan_.parameters;
+  out->planned_parameters =
+      plan_.parameters + (parameter_file_ != nullptr ? parameter_file_->kept_bytes() : 0);
   out->planned_gradients = plan_.gradients;
   out->planned_optimizer_state = planned_state_;
   out->planned_working = plan_.working() + planned_norm_ + planned_offload_ +
@@ -400,11 +429,52 @@ Status Model::statistics(trireme_model_statistics* out) const {
   return Status::success();
 }
 
+Status Model::offload_info(trireme_offload_info* out) const {
+  TRIREME_RETURN_IF_ERROR(check_sealed());
+  if (parameter_file_ == nullptr) {
+    return invalid_state("the model was created without offload_path");
+  }
+  parameter_file_->info(out);
+  return Status::success();
+}
+
+// The peers may have no trouble with their files, and wait.
+Status Model::tell_disk(Status status) const {
+  if (!status.ok()) fail_groups(status.code(), status.message());
+  return status;
+}
+
+Status Model::for_each_stretch(std::uint64_t group, Range range, ParameterFile::Access access,
+                               const std::function<void(char* data, Range part)>& visit) const {
+  const Group& described = layout_->groups[group];
+  const std::uint64_t size = dtype_size(described.dtype);
+  if (!described.in_file) {
+    if (range.count == 0) return Status::success();
+    visit(storage_->parameters.data() + described.offset +
+              (range.first - described.kept.first) * size,
+          range);
+    return Status::success();
+  }
+  while (range.count > 0) {
+    const std::uint64_t element = range.first - described.held.first;
+    ParameterFile::Window window;
+    TRIREME_RETURN_IF_ERROR(parameter_file_->open_window(group, element, access, &window));
+    const std::uint64_t skipped = element - window.range.first;
+    const std::uint64_t count = std::min(range.count, window.range.count - skipped);
+    visit(window.data + skipped * size, {range.first, count});
+    range = {range.first + count, range.count - count};
+  }
+  return Status::success();
+}
+
 Status Model::check_replicas() {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   if (reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(check_released("copies are compared"));
-  const Status status = compare_replicas(link_, registry_, *layout_, storage_->parameters.data());
+  const Status status = compare_replicas(
+      link_, registry_, *layout_, [this](std::uint64_t group, Range range, const HashVisit& visit) {
+        return tell_disk(for_each_stretch(group, range, ParameterFile::Access::read, visit));
+      });
   // Copies that differ are data; any other failure is the group's.
   return status.code() == TRIREME_ERROR_MISMATCH && link_.communicator->failure().ok()
              ? status
@@ -437,8 +507,7 @@ Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dt
   TRIREME_RETURN_IF_ERROR(check_released("the parameters change"));
   TRIREME_RETURN_IF_ERROR(layout_->spread.shared ? keep(set_shared(values, root))
                                                  : give_out(values, count, dtype, root));
-  if (parameters_set_ != nullptr) parameters_set_();
-  return Status::success();
+  return parameters_set_ != nullptr ? keep(tell_disk(parameters_set_())) : Status::success();
 }
 
 // Into copies of each rank's own.
@@ -457,12 +526,18 @@ Status Model::give_out(const void* values, std::uint64_t count, trireme_dtype dt
   // With one dtype the arena has the order of the flat vector.
   if (pool_ == nullptr) return give(storage_->parameters.data(), 0, count);
   TRIREME_RETURN_IF_ERROR(keep(pool_->drop_unused()));
-  for (const Group& group : layout_->groups) {
+  for (std::size_t number = 0; number < layout_->groups.size(); ++number) {
+    const Group& group = layout_->groups[number];
     char* const kept = storage_->parameters.data() + group.offset;
     char* const memory = group.gathered ? pool_->scratch() : kept;
     TRIREME_RETURN_IF_ERROR(give(memory, group.flat_first, group.elements));
     if (!group.gathered || group.held.count == 0) continue;
-    kernels::copy(kept, memory + group.held.first * size, group.held.count * size);
+    if (group.in_file) {
+      const char* const part = memory + group.held.first * size;
+      TRIREME_RETURN_IF_ERROR(keep(tell_disk(parameter_file_->write_part(number, part))));
+    } else {
+      kernels::copy(kept, memory + group.held.first * size, group.held.count * size);
+    }
   }
   return Status::success();
 }
@@ -534,6 +609,11 @@ Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dt
 
 // Every group in turn; `values` is null on a rank that only helps its peers.
 Status Model::gather_all(char* values) {
+  if (parameter_file_ != nullptr) {
+    std::vector<std::uint64_t> groups(layout_->groups.size());
+    std::iota(groups.begin(), groups.end(), std::uint64_t{0});
+    TRIREME_RETURN_IF_ERROR(tell_disk(parameter_file_->expect(groups)));
+  }
   for (std::size_t number = 0; number < layout_->groups.size(); ++number) {
     const Group& group = layout_->groups[number];
     if (group.elements == 0) continue;

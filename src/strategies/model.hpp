@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "sharding/registry.hpp"
 #include "strategies/attendance.hpp"
 #include "strategies/memory_limit.hpp"
+#include "strategies/parameter_file.hpp"
 #include "strategies/reducer.hpp"
 #include "strategies/storage.hpp"
 #include "strategies/unit_pool.hpp"
@@ -47,6 +49,7 @@ class Model {
   Status info(trireme_model_info* out) const;
   Status unit_info(std::uint64_t unit, trireme_unit_info* out) const;
   Status memory(trireme_model_memory* out) const;
+  Status offload_info(trireme_offload_info* out) const;
   Status statistics(trireme_model_statistics* out) const;
   Status check_replicas();
 
@@ -116,7 +119,14 @@ class Model {
   // The ranks that keep one copy of the parameters between them.
   Communicator& holders() const { return link_.shard ? *link_.shard : *link_.communicator; }
 
-  const trireme_model_options options_;
+  // Stretches of what this rank holds of a group, in order, each side by side in memory while it is
+  // visited. Fails for itself alone.
+  Status for_each_stretch(std::uint64_t group, sharding::Range range, ParameterFile::Access access,
+                          const std::function<void(char* data, sharding::Range part)>& visit) const;
+  Status tell_disk(Status status) const;
+
+  const std::string offload_path_;       // or empty
+  const trireme_model_options options_;  // with that path
   Link link_;
   // Where other models wait for this one, while it has an optimizer with norm_ranks; or null.
   std::shared_ptr<Communicator> norm_group_;
@@ -127,18 +137,20 @@ class Model {
   std::unique_ptr<const sharding::Layout> layout_;
   sharding::MemoryPlan plan_;
   std::shared_ptr<Storage> storage_;
-  std::unique_ptr<UnitPool> pool_;  // if there are groups to gather
+  std::unique_ptr<ParameterFile> parameter_file_;  // with offload_path
+  std::unique_ptr<UnitPool> pool_;                 // if there are groups to gather
   std::unique_ptr<Reducer> reducer_;
   std::vector<std::uint64_t> uses_;          // by unit: gathers without their release
   std::vector<std::uint64_t> units_in_use_;  // by group
   Attendance attendance_;                    // uneven
 
   bool has_optimizer_ = false;
-  std::weak_ptr<Optimizer> optimizer_;    // with updates_in_backward()
-  std::function<void()> parameters_set_;  // of the optimizer, which may keep more of them; or null
+  std::weak_ptr<Optimizer> optimizer_;  // with updates_in_backward()
+  // Of the optimizer, which may keep more of them; or null.
+  std::function<Status()> parameters_set_;
   std::uint64_t planned_state_ = 0;
-  std::uint64_t planned_norm_ = 0;  // working memory of an optimizer for its norms
-  std::uint64_t planned_offload_ = 0;  // and for state that lies in a file
+  std::uint64_t planned_norm_ = 0;        // working memory of an optimizer for its norms
+  std::uint64_t planned_offload_ = 0;     // and for state that lies in a file
   std::uint64_t planned_directions_ = 0;  // that it gives in a step
   std::uint64_t last_step_bytes_ = 0;
   std::uint64_t steps_ = 0;

@@ -1,7 +1,10 @@
 #include "strategies/model_options.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
+
+#include "sharding/file_plan.hpp"
 
 namespace trireme::strategies {
 
@@ -28,6 +31,38 @@ Status check_reshard_ranks(const trireme_model_options& options, std::uint32_t h
   return Status::success();
 }
 
+Status check_offload(const trireme_model_options& options) {
+  if (!(options.offload_ratio >= 0 && options.offload_ratio <= 1)) {
+    char text[40];
+    std::snprintf(text, sizeof text, "%.17g", options.offload_ratio);
+    return invalid_argument("options.offload_ratio " + std::string(text) + " is not in (0, 1]");
+  }
+  if (options.offload_path == nullptr) {
+    if (options.offload_ratio == 0 && options.offload_buffer_bytes == 0) return Status::success();
+    return invalid_argument(
+        std::string("options.") +
+        (options.offload_ratio != 0 ? "offload_ratio" : "offload_buffer_bytes") +
+        " means nothing without options.offload_path");
+  }
+  if (options.offload_path[0] == 0) return invalid_argument("options.offload_path is empty");
+  if (options.strategy < TRIREME_STRATEGY_ZERO3) {
+    return unsupported(
+        "options.offload_path with a strategy whose ranks hold whole parameters all the time; "
+        "zero3 and hybrid_shard gather them");
+  }
+  if (options.share_parameters == TRIREME_SHARE_ALWAYS) {
+    return unsupported(
+        "options.offload_path with TRIREME_SHARE_ALWAYS: what ranks share lies in memory");
+  }
+  constexpr std::uint64_t kLeast = sharding::FilePlan::kLeastBuffer;
+  if (options.offload_buffer_bytes == 0 || options.offload_buffer_bytes >= kLeast) {
+    return Status::success();
+  }
+  return invalid_argument("options.offload_buffer_bytes " +
+                          std::to_string(options.offload_buffer_bytes) + " is below " +
+                          std::to_string(kLeast));
+}
+
 }  // namespace
 
 Status check_model_options(const Communicator& communicator, const trireme_model_options& options) {
@@ -35,6 +70,7 @@ Status check_model_options(const Communicator& communicator, const trireme_model
     return invalid_argument("options.strategy " + std::to_string(options.strategy) +
                             " is no strategy");
   }
+  TRIREME_RETURN_IF_ERROR(check_offload(options));
   if (options.gradients != TRIREME_GRADIENTS_AVERAGE &&
       options.gradients != TRIREME_GRADIENTS_SUM) {
     return invalid_argument("options.gradients " + std::to_string(options.gradients) +

@@ -114,6 +114,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
                                        MemoryKind::optimizer_state, master_bytes);
     }
     if (allocated.ok()) allocated = optimizer->allocate_state();
+    if (allocated.ok()) allocated = optimizer->refresh_masters();
     if (allocated.ok() && factored) {
       optimizer->factored_ = std::make_unique<Factored>();
       allocated =
@@ -165,8 +166,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   optimizer->place_matrices();
   optimizer->place_ranges();
   if (settings.master_weights) {
-    optimizer->refresh_masters();
-    model->parameters_set_ = [self = optimizer.get()] { self->refresh_masters(); };
+    model->parameters_set_ = [self = optimizer.get()] { return self->refresh_masters(); };
   }
   if (model->updates_in_backward()) model->optimizer_ = optimizer;
   *out = std::move(optimizer);
@@ -262,7 +262,7 @@ void Optimizer::place_pieces() {
       piece.first = segment.first;
       piece.count = segment.count;
       piece.matrix = settings_.is_matrix(parameter.shape, parameter.norm_group);
-      piece.parameters = model.storage_->parameters.data() + in_arena;
+      if (!group.in_file) piece.parameters = model.storage_->parameters.data() + in_arena;
       if (gradients != nullptr) {
         piece.gradients = gradients + position * size;
       } else {
@@ -294,12 +294,19 @@ void Optimizer::fail_groups(trireme_status code, std::string_view why) const noe
 }
 
 // The parameters are what the caller set, and their masters, too.
-void Optimizer::refresh_masters() {
+Status Optimizer::refresh_masters() {
+  if (!settings_.master_weights) return Status::success();
+  TRIREME_RETURN_IF_ERROR(expect_parameters());
   for (const Piece& piece : pieces_) {
-    if (piece.rounded == nullptr) continue;
-    kernels::widen(piece.rounded_dtype, static_cast<float*>(piece.parameters), piece.rounded,
-                   piece.count);
+    if (piece.rounded_dtype == 0) continue;
+    TRIREME_RETURN_IF_ERROR(
+        with_parameters(piece, ParameterFile::Access::read, [](const Piece& part) {
+          kernels::widen(part.rounded_dtype, static_cast<float*>(part.parameters), part.rounded,
+                         part.count);
+          return Status::success();
+        }));
   }
+  return Status::success();
 }
 
 // The same on all ranks of the model.

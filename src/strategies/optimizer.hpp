@@ -95,10 +95,15 @@ class Optimizer {
     std::int32_t rank = -1;                     // the lowest that handed in such a gradient of it
   };
 
+  // Stretches of the piece whose parameters are in memory, in order; itself, where all are.
+  Status with_parameters(const optimizers::Piece& piece, ParameterFile::Access access,
+                         const std::function<Status(const optimizers::Piece& part)>& act) const;
+  // Of a rule that looks at them several times: before each time. The peers wait for this rank.
+  Status expect_parameters() const;
   Status allocate_state();
   void place_pieces();
   void place_ranges();
-  void refresh_masters();
+  Status refresh_masters();
   Status check_narrow() const;
   Saved describe_saved() const;
   std::uint64_t scale_bytes() const {
@@ -167,6 +172,10 @@ class Optimizer {
   Status compare_answers(std::int32_t answer, std::uint64_t number, const char* who,
                          const char* what);
   Status give_parameters();
+  Status give_group(std::uint64_t number);
+  Status give_blocks(std::uint64_t number);
+  Status give(std::uint64_t number, std::uint64_t count, std::uint64_t index, char* data,
+              std::shared_ptr<const void> owner);
   std::vector<StepEvent> step_to_follow() const;
   Status shadow_step(bool* nobody);
 

@@ -40,18 +40,29 @@ Status Optimizer::update_bucket(std::uint64_t number, char* reduced) {
   if (model.reducer_->hook_answer().answer != 0 || answer_ != 0) return Status::success();
   clip_values(bucket, reduced);
   const auto update_piece = [&](const Piece& piece) -> Status {
-    const CallbackScope scope(model.link_);
-    answer_ = optimizers::update_piece(settings_, piece, step_of(piece), 1);
     answered_parameter_ = piece.parameter;
-    return Status::success();
+    return model.tell_disk(
+        with_parameters(piece, ParameterFile::Access::update, [&](const Piece& part) {
+          if (answer_ != 0) return Status::success();
+          const CallbackScope scope(model.link_);
+          answer_ = optimizers::update_piece(settings_, part, step_of(part), 1);
+          return Status::success();
+        }));
   };
   const std::uint64_t first = first_pieces_[number], end = first_pieces_[number + 1];
   for (std::uint64_t i = first; i < end; ++i) pieces_[i].gradients = reduced + gradient_places_[i];
-  if (offload_ != nullptr) return update_offloaded(first, end, update_piece, &answer_);
-  for (std::uint64_t i = first; i < end && answer_ == 0; ++i) {
-    TRIREME_RETURN_IF_ERROR(update_piece(pieces_[i]));
+  if (model.parameter_file_ != nullptr) {
+    TRIREME_RETURN_IF_ERROR(model.tell_disk(model.parameter_file_->expect(bucket.groups)));
   }
-  return Status::success();
+  if (offload_ != nullptr) {
+    TRIREME_RETURN_IF_ERROR(update_offloaded(first, end, update_piece, &answer_));
+  } else {
+    for (std::uint64_t i = first; i < end && answer_ == 0; ++i) {
+      TRIREME_RETURN_IF_ERROR(update_piece(pieces_[i]));
+    }
+  }
+  if (model.parameter_file_ == nullptr) return Status::success();
+  return model.tell_disk(model.parameter_file_->close_window());
 }
 
 // Updates what is left, and tells whether all went well on all ranks.

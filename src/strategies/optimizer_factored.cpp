@@ -13,7 +13,12 @@ using optimizers::Piece;
 Status Optimizer::update_factored(double norm) {
   TRIREME_FAILPOINT("step", "before_update");
   for (const Piece& piece : pieces_) {
-    if (!is_skipped(piece)) optimizers::adopt_written(piece);
+    if (is_skipped(piece) || piece.rounded_dtype == 0) continue;
+    TRIREME_RETURN_IF_ERROR(model_->tell_disk(
+        with_parameters(piece, ParameterFile::Access::read, [](const Piece& part) {
+          optimizers::adopt_written(part);
+          return Status::success();
+        })));
   }
   std::vector<Factored::Scale>& scales = factored_->scales();
   for (std::size_t i = 0; i < scales.size(); ++i) {
@@ -24,6 +29,7 @@ Status Optimizer::update_factored(double norm) {
       factored_->find_directions(model_->link_, {&settings_, &pieces_, &own_parts_}));
   TRIREME_RETURN_IF_ERROR(add_up_norms());
   const auto* const words = reinterpret_cast<const std::int64_t*>(trust_words_.data());
+  TRIREME_RETURN_IF_ERROR(model_->tell_disk(expect_parameters()));
   for (const Piece& piece : pieces_) {
     TRIREME_FAILPOINT("step", "mid_update");
     if (is_skipped(piece)) continue;
@@ -32,7 +38,11 @@ Status Optimizer::update_factored(double norm) {
         settings_, optimizers::rate_of(settings_, piece), step_of(piece),
         model_->registry_.parameters()[piece.parameter].elements, GradientNorm::norm(sums),
         GradientNorm::norm(sums + GradientNorm::kWords));
-    optimizers::update_piece(settings_, piece, step_of(piece), 1, length);
+    TRIREME_RETURN_IF_ERROR(model_->tell_disk(
+        with_parameters(piece, ParameterFile::Access::update, [&](const Piece& part) {
+          optimizers::update_piece(settings_, part, step_of(part), 1, length);
+          return Status::success();
+        })));
   }
   return Status::success();
 }

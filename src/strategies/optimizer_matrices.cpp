@@ -61,9 +61,13 @@ Status Optimizer::update_matrices(double norm) {
     const double scale = scale_of(piece.parameter, norm);
     if (piece.matrix) {
       optimizers::find_direction(settings_, piece, step_of(piece), scale);
-    } else {
-      optimizers::update_piece(settings_, piece, step_of(piece), scale);
+      continue;
     }
+    TRIREME_RETURN_IF_ERROR(model_->tell_disk(
+        with_parameters(piece, ParameterFile::Access::update, [&](const Piece& part) {
+          optimizers::update_piece(settings_, part, step_of(part), scale);
+          return Status::success();
+        })));
   }
   if (has_whole_matrices(*model_->layout_)) {
     TRIREME_RETURN_IF_ERROR(orthogonalise_whole());
@@ -77,7 +81,11 @@ Status Optimizer::update_matrices(double norm) {
     for (const std::size_t number : matrix_pieces_[i]) {
       const Piece& piece = pieces_[number];
       if (is_skipped(piece)) continue;
-      optimizers::update_piece(settings_, piece, step_of(piece), factor);
+      TRIREME_RETURN_IF_ERROR(model_->tell_disk(
+          with_parameters(piece, ParameterFile::Access::update, [&](const Piece& part) {
+            optimizers::update_piece(settings_, part, step_of(part), factor);
+            return Status::success();
+          })));
     }
   }
   return Status::success();

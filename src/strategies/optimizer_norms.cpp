@@ -48,22 +48,27 @@ Status Optimizer::add_up_norms() {
   if (count == 0) return Status::success();
   auto* const words = reinterpret_cast<std::int64_t*>(trust_words_.data());
   std::fill_n(words, count, 0);
+  TRIREME_RETURN_IF_ERROR(model.tell_disk(expect_parameters()));
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& piece = pieces_[i];
     const sharding::Range own = own_parts_[i];
     if (own.count == 0 || is_skipped(piece)) continue;
-    const trireme_dtype dtypes[] = {piece.dtype, gradient_dtype(piece.dtype)};
-    const void* const values[] = {piece.parameters, piece.gradients};
-    std::int64_t* to = words + trust_places_[piece.parameter];
-    for (int which = 0; which < 2; ++which) {
+    const auto add = [](trireme_dtype dtype, const void* values, std::uint64_t elements,
+                        std::int64_t* to) {
       GradientNorm sum;
-      sum.add(dtypes[which],
-              static_cast<const char*>(values[which]) + own.first * dtype_size(dtypes[which]),
-              own.count);
+      sum.add(dtype, values, elements);
       std::int64_t own_words[GradientNorm::kWords];
       sum.write(own_words);
       for (const std::int64_t word : own_words) *to++ += word;
-    }
+    };
+    std::int64_t* const to = words + trust_places_[piece.parameter];
+    const Piece owned = optimizers::part_of(piece, own.first, own.count);
+    TRIREME_RETURN_IF_ERROR(
+        model.tell_disk(with_parameters(owned, ParameterFile::Access::read, [&](const Piece& part) {
+          add(part.dtype, part.parameters, part.count, to);
+          return Status::success();
+        })));
+    add(gradient_dtype(owned.dtype), owned.gradients, owned.count, to + GradientNorm::kWords);
   }
   Operation operation;
   operation.channel = model.link_.reductions;
@@ -83,12 +88,19 @@ Status Optimizer::update_by_norms(double norm) {
   const bool lamb = settings_.rule.kind == TRIREME_OPTIMIZER_LAMB;
   for (const Piece& piece : pieces_) {
     if (is_skipped(piece)) continue;
-    optimizers::adopt_written(piece);
-    if (!lamb) continue;
-    optimizers::find_direction(settings_, piece, step_of(piece), scale_of(piece.parameter, norm));
+    if (!lamb && piece.rounded_dtype == 0) continue;
+    TRIREME_RETURN_IF_ERROR(model_->tell_disk(
+        with_parameters(piece, ParameterFile::Access::read, [&](const Piece& part) {
+          optimizers::adopt_written(part);
+          if (!lamb) return Status::success();
+          optimizers::find_direction(settings_, part, step_of(part),
+                                     scale_of(part.parameter, norm));
+          return Status::success();
+        })));
   }
   TRIREME_RETURN_IF_ERROR(add_up_norms());
   const auto* const words = reinterpret_cast<const std::int64_t*>(trust_words_.data());
+  TRIREME_RETURN_IF_ERROR(model_->tell_disk(expect_parameters()));
   for (const Piece& piece : pieces_) {
     TRIREME_FAILPOINT("step", "mid_update");
     if (is_skipped(piece)) continue;
@@ -98,7 +110,11 @@ Status Optimizer::update_by_norms(double norm) {
     const double other = GradientNorm::norm(sums + GradientNorm::kWords) * (lamb ? 1 : scale);
     const double trust = optimizers::trust_ratio(
         settings_, optimizers::weight_decay_of(settings_, piece), GradientNorm::norm(sums), other);
-    optimizers::update_piece(settings_, piece, step_of(piece), scale, trust);
+    TRIREME_RETURN_IF_ERROR(model_->tell_disk(
+        with_parameters(piece, ParameterFile::Access::update, [&](const Piece& part) {
+          optimizers::update_piece(settings_, part, step_of(part), scale, trust);
+          return Status::success();
+        })));
   }
   return Status::success();
 }

@@ -61,6 +61,7 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
       return end_step(shadowed, 0);
     }
     if (offload_ != nullptr) offload_->read_ahead();
+    TRIREME_RETURN_IF_ERROR(model.tell_disk(expect_parameters()));
     TRIREME_RETURN_IF_ERROR(model.reducer_->wait_reductions());
     TRIREME_FAILPOINT("step", "after_reductions");
     std::uint32_t contributors = 0;
@@ -383,11 +384,15 @@ Status Optimizer::update(double norm) {
   const auto update_piece = [&](const Piece& piece) -> Status {
     TRIREME_FAILPOINT("step", "mid_update");
     if (is_skipped(piece)) return Status::success();
-    const CallbackScope scope(model_->link_);
-    answer =
-        optimizers::update_piece(settings_, piece, step_of(piece), scale_of(piece.parameter, norm));
     parameter = piece.parameter;
-    return Status::success();
+    return model_->tell_disk(
+        with_parameters(piece, ParameterFile::Access::update, [&](const Piece& part) {
+          if (answer != 0) return Status::success();
+          const CallbackScope scope(model_->link_);
+          answer = optimizers::update_piece(settings_, part, step_of(part),
+                                            scale_of(part.parameter, norm));
+          return Status::success();
+        }));
   };
   if (offload_ != nullptr) {
     TRIREME_RETURN_IF_ERROR(update_offloaded(0, pieces_.size(), update_piece, &answer));
@@ -457,48 +462,6 @@ Status Optimizer::compare_answers(std::int32_t answer, std::uint64_t number, con
                                                        std::to_string(other) + " for " + what +
                                                        " " + std::to_string(at))
         .with_details(std::move(details));
-  }
-  return Status::success();
-}
-
-// Ranks that hold the same elements get those that the others of them updated.
-Status Optimizer::give_parameters() {
-  Model& model = *model_;
-  const sharding::Layout& layout = *model.layout_;
-  if (layout.spread.whole_state()) return Status::success();
-  for (std::size_t number = 0; number < layout.groups.size(); ++number) {
-    const Group& group = layout.groups[number];
-    if (group.bucket == sharding::kNone || group.owned_counts.size() == 1) continue;
-    const std::uint64_t size = dtype_size(group.dtype);
-    // Of a whole group all ranks hold the same elements, of a shard the replicas.
-    const bool among_all = group.shard_ranks == 1;
-    const bool in_teams = !among_all && model.link_.replicas == nullptr;
-    Communicator& holders =
-        among_all || in_teams ? *model.link_.communicator : *model.link_.replicas;
-    char* const data = model.storage_->parameters.data() + group.offset +
-                       (group.held.first - group.kept.first) * size;
-    Operation operation;
-    operation.channel = among_all || in_teams ? model.link_.gathers : 0;
-    operation.kind = OperationKind::all_gather_v;
-    operation.dtype = group.dtype;
-    operation.send = data + (group.owned.first - group.held.first) * size;
-    operation.receive = data;
-    operation.count = group.held.count;
-    operation.counts = group.owned_counts;
-    operation.agreement = number;
-    operation.agreement_name = "group of units";
-    operation.owner = model.storage_->hold();
-    if (in_teams) {
-      std::vector<TeamPlace> places;
-      for (std::uint32_t rank = 0; rank < layout.spread.world_size; ++rank) {
-        places.push_back({layout.part_of(group, rank), layout.owned_by(group, rank).count});
-      }
-      make_team_gather(&operation, std::move(places), layout.spread.rank);
-    }
-    TRIREME_FAILPOINT("step", "mid_give");
-    model.link_.given_bytes += sharding::gather_bytes(
-        group.owned_counts, layout.replica_of(group, layout.spread.rank), size);
-    TRIREME_RETURN_IF_ERROR(model.link_.run(holders, std::move(operation)));
   }
   return Status::success();
 }

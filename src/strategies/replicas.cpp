@@ -19,7 +19,8 @@ namespace {
 
 // Of the elements of each parameter that this rank holds; 0 for aliases.
 std::vector<std::uint64_t> hashes(const sharding::Registry& registry,
-                                  const sharding::Layout& layout, const char* parameters) {
+                                  const sharding::Layout& layout, const ReadParameters& read,
+                                  Status* failed) {
   std::vector<std::uint64_t> out(registry.parameters().size(), 0);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Parameter& parameter = registry.parameters()[i];
@@ -28,8 +29,12 @@ std::vector<std::uint64_t> hashes(const sharding::Registry& registry,
     const Range part =
         intersect(group.held, {layout.first_in_group(parameter), parameter.elements});
     const std::uint64_t size = dtype_size(group.dtype);
-    out[i] = kernels::hash(parameters + group.offset + (part.first - group.kept.first) * size,
-                           part.count * size, i);
+    // All ranks that hold the same have it in the same stretches.
+    out[i] = i;
+    *failed = read(layout.group_of[parameter.unit], part, [&](const char* data, Range stretch) {
+      out[i] = kernels::hash(data, stretch.count * size, out[i]);
+    });
+    if (!failed->ok()) break;
   }
   return out;
 }
@@ -54,8 +59,10 @@ std::vector<std::int32_t> different(const std::vector<std::int32_t>& holders,
 }  // namespace
 
 Status compare_replicas(const Link& link, const sharding::Registry& registry,
-                        const sharding::Layout& layout, const char* parameters) {
-  const std::vector<std::uint64_t> own = hashes(registry, layout, parameters);
+                        const sharding::Layout& layout, const ReadParameters& read) {
+  Status failed = Status::success();
+  const std::vector<std::uint64_t> own = hashes(registry, layout, read, &failed);
+  TRIREME_RETURN_IF_ERROR(std::move(failed));
   const std::uint64_t count = own.size();
   const std::uint32_t ranks = link.world_size();
   std::shared_ptr<Memory> memory;

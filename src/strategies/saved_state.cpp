@@ -62,8 +62,9 @@ void Optimizer::place_ranges() {
         const std::uint64_t first = layout.first_in_group(parameter);
         const Range part = intersect(group.owned, {first, parameter.elements});
         if (part.count == 0) continue;
-        char* const data = model.storage_->parameters.data() + group.offset +
-                           (part.first - group.kept.first) * size;
+        char* const data = group.in_file ? nullptr
+                                         : model.storage_->parameters.data() + group.offset +
+                                               (part.first - group.kept.first) * size;
         ranges_.push_back(
             {TRIREME_STATE_PARAMETER, 0, number, part.first - first, part.count, data, 0, 0});
       }
@@ -74,7 +75,7 @@ void Optimizer::place_ranges() {
     for (std::uint64_t number = 0; number < pieces_.size(); ++number) {
       const optimizers::Piece& piece = pieces_[number];
       const bool is_master = vector == settings_.states;
-      if (is_master && piece.rounded == nullptr) continue;
+      if (is_master && piece.rounded_dtype == 0) continue;
       // Of a matrix there are rows and columns, or fewer vectors.
       if (!is_master && factored_ != nullptr && piece.states[vector] == nullptr) continue;
       if (!is_master && vector >= settings_.states_of(piece.matrix)) continue;
@@ -139,6 +140,16 @@ Status Optimizer::copy_range(const OwnedRange& range, char* read, const char* wr
   if (range.data != nullptr) {
     copy(range.data, 0, range.count);
     return Status::success();
+  }
+  if (!state) {
+    const sharding::Layout& layout = *model_->layout_;
+    const std::uint64_t begin = layout.first_in_group(parameter) + range.first;
+    const Status copied = model_->for_each_stretch(
+        layout.group_of[parameter.unit], {begin, range.count},
+        read != nullptr ? ParameterFile::Access::read : ParameterFile::Access::update,
+        [&](char* data, Range part) { copy(data, part.first - begin, part.count); });
+    const Status closed = model_->parameter_file_->close_window();
+    return copied.ok() ? Status(closed) : Status(copied);
   }
   const Range wanted = {range.skipped, range.count};
   return offload_->sweep_piece(
@@ -249,11 +260,11 @@ Status Optimizer::save(char* state, std::uint64_t capacity) const {
   };
   write(steps_of_.data(), steps_of_.size() * sizeof steps_of_[0]);
   write(&loss_scale_.state(), scale_bytes());
-  for (const Group& group : model.layout_->groups) {
-    const std::uint64_t size = dtype_size(group.dtype);
-    write(model.storage_->parameters.data() + group.offset +
-              (group.held.first - group.kept.first) * size,
-          group.held.count * size);
+  for (std::size_t number = 0; number < model.layout_->groups.size(); ++number) {
+    const Group& group = model.layout_->groups[number];
+    TRIREME_RETURN_IF_ERROR(model.for_each_stretch(
+        number, group.held, ParameterFile::Access::read,
+        [&](const char* data, Range part) { write(data, part.count * dtype_size(group.dtype)); }));
   }
   if (offload_ == nullptr) {
     write(state_.data(), state_bytes_);
@@ -375,11 +386,22 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
   read(&scale, scale_bytes());
   if (loss_scale_.on()) loss_scale_.restore(scale);
   overflow_ = {};
-  for (const Group& group : model.layout_->groups) {
-    const std::uint64_t size = dtype_size(group.dtype);
-    read(model.storage_->parameters.data() + group.offset +
-             (group.held.first - group.kept.first) * size,
-         group.held.count * size);
+  for (std::size_t number = 0; number < model.layout_->groups.size(); ++number) {
+    const Group& group = model.layout_->groups[number];
+    const Status written = model.tell_disk(model.for_each_stretch(
+        number, group.held, ParameterFile::Access::write,
+        [&](char* data, Range part) { read(data, part.count * dtype_size(group.dtype)); }));
+    if (!written.ok()) {
+      model.give_up(written);
+      return written;
+    }
+  }
+  if (model.parameter_file_ != nullptr) {
+    const Status closed = model.tell_disk(model.parameter_file_->close_window());
+    if (!closed.ok()) {
+      model.give_up(closed);
+      return closed;
+    }
   }
   if (offload_ == nullptr) {
     read(state_.data(), state_bytes_);

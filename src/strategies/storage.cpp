@@ -87,6 +87,12 @@ Status Link::run(Communicator& ranks, Operation&& operation) const {
   return in_model_ranks(ranks, std::move(status));
 }
 
+void Link::fail(trireme_status code, std::string_view why) const noexcept {
+  for (const auto* const ranks : groups()) {
+    if (*ranks != nullptr) (*ranks)->fail(code, why);
+  }
+}
+
 Status Link::in_model_ranks(const Communicator& ranks, Status status) const {
   if (status.ok() || &ranks == communicator.get() || status.details() == nullptr) return status;
   // Who is lost is lost to the communicator, too, and a survivor that heard of it there has left its

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "collectives/communicator.hpp"
@@ -103,6 +104,8 @@ struct Link {
   // One operation from beginning to end.
   Status run(Communicator& ranks, Operation&& operation) const;
   Status run(Operation&& operation) const { return run(*communicator, std::move(operation)); }
+  // This rank cannot go on in what all ranks do step by step.
+  void fail(trireme_status code, std::string_view why) const noexcept;
   // A failure of `ranks`, which may be a group of the model's own, in the numbers of the model's
   // ranks: its caller knows no others.
   Status in_model_ranks(const Communicator& ranks, Status status) const;

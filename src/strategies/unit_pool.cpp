@@ -13,11 +13,12 @@ using sharding::Group;
 using sharding::kNone;
 
 UnitPool::UnitPool(const sharding::Layout& layout, const sharding::MemoryPlan& plan, Link& link,
-                   const std::shared_ptr<Storage>& storage, char* memory)
+                   const std::shared_ptr<Storage>& storage, ParameterFile* file, char* memory)
     : layout_(layout),
       plan_(plan),
       link_(link),
       storage_(storage),
+      file_(file),
       memory_(memory),
       places_(layout.groups.size()) {
   if (layout.spread.reshard_ranks == 0) return;
@@ -60,11 +61,53 @@ bool UnitPool::find_hole(std::uint64_t bytes, char** out) const {
   return found;
 }
 
+// Otherwise this rank has all of it.
+bool UnitPool::is_gathered(const Place& place, std::uint64_t group) const {
+  return place.again || layout_.groups[group].held_counts.size() > 1;
+}
+
+// What this rank holds goes from its file to where the group will be whole, and its peers read it
+// there. They wait for this rank.
+Status UnitPool::load_part(std::uint64_t number) {
+  const Group& group = layout_.groups[number];
+  Place& place = places_[number];
+  place.again = !parts_.empty() && parts_[number].good;
+  if (!group.in_file || place.again) return Status::success();
+  Status status = file_->read_part(number, place.data + group.held.first * dtype_size(group.dtype));
+  if (!status.ok()) link_.fail(status.code(), status.message());
+  return status;
+}
+
+// Along what followed the last time, where a pass turns, too: a read has no peers.
+Status UnitPool::read_next() {
+  if (file_ == nullptr || current_ == kNone) return Status::success();
+  std::vector<std::uint64_t> groups;
+  std::uint64_t before = previous_, at = current_, blocks = 0;
+  for (std::size_t steps = 0; steps < 2 * places_.size() && blocks < file_->slots(); ++steps) {
+    const auto found = next_.find({before, at});
+    if (found == next_.end()) break;
+    before = at;
+    at = found->second;
+    const bool again = !parts_.empty() && parts_[at].good;
+    if (places_[at].present || again || file_->blocks_of(at) == 0) continue;
+    groups.push_back(at);
+    blocks += file_->blocks_of(at);
+  }
+  Status status = file_->expect(groups);
+  if (!status.ok()) link_.fail(status.code(), status.message());
+  return status;
+}
+
+Status UnitPool::read_first() {
+  const auto first = next_.find({kNone, kNone});
+  if (file_ == nullptr || first == next_.end()) return Status::success();
+  return file_->expect({first->second});
+}
+
 Operation UnitPool::operation(std::uint64_t number) {
   const Group& group = layout_.groups[number];
   const sharding::Spread& spread = layout_.spread;
   Place& place = places_[number];
-  place.again = !parts_.empty() && parts_[number].good;
   const std::vector<std::uint64_t>& counts = place.again ? group.reshard_counts : group.held_counts;
   const auto part_of = [&](std::uint32_t rank) {
     return place.again ? spread.reshard_part_of(rank) : layout_.part_of(group, rank);
@@ -74,8 +117,13 @@ Operation UnitPool::operation(std::uint64_t number) {
   operation.channel = own != nullptr ? 0 : link_.gathers;
   operation.kind = OperationKind::all_gather_v;
   operation.dtype = group.dtype;
-  operation.send = place.again ? storage_->reshard.data() + parts_[number].offset
-                               : storage_->parameters.data() + group.offset;
+  if (place.again) {
+    operation.send = storage_->reshard.data() + parts_[number].offset;
+  } else if (group.in_file) {
+    operation.send = place.data + group.held.first * dtype_size(group.dtype);
+  } else {
+    operation.send = storage_->parameters.data() + group.offset;
+  }
   operation.receive = place.data;
   operation.count = group.elements;
   operation.counts = counts;
@@ -132,7 +180,8 @@ Status UnitPool::begin(std::uint64_t group) {
     TRIREME_RETURN_IF_ERROR(take_place(group));
     if (layout_.groups[group].elements > 0) {
       Status status = failpoint("unit", "before_gather");
-      if (status.ok()) {
+      if (status.ok()) status = load_part(group);
+      if (status.ok() && is_gathered(place, group)) {
         Operation gather = operation(group);
         status = link_.run(ranks_of(place), std::move(gather));
       }
@@ -158,7 +207,7 @@ Status UnitPool::gather_and_follow(std::uint64_t group) {
   Status status = Status::success();
   // The next unit of the same group is no step further.
   if (group != current_ || layout_.groups[group].units.size() == 1) {
-    if (current_ != kNone) next_[{previous_, current_}] = group;
+    next_[{previous_, current_}] = group;
     previous_ = current_;
     current_ = group;
     status = follow();
@@ -182,6 +231,7 @@ Status UnitPool::finish(std::uint64_t group) {
 // Along what followed the last time, as far as there is room and as it goes on up or down: where a
 // pass turns, it may be over, and a rank that leaves then must have no operation under way.
 Status UnitPool::follow() {
+  TRIREME_RETURN_IF_ERROR(read_next());
   if (previous_ == kNone || previous_ == current_) return Status::success();
   const bool up = current_ > previous_;
   std::uint64_t before = previous_, at = current_;
@@ -216,7 +266,8 @@ Status UnitPool::prefetch(std::uint64_t group) {
   place.ahead = true;
   ++prefetched_;
   Status status = failpoint("unit", "before_prefetch");
-  if (status.ok()) status = start(group);
+  if (status.ok()) status = load_part(group);
+  if (status.ok() && is_gathered(place, group)) status = start(group);
   if (!status.ok()) {
     forget(group);
     return status;

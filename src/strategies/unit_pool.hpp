@@ -14,6 +14,7 @@
 
 #include "sharding/layout.hpp"
 #include "sharding/plan.hpp"
+#include "strategies/parameter_file.hpp"
 #include "strategies/storage.hpp"
 
 namespace trireme::strategies {
@@ -21,7 +22,7 @@ namespace trireme::strategies {
 class UnitPool {
  public:
   UnitPool(const sharding::Layout& layout, const sharding::MemoryPlan& plan, Link& link,
-           const std::shared_ptr<Storage>& storage, char* memory);
+           const std::shared_ptr<Storage>& storage, ParameterFile* file, char* memory);
 
   // Makes the group whole and keeps it until release(); it must not be in use.
   Status gather(std::uint64_t group);
@@ -42,6 +43,8 @@ class UnitPool {
   // Before shards change: no copy may be read later, and no peer may still read a shard of this
   // rank. Ends the pass.
   Status drop_unused();
+  // Begins to read from the file what the first pass of a step gathers first.
+  Status read_first();
   // Ends the pass, but shards do not change: with keep_gathered what is whole stays.
   Status end_pass();
   // Room for the largest group; nothing may be gathered.
@@ -80,6 +83,9 @@ class UnitPool {
   bool find_hole(std::uint64_t bytes, char** out) const;
   Status take_place(std::uint64_t group);
   void mark_present(std::uint64_t group);
+  bool is_gathered(const Place& place, std::uint64_t group) const;
+  Status load_part(std::uint64_t group);
+  Status read_next();
   Operation operation(std::uint64_t group);
   Status finish(std::uint64_t group);
   void keep_part(std::uint64_t group);
@@ -93,6 +99,7 @@ class UnitPool {
   const sharding::MemoryPlan& plan_;
   Link& link_;
   const std::shared_ptr<Storage> storage_;
+  ParameterFile* const file_;  // or null
   char* const memory_;
   std::vector<Place> places_;
   std::vector<Part> parts_;               // by group; empty: none stays

@@ -57,6 +57,8 @@ enum feature {
     SCALED,
     IN_FILE,
     IN_FILE_IN_PART,
+    PARAMETERS_IN_FILE,
+    PARAMETERS_IN_PART,
     CHECKPOINTED,
     WITHIN_BUDGET,
     ACTIVATIONS,
@@ -108,6 +110,8 @@ static const char *const kNames[FEATURES] = {
     "dynamic loss scale, one step overflows",
     "state in a file (offload_path)",
     "state in a file by 0.4 (offload_ratio), eight vectors",
+    "parameters in a file (offload_path of the model)",
+    "parameters in a file by 0.4",
     "trainer, each layer is a checkpoint",
     "trainer, the least budget for activations",
     "trainer, activations in a file (offload_path)",
@@ -169,6 +173,11 @@ static void switch_on(struct setup *s, enum feature feature) {
             s->state_path = directory;
             s->in_file = feature == IN_FILE ? 1 : 0.4;
             break;
+        case PARAMETERS_IN_FILE:
+        case PARAMETERS_IN_PART:
+            s->parameter_path = directory;
+            s->parameters_in_file = feature == PARAMETERS_IN_FILE ? 1 : 0.4;
+            break;
         case CHECKPOINTED: s->checkpoints = EACH_LAYER; break;
         case WITHIN_BUDGET: s->checkpoints = LEAST_BUDGET; break;
         case ACTIVATIONS:
@@ -205,14 +214,18 @@ static bool exclude_each_other(enum feature a, enum feature b) {
     return (a == FLAT_VECTOR && b == ANY_ORDER) || (a == UNUSED_AS_ZERO && b == UNUSED_SKIPPED) ||
            ((a == FLAT_VECTOR || a == ANY_ORDER) && b == LEARNT_ORDER) ||
            (a == FLAT_VECTOR && b == VIEWS) || (a != b && is_rule(a) && is_rule(b)) ||
-           (a == IN_FILE && b == IN_FILE_IN_PART) || (a != b && is_kept(a) && is_kept(b)) ||
-           (is_way(a) && is_kept(b)) ||
+           (a == IN_FILE && b == IN_FILE_IN_PART) ||
+           (a == PARAMETERS_IN_FILE && b == PARAMETERS_IN_PART) ||
+           (a != b && is_kept(a) && is_kept(b)) || (is_way(a) && is_kept(b)) ||
            /* A whole vector misses nothing; it may be absent, which UNEVEN is. */
            (a == FLAT_VECTOR && (b == UNUSED_AS_ZERO || b == UNUSED_SKIPPED));
 }
 
 /* What the headers say does not go together: TRIREME_OK for what does. */
 static trireme_status expected_of(const struct setup *s, bool no_sync) {
+    if (s->parameter_path != NULL && (s->strategy < TRIREME_STRATEGY_ZERO3 || s->shared)) {
+        return TRIREME_ERROR_UNSUPPORTED;
+    }
     if ((s->shared && s->strategy == TRIREME_STRATEGY_DATA_PARALLEL) ||
         ((s->kept || s->reshard_ranks > 0) && s->strategy < TRIREME_STRATEGY_ZERO3) ||
         (s->kept && s->reshard_ranks > 1) ||

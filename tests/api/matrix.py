@@ -38,8 +38,8 @@ the second one comes another, in which one gradient of one rank is inf, and whic
 has the model as eight layers, of which each knows the parameters of those before by its input, and
 those behind by the gradient of its output; what is computed again is counted. Activations in a
 file have the least window, of two layers. Stochastic rounding is of
-bf16 alone, and f64 does not travel narrower. Files of state have
-the smallest buffer. A rule that another feature does not name is SGD with momentum or AdamW, or the
+bf16 alone, and f64 does not travel narrower. Files of state and
+of parameters have the smallest buffer. A rule that another feature does not name is SGD with momentum or AdamW, or the
 caller's with eight vectors where 0.4 of the state is in a file: the others' would be one block here.
 
 Ranks and strategies train to the same bits as each other where `leaves` is on. Without it, sums

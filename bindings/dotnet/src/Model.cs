@@ -80,6 +80,19 @@ namespace Trireme
         /// stay F32. Automatic: gradients travel as they are.
         /// </summary>
         public ElementType ReduceType { get; set; }
+
+        /// <summary>
+        /// Zero3, HybridShard: a directory; what this rank holds of the parameters lies in a file
+        /// there that has no name, and comes to memory unit by unit. The bits are the same. Null:
+        /// parameters stay in memory.
+        /// </summary>
+        public string OffloadPath { get; set; }
+
+        /// <summary>Which part of their bytes lies there; 0 is all.</summary>
+        public double OffloadRatio { get; set; }
+
+        /// <summary>Most memory for what is on its way; 0 is 64 MiB.</summary>
+        public ulong OffloadBufferBytes { get; set; }
     }
 
     /// <summary>Describes one parameter of a model.</summary>
@@ -166,6 +179,8 @@ namespace Trireme
                 ShardStride = options.ShardStride,
                 ReshardRanks = options.ReshardRanks,
                 ReduceDtype = (int)options.ReduceType,
+                OffloadRatio = options.OffloadRatio,
+                OffloadBufferBytes = options.OffloadBufferBytes,
             };
             HookRunner hook = null;
             if (options.BucketHook != null)
@@ -175,8 +190,13 @@ namespace Trireme
                 native.HookData = hook.UserData;
             }
 
-            TriremeException.Check(
-                NativeMethods.trireme_model_create(communicator.Handle, ref native, out handle));
+            using (var path = new Utf8(options.OffloadPath, nameof(options)))
+            {
+                native.OffloadPath = path.Pointer;
+                TriremeException.Check(NativeMethods.trireme_model_create(
+                    communicator.Handle, ref native, out handle));
+            }
+
             handle.Parent = communicator;
             handle.Hook = hook;
         }
@@ -202,6 +222,25 @@ namespace Trireme
                 TriremeException.Check(
                     NativeMethods.trireme_model_get_memory(handle, ref native));
                 return new ModelMemory(native);
+            }
+        }
+
+        /// <summary>
+        /// How the parameters lie, and what the disk has done; needs ModelOptions.OffloadPath.
+        /// </summary>
+        public unsafe OffloadInfo OffloadInfo
+        {
+            get
+            {
+                var native = new NativeOffloadInfo
+                {
+                    StructSize = (uint)sizeof(NativeOffloadInfo),
+                };
+                TriremeException.Check(
+                    NativeMethods.trireme_model_get_offload_info(handle, ref native));
+                var info = new OffloadInfo(native);
+                GC.KeepAlive(this);
+                return info;
             }
         }
 

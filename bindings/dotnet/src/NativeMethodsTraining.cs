@@ -42,6 +42,10 @@ namespace Trireme
             ModelHandle model, ref NativeModelMemory outMemory);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_model_get_offload_info(
+            ModelHandle model, ref NativeOffloadInfo outInfo);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_get_statistics(
             ModelHandle model, ref NativeModelStatistics outStatistics);
 

@@ -154,6 +154,9 @@ namespace Trireme
         public uint ReshardRanks;
         public int ReduceDtype;
         public uint Reserved;
+        public IntPtr OffloadPath;
+        public double OffloadRatio;
+        public ulong OffloadBufferBytes;
     }
 
     [StructLayout(LayoutKind.Sequential)]

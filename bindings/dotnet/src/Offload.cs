@@ -3,7 +3,9 @@ using System.Runtime.InteropServices;
 
 namespace Trireme
 {
-    /// <summary>State of an optimizer that lies in a file, of this rank.</summary>
+    /// <summary>
+    /// Parameters, optimizer state or activations that lie in a file, of this rank.
+    /// </summary>
     public struct OffloadInfo
     {
         internal OffloadInfo(NativeOffloadInfo native)

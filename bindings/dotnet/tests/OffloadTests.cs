@@ -63,6 +63,67 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void Parameters_in_a_file_have_the_same_bits()
+        {
+            string path = NewFolder();
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                var memory = new ModelOptions
+                {
+                    Strategy = Strategy.Zero3,
+                    ShareParameters = ShareParameters.Never,
+                };
+                var file = new ModelOptions
+                {
+                    Strategy = Strategy.Zero3,
+                    OffloadPath = path,
+                    OffloadBufferBytes = 32768,
+                };
+                var adam = new OptimizerOptions { Kind = OptimizerKind.Adam };
+                using (Model plain = NewModel(c, memory))
+                using (Model model = NewModel(c, file))
+                using (var rule = new Optimizer(plain, adam))
+                using (var offloaded = new Optimizer(model, adam))
+                {
+                    Train(c, plain, rule);
+                    Train(c, model, offloaded);
+                    Check.That(rule.Save().SequenceEqual(offloaded.Save()), "saved bytes");
+                    OffloadInfo info = model.OffloadInfo;
+                    Check.Equal(path, info.Path);
+                    Check.Equal(0ul, info.ResidentBytes + info.FailedWrites);
+                    Check.Equal(4 * info.FileBytes, info.WrittenBytes);
+                    Check.Equal(0ul, model.Memory.AllocatedParameters);
+                    StateRange range = offloaded.GetRanges()[0];
+                    Check.Equal(StateKind.Parameter, range.Kind);
+                    Check.Throws<InvalidOperationException>(() => range.GetData<float>());
+                    float[] values = offloaded.ReadRange<float>(0);
+                    Check.Same(rule.ReadRange<float>(0), values, "parameters");
+                    float[] changed = values.Select(v => (2 * v) + 1).ToArray();
+                    offloaded.WriteRange<float>(0, changed);
+                    Check.Same(changed, offloaded.ReadRange<float>(0), "written");
+                    Check.Throws<InvalidStateException>(() => GC.KeepAlive(plain.OffloadInfo));
+                }
+
+                foreach (var options in new[]
+                {
+                    new ModelOptions { OffloadRatio = 0.5 },
+                    new ModelOptions { OffloadPath = path, OffloadRatio = 1.5 },
+                    new ModelOptions { OffloadPath = path, OffloadBufferBytes = 100 },
+                })
+                {
+                    options.Strategy = Strategy.Zero3;
+                    var failure = Check.Throws<InvalidArgumentException>(
+                        () => new Model(c, options));
+                    Check.Contains("offload", failure.Message);
+                }
+
+                var whole = new ModelOptions { Strategy = Strategy.Zero2, OffloadPath = path };
+                Check.Throws<UnsupportedException>(() => new Model(c, whole));
+            });
+            Directory.Delete(path); // and nothing in it
+        }
+
+        [Test]
         public static void What_cannot_be_offloaded_is_refused()
         {
             string path = NewFolder();
@@ -109,7 +170,12 @@ namespace Trireme.Tests
 
         private static Model NewModel(Communicator c)
         {
-            var model = new Model(c, new ModelOptions { Strategy = Strategy.Zero1 });
+            return NewModel(c, new ModelOptions { Strategy = Strategy.Zero1 });
+        }
+
+        private static Model NewModel(Communicator c, ModelOptions options)
+        {
+            var model = new Model(c, options);
             model.AddParameter(new ParameterOptions("a", ElementType.F32, Elements));
             model.Seal();
             float[] start = Enumerable.Range(0, Elements).Select(i => (i % 7) - 3f).ToArray();

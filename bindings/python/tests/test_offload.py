@@ -54,6 +54,70 @@ class OffloadTest(TestCase):
             self.assertEqual((info.failed_writes, info.failed_errno), (0, 0))
         self.assertEqual(os.listdir(self.path), [])
 
+    def test_parameters_in_a_file_have_the_same_bits(self):
+        def body(group):
+            ways = []
+            for options in ({"share": "never"}, {"offload_path": self.path}):
+                if "offload_path" in options:
+                    options.update(offload_ratio=0.5, offload_buffer_bytes=32768)
+                model = trireme.Model(group, "zero3", minimum_unit_bytes=1, **options)
+                for name in ("a", "b", "c"):
+                    model.add_parameter(name, (ELEMENTS,))
+                model.seal()
+                start = [i % 7 - 3 for i in range(3 * ELEMENTS)]
+                model.set_parameters(array.array("f", start))
+                optimizer = trireme.Optimizer(model, "adam")
+                gradient = [(3 * i + group.rank) % 11 - 4.5 for i in range(3 * ELEMENTS)]
+                for _step in range(2):
+                    model.accumulate_flat(array.array("f", gradient))
+                    optimizer.step()
+                saved = optimizer.save()
+                with model.gathered("b"):
+                    bits = model.parameter("b").tobytes()
+                index = [found.kind for found in optimizer.ranges()].index("parameter")
+                length = len(optimizer.ranges()[index].data)
+                values = optimizer.read_range(index)
+                optimizer.write_range(index, values)
+                ways.append((saved, bits, values.tobytes(), optimizer.save()))
+            memory = model.memory()
+            self.assertEqual(memory.planned_parameters, memory.allocated_parameters)
+            self.assertEqual(length, 0)
+            self.assertEqual(ways[0], ways[1])
+            return model.offload_info, memory.planned_parameters
+
+        for info, parameters in self.ranks(2, body):
+            self.assertEqual(info.path, self.path)
+            self.assertGreater(info.file_bytes, 0)
+            self.assertEqual(info.resident_bytes, parameters)
+            self.assertGreater(info.written_bytes, info.file_bytes)
+            self.assertEqual((info.failed_writes, info.failed_errno), (0, 0))
+        self.assertEqual(os.listdir(self.path), [])
+
+    def test_parameters_that_cannot_be_in_a_file_are_refused(self):
+        def body(group):
+            for options in (
+                {"offload_ratio": 0.5},
+                {"offload_path": ""},
+                {"offload_path": self.path, "offload_ratio": 1.5},
+                {"offload_path": self.path, "offload_buffer_bytes": 100},
+            ):
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, "offload"):
+                    trireme.Model(group, "zero3", **options)
+            for strategy in ("data_parallel", "zero1", "zero2"):
+                with self.assertRaisesRegex(trireme.UnsupportedError, "whole parameters"):
+                    trireme.Model(group, strategy, offload_path=self.path)
+            model = trireme.Model(group, "zero3", offload_path="/nowhere/at/all")
+            model.add_parameter("a", (3,))
+            with self.assertRaisesRegex(trireme.TriremeError, "/nowhere/at/all"):
+                model.seal()
+            model = trireme.Model(group, "zero3")
+            model.add_parameter("a", (3,))
+            model.seal()
+            with self.assertRaisesRegex(trireme.InvalidStateError, "offload_path"):
+                model.offload_info
+
+        self.ranks(1, body)
+
     def test_ranges_are_read_and_written(self):
         def body(group):
             _model, optimizer = train(group, "zero2", offload_path=self.path)

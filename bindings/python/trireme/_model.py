@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import os
 import weakref
 from ctypes import byref, c_int32, c_uint32, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence, Union
@@ -13,6 +14,7 @@ from . import _hook, _native, _request
 from ._buffer import Owner, view_of
 from ._errors import InvalidArgumentError, InvalidHandleError, check
 from ._native import library
+from ._offload import OffloadInfo, _offload_info
 from ._values import (
     DTYPES,
     GRADIENTS,
@@ -155,6 +157,9 @@ class Model:
         reshard_ranks: int = 0,
         reduce_dtype: Name | None = None,
         update_in_backward: bool = False,
+        offload_path: str | os.PathLike[str] | None = None,
+        offload_ratio: float = 0.0,
+        offload_buffer_bytes: int = 0,
     ) -> None:
         """`leaves` above 0 makes training reproducible: the same bits for any number of ranks.
 
@@ -179,6 +184,11 @@ class Model:
         With `update_in_backward` each bucket is updated as soon as it is reduced and no gradients
         are kept: a parameter may change from the moment its gradient is handed in until the step
         ends, and the optimizer is there before.
+
+        With `offload_path`, a directory, what this rank holds of the parameters ("zero3",
+        "hybrid_shard") lies in a file there that has no name, and comes to memory unit by unit
+        through `offload_buffer_bytes` (0: 64 MiB); `offload_ratio` is the part of it that does
+        (0: all). The bits are the same.
         """
         options = _native.trireme_model_options(
             struct_size=ctypes.sizeof(_native.trireme_model_options),
@@ -205,6 +215,9 @@ class Model:
             reduce_dtype=0
             if reduce_dtype is None
             else number_of(reduce_dtype, DTYPES, "reduce_dtype"),
+            offload_path=None if offload_path is None else os.fsencode(offload_path),
+            offload_ratio=offload_ratio,
+            offload_buffer_bytes=in_range(offload_buffer_bytes, 64, "offload_buffer_bytes"),
         )
         self._hook: _hook.BucketHook | None = None
         if bucket_hook is not None:
@@ -341,6 +354,12 @@ class Model:
         )
         check(library.trireme_model_get_memory(self._handle, byref(found)))
         return ModelMemory(*(getattr(found, field) for field in ModelMemory._fields))
+
+    @property
+    def offload_info(self) -> OffloadInfo:
+        """How the parameters lie, and what the disk has done; needs `offload_path`."""
+        handle = self._handle
+        return _offload_info(lambda found: library.trireme_model_get_offload_info(handle, found))
 
     def statistics(self) -> ModelStatistics:
         """What the model's calls have done on this rank since it was sealed."""

@@ -98,6 +98,9 @@ class trireme_model_options(Structure):
         ("reshard_ranks", c_uint32),
         ("reduce_dtype", c_int32),
         ("reserved", c_uint32),
+        ("offload_path", c_char_p),
+        ("offload_ratio", c_double),
+        ("offload_buffer_bytes", c_uint64),
     ]
 
 
@@ -379,6 +382,7 @@ TRAINING: dict[str, tuple[Any, list[Any]]] = {
     "trireme_model_get_info": (_status, [_handle, POINTER(trireme_model_info)]),
     "trireme_model_get_unit_info": (_status, [_handle, c_uint64, POINTER(trireme_unit_info)]),
     "trireme_model_get_memory": (_status, [_handle, POINTER(trireme_model_memory)]),
+    "trireme_model_get_offload_info": (_status, [_handle, POINTER(trireme_offload_info)]),
     "trireme_model_get_statistics": (_status, [_handle, POINTER(trireme_model_statistics)]),
     "trireme_model_check_replicas": (_status, [_handle]),
     "trireme_model_set_parameters": (_status, [_handle, _memory, c_uint64, c_int32, c_int32]),

@@ -1,4 +1,4 @@
-"""What lies in a file: state of optimizers, activations; and ranges of state wherever they lie."""
+"""What lies in a file: parameters, state of optimizers, activations; and ranges of state wherever they lie."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NARROW = (_native.TRIREME_DTYPE_F16, _native.TRIREME_DTYPE_BF16)
 
 @dataclasses.dataclass(frozen=True)
 class OffloadInfo:
-    """State of an optimizer, or activations of a trainer, that lie in a file, of this rank."""
+    """Parameters, optimizer state or activations that lie in a file, of this rank."""
 
     path: str  #: The directory, as given.
     why_not_direct: str  #: What refused O_DIRECT; "" if it is in use.

@@ -36,6 +36,10 @@ extern "C" {
         model: *const trireme_model,
         out_memory: *mut trireme_model_memory,
     ) -> trireme_status;
+    pub fn trireme_model_get_offload_info(
+        model: *const trireme_model,
+        out_info: *mut trireme_offload_info,
+    ) -> trireme_status;
     pub fn trireme_model_get_statistics(
         model: *const trireme_model,
         out_statistics: *mut trireme_model_statistics,

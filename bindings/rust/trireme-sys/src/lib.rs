@@ -380,6 +380,13 @@ structs! {
         reduce_dtype: trireme_dtype,
         /// Must be 0.
         reserved: u32,
+        /// zero3, hybrid_shard: a directory of a file with what this rank holds of the parameters;
+        /// NULL: they stay in memory.
+        offload_path: *const c_char,
+        /// Which part of their bytes lies there, in (0, 1]. Default: 1.
+        offload_ratio: f64,
+        /// Most memory for what is on its way, at least 32,768. Default: 64 MiB.
+        offload_buffer_bytes: u64,
     }
     /// Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT.
     trireme_parameter_options {

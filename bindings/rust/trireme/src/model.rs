@@ -14,6 +14,7 @@ use crate::error::{c_text, check, static_text, Error, Result, Status};
 use crate::handle::{option_ns, Handle};
 use crate::hook::{self, Bucket, Hook};
 use crate::model_options::{Gradients, ModelOptions, Share, Unused};
+use crate::offload::{Offload, OffloadInfo};
 
 /// How a model is spread. `"zero3".parse()` also understands ddp, no_shard, shard_grad_op, fsdp and
 /// full_shard.
@@ -223,7 +224,7 @@ pub struct Model {
 impl Model {
     /// Begins the description of a model. The communicator stays free for other work and may be
     /// dropped, which ends the training.
-    pub fn new(communicator: &Communicator, options: &ModelOptions) -> Result<Self> {
+    pub fn new(communicator: &Communicator, options: &ModelOptions<'_>) -> Result<Self> {
         Self::create(communicator, options, Arc::default(), None)
     }
 
@@ -235,7 +236,7 @@ impl Model {
     /// one the message ends with that text. Calls of this model inside it are refused.
     pub fn with_hook(
         communicator: &Communicator,
-        options: &ModelOptions,
+        options: &ModelOptions<'_>,
         hook: impl FnMut(&mut Bucket<'_>) -> std::result::Result<(), String> + Send + 'static,
     ) -> Result<Self> {
         let one_call = Arc::<Mutex<()>>::default();
@@ -245,7 +246,7 @@ impl Model {
 
     fn create(
         communicator: &Communicator,
-        options: &ModelOptions,
+        options: &ModelOptions<'_>,
         one_call: Arc<Mutex<()>>,
         hook: Option<Arc<Hook>>,
     ) -> Result<Self> {
@@ -287,6 +288,12 @@ impl Model {
         raw.shard_stride = options.shard_stride;
         raw.reshard_ranks = options.reshard_ranks;
         raw.reduce_dtype = options.reduce_dtype.map_or(0, |dtype| dtype as i32);
+        let path = options.offload.as_ref().map(Offload::c_path).transpose()?;
+        if let (Some(offload), Some(path)) = (&options.offload, &path) {
+            raw.offload_path = path.as_ptr();
+            raw.offload_ratio = offload.ratio;
+            raw.offload_buffer_bytes = offload.buffer_bytes;
+        }
         if let Some(hook) = &hook {
             raw.bucket_hook = Some(hook::call);
             raw.hook_data = hook.user_data();
@@ -384,6 +391,16 @@ impl Model {
             planned_step_bytes: raw.planned_step_bytes,
             sent_step_bytes: raw.sent_step_bytes,
         })
+    }
+
+    /// How the parameters lie, and what the disk has done; needs
+    /// [`offload`](ModelOptions::offload).
+    pub fn offload_info(&self) -> Result<OffloadInfo> {
+        let mut raw = sys::trireme_offload_info::init();
+        // SAFETY: as info().
+        self.call(|model| unsafe { sys::trireme_model_get_offload_info(model, &mut raw) })?;
+        // SAFETY: strings that live as long as the model.
+        Ok(unsafe { OffloadInfo::read(&raw) })
     }
 
     /// What the model's calls have done on this rank since it was sealed.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::element::Dtype;
 use crate::model::Strategy;
+use crate::offload::Offload;
 
 /// How the gradients of ranks (or leaves) become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub enum Share {
 
 /// How to spread a model. Start from [`ModelOptions::new`]; 0 means the default.
 #[derive(Clone, Copy, Debug)]
-pub struct ModelOptions {
+pub struct ModelOptions<'a> {
     pub strategy: Strategy,
     pub gradients: Gradients,
     /// Leaves of the global batch for reproducible training; 0: reduction in rank order.
@@ -91,9 +92,12 @@ pub struct ModelOptions {
     /// change from the moment its gradient is handed in until the step ends, and the optimizer is
     /// there before.
     pub update_in_backward: bool,
+    /// Zero3, HybridShard: where what this rank holds of the parameters lies instead of in memory,
+    /// from where it comes unit by unit. The bits are the same.
+    pub offload: Option<Offload<'a>>,
 }
 
-impl ModelOptions {
+impl ModelOptions<'_> {
     /// This strategy, and the default of all else.
     pub fn new(strategy: Strategy) -> Self {
         Self {
@@ -118,6 +122,7 @@ impl ModelOptions {
             reshard_ranks: 0,
             reduce_dtype: None,
             update_in_backward: false,
+            offload: None,
         }
     }
 }

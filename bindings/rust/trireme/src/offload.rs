@@ -1,4 +1,4 @@
-//! Optimizer state that lies in a file, and ranges of state wherever they lie.
+//! Parameters and optimizer state that lie in a file, and ranges of state wherever they lie.
 
 use std::ffi::{CStr, CString};
 use std::os::raw::c_char;
@@ -12,18 +12,18 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::optimizer::{raw_options, Kind, Optimizer, OptimizerOptions};
 
-/// Where state lies instead of in memory. The numbers may be 0 for their defaults.
+/// Where parameters or state lie instead of in memory. The numbers may be 0 for their defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct Offload<'a> {
     /// A directory; the file in it has no name, and nothing is left of it when the process ends.
     pub path: &'a Path,
-    /// Which part of the state's bytes lies there. Default: 1.
+    /// Which part of their bytes lies there. Default: 1.
     pub ratio: f64,
     /// Most memory for what is on its way. Default: 64 MiB.
     pub buffer_bytes: u64,
 }
 
-/// State of an optimizer, or activations of a trainer, that lie in a file, of this rank.
+/// Parameters, optimizer state or activations that lie in a file, of this rank.
 #[derive(Clone, Debug)]
 pub struct OffloadInfo {
     /// The directory, as given.
@@ -52,6 +52,13 @@ pub struct OffloadInfo {
     pub failed_offset: u64,
     /// And with which errno; 0 if none did.
     pub failed_errno: i32,
+}
+
+impl Offload<'_> {
+    pub(crate) fn c_path(&self) -> Result<CString> {
+        CString::new(self.path.as_os_str().as_bytes())
+            .map_err(|_| Error::invalid("path contains a NUL character".to_owned()))
+    }
 }
 
 impl OffloadInfo {
@@ -98,8 +105,7 @@ impl Optimizer {
         options: &OptimizerOptions,
         offload: &Offload<'_>,
     ) -> Result<Self> {
-        let path = CString::new(offload.path.as_os_str().as_bytes())
-            .map_err(|_| Error::invalid("path contains a NUL character".to_owned()))?;
+        let path = offload.c_path()?;
         let mut raw = raw_options(options);
         raw.kind = kind.code();
         raw.offload_path = path.as_ptr();

@@ -42,7 +42,7 @@ fn sgd() -> OptimizerOptions {
     OptimizerOptions { learning_rate: 0.5, ..OptimizerOptions::default() }
 }
 
-fn sum_of(strategy: Strategy) -> ModelOptions {
+fn sum_of(strategy: Strategy) -> ModelOptions<'static> {
     ModelOptions { gradients: Gradients::Sum, ..ModelOptions::new(strategy) }
 }
 

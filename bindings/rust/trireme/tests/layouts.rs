@@ -26,7 +26,7 @@ fn sealed(communicator: &Communicator, options: &ModelOptions) -> Model {
     model
 }
 
-fn apart(communicator: &Communicator, strategy: Strategy) -> ModelOptions {
+fn apart(communicator: &Communicator, strategy: Strategy) -> ModelOptions<'static> {
     ModelOptions {
         minimum_unit_bytes: 1,
         bucket_bytes: 1,

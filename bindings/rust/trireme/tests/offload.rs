@@ -8,7 +8,7 @@ use std::{env, fs, process};
 use support::{fails, ranks};
 use trireme::{
     Communicator, Dtype, Kind, Model, ModelOptions, Offload, Optimizer, OptimizerOptions,
-    Parameter, State, Status, Strategy,
+    Parameter, Share, State, Status, Strategy,
 };
 
 const ELEMENTS: usize = 5000;
@@ -94,6 +94,64 @@ fn the_bits_are_the_same_and_ranges_are_copied() {
             assert_eq!(values, again);
             fails(rule.read_range(&model, index, &mut again[1..]), Status::InvalidArgument);
             fails(rule.write_range(&mut model, index, &[1f64]), Status::InvalidArgument);
+        }
+    });
+}
+
+#[test]
+fn parameters_in_a_file_have_the_same_bits() {
+    let folder = Folder::new("parameters");
+    let path = folder.0.clone();
+    ranks(2, move |communicator| {
+        let mut saved = Vec::new();
+        for in_the_file in [false, true] {
+            let options = ModelOptions {
+                share: Share::Never,
+                offload: in_the_file.then(|| Offload { ratio: 0.5, ..in_file(&path) }),
+                minimum_unit_bytes: 1,
+                ..ModelOptions::new(Strategy::Zero3)
+            };
+            let mut model = Model::new(communicator, &options).unwrap();
+            for name in ["a", "b"] {
+                let shape = [ELEMENTS as u64];
+                model.add_parameter(&Parameter::new(name, Dtype::F32, &shape)).unwrap();
+            }
+            model.seal().unwrap();
+            let start: Vec<f32> = (0..2 * ELEMENTS).map(|i| (i % 7) as f32 - 3.0).collect();
+            model.set_parameters(Some(&start), 0).unwrap();
+            let mut rule =
+                Optimizer::new(&mut model, Kind::Adam, &OptimizerOptions::default()).unwrap();
+            model.accumulate_flat(&start).unwrap();
+            rule.step(&mut model).unwrap();
+            saved.push(rule.save(&model).unwrap());
+            let range = rule.ranges(&model).unwrap()[0];
+            assert_eq!(range.state, State::Parameter);
+            assert_eq!(range.data::<f32>().is_err(), in_the_file);
+            let mut values = vec![0f32; range.count];
+            rule.read_range(&model, 0, &mut values).unwrap();
+            rule.write_range(&mut model, 0, &values).unwrap();
+            assert_eq!(rule.save(&model).unwrap(), saved[0]);
+            if !in_the_file {
+                fails(model.offload_info(), Status::InvalidState);
+                continue;
+            }
+            let info = model.offload_info().unwrap();
+            assert_eq!(Path::new(&info.path), path);
+            assert!(info.file_bytes > 0 && info.resident_bytes > 0 && info.written_bytes > 0);
+            assert_eq!(model.memory().unwrap().allocated_parameters, info.resident_bytes);
+        }
+        assert_eq!(saved[0], saved[1]);
+        for (strategy, offload, status) in [
+            (Strategy::Zero1, in_file(&path), Status::Unsupported),
+            (Strategy::Zero3, in_file(Path::new("a\0b")), Status::InvalidArgument),
+            (
+                Strategy::Zero3,
+                Offload { buffer_bytes: 100, ..in_file(&path) },
+                Status::InvalidArgument,
+            ),
+        ] {
+            let options = ModelOptions { offload: Some(offload), ..ModelOptions::new(strategy) };
+            fails(Model::new(communicator, &options), status);
         }
     });
 }

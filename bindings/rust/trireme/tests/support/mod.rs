@@ -45,7 +45,7 @@ pub fn ranks<R: Send>(world_size: i32, rank: impl Fn(&Communicator) -> R + Sync)
 }
 
 /// Default options of a strategy. Hybrid shards are pairs where ranks can be paired, else all.
-pub fn options(communicator: &Communicator, strategy: Strategy) -> ModelOptions {
+pub fn options(communicator: &Communicator, strategy: Strategy) -> ModelOptions<'static> {
     let world = communicator.world_size() as u32;
     let shard_ranks = match strategy {
         Strategy::HybridShard if world % 2 == 0 => 2,

@@ -1,0 +1,391 @@
+/*
+ * The disk fails under parameters that lie in a file: errors at reads and writes of a whole
+ * training, once and for good. Then either the training goes on to the right bits, or the ranks stop
+ * with the documented error, and none waits for one whose disk has failed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "../api/offload_rule.inc"
+
+/* Blocks of two pages: those of one page cannot be cut short. */
+enum { LARGER_BUFFER = 65536 };
+
+/* More than the buffer holds. */
+enum { UNITS = 12, EACH = 5003, ALL = UNITS * EACH };
+
+/* By formulas of own_rule(). */
+static void expect_all(float *values) {
+    for (int i = 0; i < ALL; ++i) {
+        float p = initial(i), a = 0, b = 0;
+        for (int step = 0; step < STEPS; ++step) {
+            a = a * 0.5f + (float)mean_gradient(step, i);
+            b += a;
+            p -= (float)RATE * (a + b * 0.125f);
+        }
+        values[i] = p;
+    }
+}
+
+struct trial {
+    int world_size;
+    uint64_t buffer; /* 0: the least one */
+    bool state_too;  /* lies in a file */
+    bool in_backward;
+    trireme_status statuses[MOST_RANKS];
+    char messages[MOST_RANKS][800];
+    trireme_offload_info infos[MOST_RANKS];
+    bool right[MOST_RANKS];
+    struct verdict verdicts[MOST_RANKS];
+};
+
+static trireme_model *make_file_model(struct verdict *v, trireme_communicator *ranks,
+                                      const struct trial *trial) {
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO3;
+    options.minimum_unit_bytes = 1;
+    options.bucket_bytes = 50000;
+    options.offload_path = directory;
+    options.offload_buffer_bytes = trial->buffer != 0 ? trial->buffer : LEAST_BUFFER;
+    if (trial->in_backward) options.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
+    for (int i = 0; i < UNITS; ++i) {
+        const char name[] = {'p', (char)('a' + i), 0};
+        const uint64_t elements = EACH;
+        trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+        parameter.name = name;
+        parameter.dtype = TRIREME_DTYPE_F32;
+        parameter.dimensions = 1;
+        parameter.shape = &elements;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+    }
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    return model;
+}
+
+static trireme_status go_through(trireme_model *model, bool back) {
+    for (int i = 0; i < UNITS; ++i) {
+        const uint64_t unit = (uint64_t)(back ? UNITS - 1 - i : i);
+        const trireme_status status = trireme_model_gather_unit(model, unit);
+        if (status != TRIREME_OK) return status;
+        if (trireme_model_release_unit(model, unit) != TRIREME_OK) abort();
+    }
+    return TRIREME_OK;
+}
+
+/* All calls of a training, up to the first that fails. */
+static trireme_status train(struct trial *trial, trireme_model *model, trireme_optimizer *optimizer,
+                            int rank, float *values) {
+    for (int i = 0; i < ALL; ++i) values[i] = initial(i);
+    trireme_status status = trireme_model_set_parameters(model, values, ALL, TRIREME_DTYPE_F32, 0);
+    for (int step = 0; status == TRIREME_OK && step < STEPS; ++step) {
+        status = go_through(model, false);
+        if (status == TRIREME_OK) status = go_through(model, true);
+        if (status != TRIREME_OK) return status;
+        for (int i = 0; i < ALL; ++i) {
+            values[i] = gradient_of(step, i, rank, trial->world_size);
+        }
+        status = trireme_model_accumulate_flat(model, values, ALL, TRIREME_DTYPE_F32, 0);
+        if (status == TRIREME_OK) status = trireme_optimizer_step(optimizer);
+    }
+    if (status != TRIREME_OK) return status;
+    return trireme_model_get_parameters(model, values, ALL, TRIREME_DTYPE_F32);
+}
+
+static void train_with_errors(trireme_communicator *ranks, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const v = &trial->verdicts[rank];
+    trireme_model *const model = make_file_model(v, ranks, trial);
+    trireme_optimizer *const optimizer =
+        make_optimizer(v, model,
+                       trial->state_too ? offload_options(TRIREME_OPTIMIZER_USER, 1)
+                                        : rule_options(TRIREME_OPTIMIZER_USER));
+    float *const values = malloc(ALL * sizeof(float)), *const expected =
+                                                           malloc(ALL * sizeof(float));
+    if (values == NULL || expected == NULL) abort();
+    const trireme_status status = train(trial, model, optimizer, rank, values);
+    trial->statuses[rank] = status;
+    snprintf(trial->messages[rank], sizeof trial->messages[rank], "%s",
+             status == TRIREME_OK ? "" : trireme_last_error());
+    expect_all(expected);
+    trial->right[rank] = memcmp(values, expected, ALL * sizeof(float)) == 0;
+    free(values);
+    free(expected);
+    if (status == TRIREME_OK) {
+        trial->infos[rank] = (trireme_offload_info)TRIREME_OFFLOAD_INFO_INIT;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_offload_info(model, &trial->infos[rank]));
+        trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
+        EXPECT(v, memory.allocated_parameters == memory.planned_parameters);
+        EXPECT(v, memory.allocated_working == memory.planned_working);
+        EXPECT(v, memory.allocated_parameters == trial->infos[rank].resident_bytes);
+        if (trial->state_too) expect_planned(v, model, optimizer);
+    } else {
+        EXPECT_STATUS(v, status, trireme_optimizer_step(optimizer)); /* and so it stays */
+    }
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void run_trial(struct trial *trial) {
+    memset(trial->verdicts, 0, sizeof trial->verdicts);
+    run_ranks(trial->world_size, train_with_errors, trial);
+    assert_verdicts(trial->verdicts, trial->world_size);
+    assert_int_equal(files_in_directory(), 0);
+}
+
+static void expect_right(const struct trial *trial, const char *failpoint) {
+    for (int rank = 0; rank < trial->world_size; ++rank) {
+        if (trial->statuses[rank] == TRIREME_OK && trial->right[rank]) continue;
+        fail_msg("%s: rank %d: %s", failpoint, rank,
+                 trial->statuses[rank] == TRIREME_OK ? "other bits" : trial->messages[rank]);
+    }
+}
+
+/* Whether they stopped, one of them because of the file. What was read ahead in vain may fail. */
+static bool stopped_or_right(const struct trial *trial, const char *failpoint,
+                             trireme_status status, const char *words) {
+    bool told = false, stopped = false;
+    for (int rank = 0; rank < trial->world_size; ++rank) {
+        if (trial->statuses[rank] == TRIREME_OK && trial->right[rank]) continue;
+        stopped = true;
+        if (trial->statuses[rank] != status) {
+            fail_msg("%s: rank %d: %s, %s", failpoint, rank,
+                     trireme_status_name(trial->statuses[rank]), trial->messages[rank]);
+        }
+        told = told || (strstr(trial->messages[rank], words) != NULL &&
+                        strstr(trial->messages[rank], "of the parameters") != NULL);
+    }
+    if (stopped && !told) {
+        fail_msg("%s: \"%s\" is told nowhere: %s; %s", failpoint, words, trial->messages[0],
+                 trial->messages[1]);
+    }
+    return stopped;
+}
+
+static uint64_t visits_of(const char *point, const struct trial *of) {
+    char text[64];
+    snprintf(text, sizeof text, "%s=off", point);
+    assert_int_equal(trireme_failpoint_set(text), TRIREME_OK);
+    struct trial trial = *of;
+    run_trial(&trial);
+    expect_right(&trial, "no error");
+    uint64_t visits = 0;
+    assert_int_equal(trireme_failpoint_hits(point, &visits), TRIREME_OK);
+    assert_true(visits > 10);
+    return visits;
+}
+
+static const int kErrors[] = {ENOSPC, EIO, EINTR, 0 /* cut short */};
+enum { ERRORS = sizeof kErrors / sizeof kErrors[0] };
+
+static void name_failpoint(char *text, size_t capacity, const char *point, int error, uint64_t hit,
+                           bool for_good) {
+    char action[32] = "short";
+    if (error != 0) snprintf(action, sizeof action, "fail(%d)", error);
+    snprintf(text, capacity, "%s=%s@%llu%s", point, action, (unsigned long long)hit,
+             for_good ? "+" : "");
+}
+
+/* From visit to visit that fails: each third one takes its time. */
+static uint64_t stride(uint64_t visits) {
+    return getenv("TRIREME_TEST_LONG") ? 3 : visits / (is_quick() ? 2 : 6) + 1;
+}
+
+/* What cannot be written stays in memory: nothing is lost, whatever the error and whenever. */
+static void a_write_that_fails_loses_nothing(void **state) {
+    (void)state;
+    for (int error = 0; error < ERRORS; ++error) {
+        const struct trial plain = {.world_size = 2,
+                                    .buffer = kErrors[error] == 0 ? LARGER_BUFFER : 0,
+                                    .in_backward = error % 2 == 1};
+        const uint64_t visits = visits_of("file.write", &plain);
+        bool for_good = true;
+        for (uint64_t hit = 1; hit <= visits; hit += stride(visits)) {
+            for_good = !for_good;
+            char text[64];
+            name_failpoint(text, sizeof text, "file.write", kErrors[error], hit, for_good);
+            assert_int_equal(trireme_failpoint_set(text), TRIREME_OK);
+            struct trial trial = plain;
+            run_trial(&trial);
+            expect_right(&trial, text);
+            const bool goes_on = kErrors[error] == 0 || (kErrors[error] == EINTR && !for_good);
+            for (int rank = 0; rank < 2; ++rank) {
+                const trireme_offload_info *const info = &trial.infos[rank];
+                if (goes_on) assert_int_equal(info->failed_writes, 0);
+                if (info->failed_writes == 0) continue;
+                assert_int_equal(info->failed_errno, kErrors[error]);
+                /* What nobody has waited for yet is not in memory of its own. */
+                assert_true(hit > 1 || info->resident_bytes > 0);
+            }
+        }
+        /* All of it, from the first on: all of it is in memory then. */
+        char text[64];
+        name_failpoint(text, sizeof text, "file.write", EIO, 1, true);
+        assert_int_equal(trireme_failpoint_set(text), TRIREME_OK);
+        struct trial trial = plain;
+        run_trial(&trial);
+        expect_right(&trial, text);
+        for (int rank = 0; rank < 2; ++rank) assert_true(trial.infos[rank].failed_writes > 0);
+    }
+    assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+}
+
+/* What cannot be read is read again; what can never be read stops the ranks. */
+static void a_read_that_fails_is_tried_again(void **state) {
+    (void)state;
+    for (int error = 0; error < ERRORS; ++error) {
+        const struct trial plain = {.world_size = 2,
+                                    .buffer = kErrors[error] == 0 ? LARGER_BUFFER : 0,
+                                    .in_backward = error % 2 == 1};
+        const uint64_t visits = visits_of("file.read", &plain);
+        int stopped = 0;
+        bool for_good = false;
+        for (uint64_t hit = 1; hit <= visits; hit += stride(visits)) {
+            for_good = !for_good;
+            char text[64];
+            name_failpoint(text, sizeof text, "file.read", kErrors[error], hit, for_good);
+            assert_int_equal(trireme_failpoint_set(text), TRIREME_OK);
+            struct trial trial = plain;
+            run_trial(&trial);
+            if (for_good && kErrors[error] != 0) {
+                stopped += stopped_or_right(&trial, text, TRIREME_ERROR_SYSTEM, "reading byte ");
+            } else {
+                expect_right(&trial, text);
+            }
+        }
+        if (kErrors[error] != 0) assert_true(stopped > 0);
+    }
+    assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+}
+
+static void threads_instead_of_a_ring_fail_the_same_way(void **state) {
+    (void)state;
+    static const char *const kPoints[] = {"file.write", "file.read"};
+    for (int point = 0; point < 2; ++point) {
+        for (int error = 0; error < ERRORS; ++error) {
+            char text[96] = "file.ring=fail(1);";
+            name_failpoint(text + strlen(text), sizeof text - strlen(text), kPoints[point],
+                           kErrors[error], 5, true);
+            assert_int_equal(trireme_failpoint_set(text), TRIREME_OK);
+            struct trial trial = {.world_size = 3,
+                                  .buffer = kErrors[error] == 0 ? LARGER_BUFFER : 0};
+            run_trial(&trial);
+            if (point == 1 && kErrors[error] != 0) {
+                assert_true(stopped_or_right(&trial, text, TRIREME_ERROR_SYSTEM, "reading byte "));
+            } else {
+                expect_right(&trial, text);
+            }
+        }
+    }
+    assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+}
+
+/* With state in a file, too, both may be struck; writes of both lose nothing. */
+static void both_files_may_fail(void **state) {
+    (void)state;
+    for (uint64_t hit = 1; hit < (is_quick() ? 20 : 80); hit += 19) {
+        char text[64];
+        name_failpoint(text, sizeof text, "file.write", EIO, hit, true);
+        assert_int_equal(trireme_failpoint_set(text), TRIREME_OK);
+        struct trial trial = {.world_size = 3, .state_too = true};
+        run_trial(&trial);
+        expect_right(&trial, text);
+    }
+    assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+}
+
+/* ---- rotten data ---- */
+
+/* Flips a bit in all files of this process in the directory; returns how many there are. */
+static int rot(off_t place) {
+    int found = 0;
+    for (int descriptor = 3; descriptor < 1024; ++descriptor) {
+        char link[64], path[600] = "";
+        snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+        if (readlink(link, path, sizeof path - 1) < 0) continue;
+        if (strstr(path, directory) == NULL) continue;
+        const int file = open(link, O_RDWR | O_CLOEXEC);
+        unsigned char byte = 0;
+        if (file < 0 || pread(file, &byte, 1, place) != 1) abort();
+        byte ^= 4;
+        if (pwrite(file, &byte, 1, place) != 1 || fsync(file) != 0) abort();
+        close(file);
+        ++found;
+    }
+    return found;
+}
+
+/* More than the buffer holds, so that a step reads what has rotted. */
+enum { ROTTEN = 40000 };
+
+static void train_on_rotten_parameters(trireme_communicator *ranks, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const v = &trial->verdicts[rank];
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO3;
+    options.offload_path = directory;
+    options.offload_buffer_bytes = LEAST_BUFFER;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    const uint64_t elements = ROTTEN;
+    parameter.name = "p";
+    parameter.dtype = TRIREME_DTYPE_F32;
+    parameter.dimensions = 1;
+    parameter.shape = &elements;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    trireme_optimizer *const optimizer =
+        make_optimizer(v, model, rule_options(TRIREME_OPTIMIZER_ADAM));
+    float *const values = malloc(ROTTEN * sizeof(float));
+    if (values == NULL) abort();
+    for (int i = 0; i < ROTTEN; ++i) values[i] = initial(i);
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_set_parameters(model, values, ROTTEN, TRIREME_DTYPE_F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_get_parameters(model, values, ROTTEN, TRIREME_DTYPE_F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+    if (rank == 0) EXPECT(v, rot(4096 + 100) == trial->world_size);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+    /* Saving tells, and changes nothing. */
+    uint64_t bytes = 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    void *const saved = malloc(bytes);
+    EXPECT_STATUS(v, TRIREME_ERROR_CORRUPT, trireme_optimizer_save(optimizer, saved, bytes, NULL));
+    free(saved);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_accumulate_flat(model, values, ROTTEN, TRIREME_DTYPE_F32, 0));
+    trial->statuses[rank] = trireme_optimizer_step(optimizer);
+    snprintf(trial->messages[rank], sizeof trial->messages[rank], "%s", trireme_last_error());
+    free(values);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void rotten_parameters_are_no_wrong_number(void **state) {
+    (void)state;
+    for (int world_size = 1; world_size <= 2; ++world_size) {
+        struct trial trial = {.world_size = world_size};
+        run_ranks(world_size, train_on_rotten_parameters, &trial);
+        assert_verdicts(trial.verdicts, world_size);
+        assert_true(stopped_or_right(&trial, "rotten", TRIREME_ERROR_CORRUPT,
+                                     "its checksum is another one"));
+        for (int rank = 0; rank < world_size; ++rank) {
+            assert_int_equal(trial.statuses[rank], TRIREME_ERROR_CORRUPT);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_write_that_fails_loses_nothing),
+        cmocka_unit_test(a_read_that_fails_is_tried_again),
+        cmocka_unit_test(threads_instead_of_a_ring_fail_the_same_way),
+        cmocka_unit_test(both_files_may_fail),
+        cmocka_unit_test(rotten_parameters_are_no_wrong_number),
+    };
+    return cmocka_run_group_tests_name("parameter errors", tests, make_directory, remove_directory);
+}
