@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/bench_settings.hpp"
+#include "cli/doctor.hpp"
 #include "cluster/guardian.hpp"
 #include "cluster/launcher.hpp"
 
@@ -68,15 +69,23 @@ int run_command(int argc, char** argv) {
   bool failpoints = false;
   info->add_flag("--failpoints", failpoints, "List the failpoints of the library");
 
-  CLI::App* const bench = 
+  CLI::App* const examine = app.add_subcommand(
+      "doctor", "Tells what this machine can do for a job, and what stands in its way");
+  trireme::doctor::Settings doctor;
+  examine->add_flag("--json", doctor.json, "Write it as JSON");
+  examine->add_option("--folder", doctor.folder, "Also tell whether state can be offloaded there")
+      ->type_name("DIR");
+  examine->footer("Exits with 1 if there is advice, which is marked with !.");
+
+  CLI::App* const bench =
       app.add_subcommand("bench", "Measures operations, and checks their results");
   trireme::bench::Settings bench_settings;
   trireme::bench::add_options(*bench, &bench_settings);
 
   try {
     app.parse(own, argv);
-    if (!run->parsed() && !info->parsed() && !bench->parsed()) {
-      throw CLI::ValidationError("command", "run, bench or info is missing");
+    if (app.get_subcommands().empty()) {
+      throw CLI::ValidationError("command", "run, bench, doctor or info is missing");
     }
     if (bench->parsed()) trireme::bench::check_settings(bench_settings);
     if (run->parsed() && launch.program.empty()) {
@@ -94,6 +103,7 @@ int run_command(int argc, char** argv) {
   }
   if (info->parsed()) return show_info(failpoints);
   if (bench->parsed()) return trireme::bench::run(bench_settings);
+  if (examine->parsed()) return trireme::doctor::run(doctor);
   launch.prefix = !no_prefix;
   launch.grace = std::chrono::nanoseconds(static_cast<std::int64_t>(grace_seconds * 1e9));
   return trireme::cluster::run_launcher(launch);

@@ -1,0 +1,41 @@
+// trireme doctor: what this machine can do for a job, and what stands in its way.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace trireme::doctor {
+
+struct Fact {
+  std::string name;
+  std::string value;
+  std::string advice;  // "" if all is well
+};
+
+struct Section {
+  std::string name;
+  std::vector<Fact> facts;
+};
+
+// What the library says of itself: where it is, its backends, and what each can do.
+Section library_facts();
+std::vector<Section> backend_facts();
+// What the system grants: cores, memory, limits, ways between processes.
+Section machine_facts();
+Section limit_facts();
+Section sharing_facts();
+Section network_facts();
+// What a launcher has told this process. Never the token itself.
+Section job_facts();
+// Whether state can be offloaded to files of a folder.
+Section folder_facts(const std::string& folder);
+
+struct Settings {
+  bool json = false;
+  std::string folder;  // "" for none
+};
+
+// The command. The result is its exit code: 0, or 1 if there is advice.
+int run(const Settings& settings);
+
+}  // namespace trireme::doctor
