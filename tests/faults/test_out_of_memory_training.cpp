@@ -324,6 +324,27 @@ void train_from_a_file(Rank& rank) {
   if (training.step(1)) training.holds(-5);
 }
 
+void train_on_parameters_in_a_file(Rank& rank) {
+  static char saved[2][8192];
+  const char* const folder = std::getenv("TMPDIR");
+  Training training(rank, TRIREME_STRATEGY_ZERO3);
+  training.options.offload_path = folder != nullptr ? folder : "/tmp";
+  if (!training.make() || !training.step(1) || !training.holds(-2)) return;
+  for (std::uint64_t unit = 0; unit < 2; ++unit) {
+    if (!attempt(rank, "gather", [&] { return trireme_model_gather_unit(training.model(), unit); }) ||
+        !attempt(rank, "release",
+                 [&] { return trireme_model_release_unit(training.model(), unit); })) {
+      return;
+    }
+  }
+  if (attempt(rank, "save", [&] {
+        return trireme_optimizer_save(training.optimizer(), saved[rank.rank], sizeof saved[0],
+                                      nullptr);
+      })) {
+    if (training.step(1)) training.holds(-4);
+  }
+}
+
 // One model for each rank, and the norm of both: 3 * sqrt(333) on one and 4 * sqrt(333) on the other
 // one. Before there is an optimizer the other rank knows nothing of this model, and is told nothing:
 // that much is not refused.
@@ -460,6 +481,7 @@ constexpr Scenario kScenarios[] = {
     training_of("saved state", train_from_saved_state),
     training_of("rows and columns", train_with_rows_and_columns),
     training_of("state in a file", train_from_a_file),
+    training_of("parameters in a file", train_on_parameters_in_a_file),
     training_of("norm_ranks", train_with_a_norm_of_all, 2, true),
     training_of("check_replicas", train_and_compare),
     training_of("memory limit", train_within_a_limit),
