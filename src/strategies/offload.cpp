@@ -53,6 +53,7 @@ OffloadPlan::OffloadPlan(const std::vector<Size>& pieces, const optimizers::Sett
   };
   for (std::uint64_t number = 0; number < pieces.size(); ++number) {
     const Size& piece = pieces[number];
+    if (piece.apart) close();
     for (std::uint64_t first = 0; first < piece.count;) {
       // Each vector takes whole lines.
       const std::uint64_t lines = (capacity - open.bytes) / states / kLine;
@@ -91,38 +92,31 @@ OffloadPlan::OffloadPlan(const std::vector<Size>& pieces, const optimizers::Sett
 std::vector<OffloadPlan::Size> piece_sizes(const sharding::Layout& layout, std::uint32_t rank) {
   std::vector<OffloadPlan::Size> sizes;
   for (const Bucket& bucket : layout.buckets) {
+    bool apart = layout.spread.update_in_backward;
     for (const Segment& segment : bucket.segments) {
       if (!layout.spread.whole_state() && segment.owner != rank) continue;
-      sizes.push_back({segment.count, dtype_size(bucket.dtype)});
+      sizes.push_back({segment.count, dtype_size(bucket.dtype), std::exchange(apart, false)});
     }
   }
   return sizes;
 }
 
 Offload::Offload(const Link& link, const std::vector<Piece>& pieces,
-                 const optimizers::Settings& settings)
+                 const std::vector<OffloadPlan::Size>& sizes, const optimizers::Settings& settings)
     : link_(link),
       pieces_(pieces),
       states_(settings.states),
       whole_stretches_(settings.update != nullptr),
       tile_bytes_(std::max(kLine, kTileBytes / settings.states / kLine * kLine)),
-      plan_(
-          [&] {
-            std::vector<OffloadPlan::Size> sizes;
-            for (const Piece& piece : pieces) {
-              sizes.push_back({piece.count, dtype_size(gradient_dtype(piece.dtype))});
-            }
-            return sizes;
-          }(),
-          settings),
+      plan_(sizes, settings),
       file_(link, settings.offload_path, "the state") {}
 
 Offload::~Offload() = default;
 
 Status Offload::open(const Link& link, const std::shared_ptr<AllocatedBytes>& counter,
-                     const std::vector<Piece>& pieces, const optimizers::Settings& settings,
-                     std::unique_ptr<Offload>* out) {
-  std::unique_ptr<Offload> made(new Offload(link, pieces, settings));
+                     const std::vector<Piece>& pieces, const std::vector<OffloadPlan::Size>& sizes,
+                     const optimizers::Settings& settings, std::unique_ptr<Offload>* out) {
+  std::unique_ptr<Offload> made(new Offload(link, pieces, sizes, settings));
   Offload& offload = *made;
   const OffloadPlan& plan = offload.plan_;
   offload.counter_ = counter;

@@ -22,6 +22,7 @@ struct OffloadPlan {
   // The number of vectors in one element's state, and its size in each.
   struct Size {
     std::uint64_t count = 0, element = 0;
+    bool apart = false;  // begins a block
   };
   // Elements of one piece. In a block they lie vector by vector.
   struct Stretch {
@@ -44,7 +45,8 @@ struct OffloadPlan {
   OffloadPlan(const std::vector<Size>& pieces, const optimizers::Settings& settings);
 };
 
-// Of the pieces that a rank updates, in their order.
+// Of the pieces that a rank updates, in their order. With update in backward no two buckets have part
+// in one block, as each is read and written for itself.
 std::vector<OffloadPlan::Size> piece_sizes(const sharding::Layout& layout, std::uint32_t rank);
 
 class Offload {
@@ -60,9 +62,10 @@ class Offload {
   };
   using Visit = std::function<bool(Visited* stretch)>;
 
-  // Memory and file of this rank. `pieces` live longer.
+  // Memory and file of this rank. `pieces` live longer; `sizes` are theirs.
   static Status open(const Link& link, const std::shared_ptr<AllocatedBytes>& counter,
                      const std::vector<optimizers::Piece>& pieces,
+                     const std::vector<OffloadPlan::Size>& sizes,
                      const optimizers::Settings& settings, std::unique_ptr<Offload>* out);
   ~Offload();
   Offload(const Offload&) = delete;
@@ -119,7 +122,7 @@ class Offload {
   };
 
   Offload(const Link& link, const std::vector<optimizers::Piece>& pieces,
-          const optimizers::Settings& settings);
+          const std::vector<OffloadPlan::Size>& sizes, const optimizers::Settings& settings);
 
   std::uint64_t block_of(std::uint64_t stretch) const;
   Status sweep_blocks(Access access, std::uint64_t begin, std::uint64_t end, const Visit& visit);

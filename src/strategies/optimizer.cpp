@@ -209,7 +209,8 @@ Status Optimizer::allocate_state() {
   }
   place_pieces();
   if (!offloaded) return Status::success();
-  return Offload::open(model.link_, model.storage_->allocated, pieces_, settings_, &offload_);
+  return Offload::open(model.link_, model.storage_->allocated, pieces_,
+                       piece_sizes(*model.layout_, model.link_.rank()), settings_, &offload_);
 }
 
 // A block that could not be written stays in memory.
