@@ -116,7 +116,7 @@ typedef struct trireme_optimizer_options {
     double                  max_trust;     /**< LAMB, LARS: the trust ratio is at most this; 0 is no limit. */
     const char             *offload_path;  /**< A directory: state of the rule lies in a file in it, which each rank makes for itself, without a name, so that nothing is left of it when the process ends, and streams through memory at each step (see docs/offload.md). The bits are the same. Read as a path of the rank's own host; copied. For a rule that has state; not with TRIREME_OPTIMIZER_ONE_SWEEP, TRIREME_OPTIMIZER_MASTER_WEIGHTS, LAMB, LARS, ADAFACTOR or MUON. Pieces of a caller's own rule may be smaller then. NULL: all state stays in memory. */
     double                  offload_ratio; /**< Which part of the state's bytes lies in the file, in (0, 1], rounded up to whole blocks. Default: 1. */
-    uint64_t                offload_buffer_bytes; /**< Most memory for what is on its way to and from the file, at least 32,768. Default: 64 MiB. */
+    uint64_t                offload_buffer_bytes; /**< Most memory for what is on its way to and from the file, at least 32,768. Default: 8 MiB, of which more is rarely faster (see docs/offload.md). */
     uint64_t                rounding_seed; /**< With TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING: other numbers, other draws. 0 is a seed, too. */
     double                  beta2_decay;   /**< ADAFACTOR: the mean of squares moves by t^beta2_decay in step t. Below 0, finite. Default: -0.8. */
     double                  max_update_rms; /**< ADAFACTOR: the root mean square of a parameter's update is clipped to this. Above 0, finite. Default: 1. */

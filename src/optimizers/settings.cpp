@@ -287,7 +287,9 @@ Status read_rounding(const trireme_optimizer_options& options, Settings* setting
 }
 
 Status read_offload(const trireme_optimizer_options& options, Settings* settings) {
-  constexpr std::uint64_t kDefaultBuffer = 64u << 20;
+  // Parts of 1 MiB: large enough for a disk, and all of them together stay in a processor's
+  // last-level cache, where both the disk and the update find them.
+  constexpr std::uint64_t kDefaultBuffer = kOffloadSlots << 20;
   constexpr std::uint64_t kLeastBuffer = kOffloadSlots * 4096;
   const double ratio = options.offload_ratio;
   if (!(ratio >= 0 && ratio <= 1)) {

@@ -364,7 +364,7 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK,
                   trireme_model_set_parameters(model, values, MANY, TRIREME_DTYPE_F32, 0));
     trireme_optimizer_options rule = offload_options(TRIREME_OPTIMIZER_USER, 1);
-    rule.offload_buffer_bytes = 0; /* the default */
+    rule.offload_buffer_bytes = 64 << 20;
     rule.state_count = 4;
     rule.update = large_rule;
     trireme_optimizer *const optimizer = make_optimizer(v, model, rule);

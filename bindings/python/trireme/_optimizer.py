@@ -241,7 +241,7 @@ class Optimizer(OffloadedState):
         it grew, and not below `loss_scale_floor` (0: 1, or `loss_scale` if that is less).
 
         With `offload_path`, a directory, state lies in a file there that has no name, and streams
-        through `offload_buffer_bytes` of memory (0: 64 MiB) at each step; `offload_ratio` is the
+        through `offload_buffer_bytes` of memory (0: 8 MiB) at each step; `offload_ratio` is the
         part of it that does (0: all). The bits are the same.
 
         With `master_weights` parameters of f16 and bf16 are the roundings of masters of f32, which

@@ -38,7 +38,7 @@ void row_offload(void) {
         .name = "offload_memory", .strategy = TRIREME_STRATEGY_DATA_PARALLEL, .adamw = true};
     make(&memory, UNITS, &size, 1);
     struct disk disk;
-    disk_open(&disk, folder, about.file_bytes, about.block_bytes);
+    disk_open(&disk, folder, about.file_bytes);
     double times[DISK_KINDS][MOST_ROUNDS], moved[MOST_ROUNDS], waited[MOST_ROUNDS];
     for (int round = -WARM_UPS; round < rounds; ++round) {
         for (int kind = 0; round >= 0 && kind < DISK_KINDS; ++kind) {
@@ -61,12 +61,16 @@ void row_offload(void) {
                 strerror(end.failed_errno));
         exit(1);
     }
-    print_number("offload_block_bytes", (double)disk.block_bytes);
-    print_number("offload_disk_bytes", (double)(disk.blocks * disk.block_bytes));
+    print_number("offload_disk_bytes", (double)disk.bytes);
     for (int kind = 0; kind < DISK_KINDS; ++kind) {
         char name[64];
+        const struct disk_way *const way = &disk.fastest[kind];
+        snprintf(name, sizeof name, "offload_disk_%s_ring", KINDS[kind]);
+        print_number(name, way->ring ? 1 : 0);
         snprintf(name, sizeof name, "offload_disk_%s_in_flight", KINDS[kind]);
-        print_number(name, disk.in_flight[kind]);
+        print_number(name, way->in_flight);
+        snprintf(name, sizeof name, "offload_disk_%s_request_bytes", KINDS[kind]);
+        print_number(name, (double)way->request_bytes);
         snprintf(name, sizeof name, "offload_disk_%s", KINDS[kind]);
         print_rounds(name, times[kind]);
     }

@@ -274,11 +274,13 @@ class Bench:
         times = self.ours("offload", 1, self.rounds, self.folder, self.elements)
         if "offload_step" not in times:
             return
-        disk, block = times["offload_disk_bytes"][0], times["offload_block_bytes"][0]
+        disk = times["offload_disk_bytes"][0]
         kinds = {}
         for kind in ("read", "write", "mixed"):
-            kinds[kind] = (f"disk, {kind}, {times[f'offload_disk_{kind}_in_flight'][0]:.0f} x "
-                           f"{block / 2**20:.3g} MiB")
+            ring, in_flight, size = (times[f"offload_disk_{kind}_{name}"][0]
+                                     for name in ("ring", "in_flight", "request_bytes"))
+            kinds[kind] = (f"disk, {kind}, {'io_uring' if ring else 'threads'}, {in_flight:.0f} x "
+                           f"{size / 2**20:.3g} MiB")
             bytes_moved = 2 * disk if kind == "mixed" else disk
             self.table.line(kinds[kind],
                             speed_text(bytes_moved, median(times[f"offload_disk_{kind}"])))

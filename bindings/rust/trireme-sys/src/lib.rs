@@ -607,7 +607,7 @@ structs! {
         offload_path: *const c_char,
         /// Which part of the state's bytes lies in the file, in (0, 1]. Default: 1.
         offload_ratio: f64,
-        /// Most memory for what is on its way. Default: 64 MiB.
+        /// Most memory for what is on its way. Default: 8 MiB.
         offload_buffer_bytes: u64,
         /// With TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING: other numbers, other draws.
         rounding_seed: u64,

@@ -19,7 +19,7 @@ pub struct Offload<'a> {
     pub path: &'a Path,
     /// Which part of their bytes lies there. Default: 1.
     pub ratio: f64,
-    /// Most memory for what is on its way. Default: 64 MiB.
+    /// Most memory for what is on its way. Default: 8 MiB.
     pub buffer_bytes: u64,
 }
 
