@@ -1,0 +1,35 @@
+// Token: the secret of a job. Who knows it is a rank of the job, and nobody else gets in.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "platform/status.hpp"
+
+namespace trireme {
+
+class Token {
+ public:
+  Token() = default;
+  explicit Token(std::string_view secret) : secret_(secret) {}
+  ~Token() { wipe(); }
+  Token(const Token& other) : secret_(other.secret_) {}
+  Token& operator=(const Token&) = delete;
+
+  std::string_view secret() const { return secret_; }
+  bool empty() const { return secret_.empty(); }
+
+  // From the file named by TRIREME_TOKEN_FILE, which nobody but its owner may be able to read, or
+  // else from TRIREME_TOKEN. AUTHENTICATION if there is none that could be one.
+  static Status from_environment(Token* out);
+
+ private:
+  void wipe() noexcept;
+  std::string secret_;
+};
+
+// Shorter ones could be guessed.
+constexpr std::size_t kMinTokenBytes = 16;
+constexpr std::size_t kMaxTokenBytes = 1024;
+
+}  // namespace trireme
