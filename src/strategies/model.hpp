@@ -119,6 +119,11 @@ class Model {
   // The ranks that keep one copy of the parameters between them.
   Communicator& holders() const { return link_.shard ? *link_.shard : *link_.communicator; }
 
+  // What this rank holds of a parameter.
+  bool lie_in_file(std::uint64_t parameter) const {
+    return parameter_file_ != nullptr &&
+           layout_->group_of_parameter(registry_.parameters()[parameter]).in_file;
+  }
   // Stretches of what this rank holds of a group, in order, each side by side in memory while it is
   // visited. Fails for itself alone.
   Status for_each_stretch(std::uint64_t group, sharding::Range range, ParameterFile::Access access,

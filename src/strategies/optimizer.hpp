@@ -96,8 +96,14 @@ class Optimizer {
   };
 
   // Stretches of the piece whose parameters are in memory, in order; itself, where all are.
+  template <class Act>
   Status with_parameters(const optimizers::Piece& piece, ParameterFile::Access access,
-                         const std::function<Status(const optimizers::Piece& part)>& act) const;
+                         const Act& act) const {
+    if (!model_->lie_in_file(piece.parameter)) return act(piece);
+    return with_windows(piece, access, std::cref(act));
+  }
+  Status with_windows(const optimizers::Piece& piece, ParameterFile::Access access,
+                      const std::function<Status(const optimizers::Piece& part)>& act) const;
   // Of a rule that looks at them several times: before each time. The peers wait for this rank.
   Status expect_parameters() const;
   Status allocate_state();

@@ -18,12 +18,11 @@ using sharding::FilePlan;
 using sharding::Group;
 using sharding::Range;
 
-Status Optimizer::with_parameters(const Piece& piece, ParameterFile::Access access,
-                                  const std::function<Status(const Piece& part)>& act) const {
+Status Optimizer::with_windows(const Piece& piece, ParameterFile::Access access,
+                               const std::function<Status(const Piece& part)>& act) const {
   const Model& model = *model_;
   const sharding::Layout& layout = *model.layout_;
   const sharding::Parameter& parameter = model.registry_.parameters()[piece.parameter];
-  if (!layout.group_of_parameter(parameter).in_file) return act(piece);
   const std::uint64_t first = layout.first_in_group(parameter) + piece.first;
   Status acted = Status::success();
   TRIREME_RETURN_IF_ERROR(model.for_each_stretch(

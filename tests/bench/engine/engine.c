@@ -23,6 +23,7 @@ void make(struct way *way, int units, const uint64_t *sizes, int sizes_count) {
     options.minimum_unit_bytes = way->minimum_unit_bytes;
     options.bucket_bytes = way->bucket_bytes;
     options.flags = way->model_flags;
+    options.offload_path = way->parameter_path;
     MUST(trireme_model_create(communicator, &options, &way->model));
     for (int i = 0; i < units; ++i) {
         char name[32];

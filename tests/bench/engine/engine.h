@@ -30,7 +30,7 @@ enum {
 extern trireme_communicator *communicator;
 extern int rank, rounds;
 
-/* Of the rows offload and activations: where the file is; of the first how many elements there are. */
+/* Of the rows offload, parameters and activations: where files are; how many elements there are. */
 extern const char *folder;
 extern uint64_t elements;
 
@@ -43,7 +43,7 @@ struct way {
     uint64_t minimum_unit_bytes, bucket_bytes;
     bool views; /* gradients are where they are exchanged, if the model has such a place */
     double max_norm;
-    const char *offload_path;
+    const char *offload_path, *parameter_path;
     bool adamw; /* else a rule that does nothing, which leaves the exchange alone in the step */
     trireme_model *model;
     trireme_optimizer *optimizer;
@@ -92,6 +92,7 @@ void row_gather(void);
 void row_hooks(void);
 void row_update(void);
 void row_offload(void);
+void row_parameters(void);
 void row_activations(void);
 void row_trainer(void);
 

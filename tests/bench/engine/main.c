@@ -5,7 +5,7 @@
  *
  * A round runs every way of the row once, so the machine's moods hit all of them. Rank 0 prints
  * "NAME MICROSECONDS..." for each way, a number for each round, and "# TEXT" for a person to read.
- * FOLDER and ELEMENTS (a model's, in units of 2^20) are for the row offload.
+ * FOLDER and ELEMENTS (a model's, in units of 2^20) are for the rows offload and parameters.
  */
 #include <string.h>
 
@@ -30,6 +30,7 @@ static const struct {
     {"update", row_update},
     {"trainer", row_trainer},
     {"offload", row_offload},
+    {"parameters", row_parameters},
     {"activations", row_activations},
 };
 enum { ROW_COUNT = sizeof ROWS / sizeof *ROWS };

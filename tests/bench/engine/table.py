@@ -3,10 +3,10 @@
 
 Usage: table.py BUILD_FOLDER [--rounds N] [--folder FOLDER] [--elements N] [ROW...]
 
-Rows: step, sweep, backward, overlap, layers, gather, hooks, update, offload, activations, trainer,
-gpt; without any, all of them. A round measures each way and each peer once, one after the other; a
-ratio is the median of the ratios within the rounds. Nothing is asserted: machines differ, and what
-else runs on them.
+Rows: step, sweep, backward, overlap, layers, gather, hooks, update, offload, parameters,
+activations, trainer, gpt; without any, all of them. A round measures each way and each peer once,
+one after the other; a ratio is the median of the ratios within the rounds. Nothing is asserted:
+machines differ, and what else runs on them.
 """
 
 from __future__ import annotations
@@ -304,6 +304,26 @@ class Bench:
                         time_text(median(times["offload_waited"])), "update, state in memory",
                         time_text(median(computes)))
 
+    def parameters(self) -> None:
+        needed = 3 * 8 * self.elements * 2**20 + 2**28
+        free = shutil.disk_usage(self.folder).free
+        if free < needed:
+            self.table.note(f"left out: parameters needs {needed / 1e9:.1f} GB in {self.folder}, "
+                            f"{free / 1e9:.1f} GB are free")
+            return
+        found = self.ours("parameters", 1, self.rounds, self.folder, self.elements)
+        memory = found["parameters_memory"]
+        for way, what in (("file", "parameters in a file"), ("both", "parameters and state in files")):
+            name = f"parameters_{way}"
+            self.table.faster(f"step of zero3, AdamW, {self.elements} Mi, {what}", found[name],
+                              "all in memory", memory, None)
+            mib = [found[f"{one}_bytes"][0] / 2**20 for one in (name, "parameters_memory")]
+            self.table.line("the same: memory, but for gradients", f"{mib[0]:.0f} MiB",
+                            "all in memory", f"{mib[1]:.0f} MiB")
+        moved, file = found["parameters_moved"], found["parameters_file"]
+        self.table.line("parameters in a file: bytes of them", speed_text(median(moved), median(file)),
+                        "waited for the disk", time_text(median(found["parameters_waited"])))
+
     def activations(self) -> None:
         needed = 2**29
         free = shutil.disk_usage(self.folder).free
@@ -441,7 +461,8 @@ class Bench:
                             f"{kept / 2**20:.2f} MiB", f"{kept / planned:.2f}x", "", "")
 
 
-ROWS = ("step", "sweep", "backward", "overlap", "layers", "gather", "hooks", "update", "offload", "activations",
+ROWS = ("step", "sweep", "backward", "overlap", "layers", "gather", "hooks", "update", "offload",
+        "parameters", "activations",
         "trainer", "gpt")
 
 
