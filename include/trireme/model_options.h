@@ -118,7 +118,7 @@ typedef struct trireme_model_options {
     uint32_t         reserved;       /**< Must be 0. */
     const char      *offload_path;   /**< zero3, hybrid_shard: a directory. What this rank holds of the parameters (units that stay whole excepted) lies in a file in it, which each rank makes for itself, without a name, so that nothing is left of it when the process ends: see "Parameters in a file" in model_shard.h. The bits are the same. Read as a path of the rank's own host; copied. Not with TRIREME_SHARE_ALWAYS; without it ranks share no parameters then. All ranks have one or none has. NULL: parameters stay in memory. */
     double           offload_ratio;  /**< Which part of those bytes lies in the file, in (0, 1], rounded up to whole blocks. Default: 1. */
-    uint64_t         offload_buffer_bytes; /**< Most memory for what is on its way to and from the file, at least 32,768. Default: 64 MiB. */
+    uint64_t         offload_buffer_bytes; /**< Most memory for what is on its way to and from the file, at least 32,768. Default: 8 MiB. */
 } trireme_model_options; /* since 1.0 */
 
 /** Options of which only the strategy is missing. */

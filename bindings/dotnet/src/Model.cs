@@ -91,7 +91,7 @@ namespace Trireme
         /// <summary>Which part of their bytes lies there; 0 is all.</summary>
         public double OffloadRatio { get; set; }
 
-        /// <summary>Most memory for what is on its way; 0 is 64 MiB.</summary>
+        /// <summary>Most memory for what is on its way; 0 is 8 MiB.</summary>
         public ulong OffloadBufferBytes { get; set; }
     }
 

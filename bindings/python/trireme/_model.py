@@ -187,7 +187,7 @@ class Model:
 
         With `offload_path`, a directory, what this rank holds of the parameters ("zero3",
         "hybrid_shard") lies in a file there that has no name, and comes to memory unit by unit
-        through `offload_buffer_bytes` (0: 64 MiB); `offload_ratio` is the part of it that does
+        through `offload_buffer_bytes` (0: 8 MiB); `offload_ratio` is the part of it that does
         (0: all). The bits are the same.
         """
         options = _native.trireme_model_options(

@@ -385,7 +385,7 @@ structs! {
         offload_path: *const c_char,
         /// Which part of their bytes lies there, in (0, 1]. Default: 1.
         offload_ratio: f64,
-        /// Most memory for what is on its way, at least 32,768. Default: 64 MiB.
+        /// Most memory for what is on its way, at least 32,768. Default: 8 MiB.
         offload_buffer_bytes: u64,
     }
     /// Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT.
