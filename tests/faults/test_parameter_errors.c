@@ -296,6 +296,75 @@ static void both_files_may_fail(void **state) {
     assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
 }
 
+/* ---- between steps ---- */
+
+/* One rank cannot read for a while: it is told so, alone, and changes nothing. */
+static void be_refused(struct verdict *v, trireme_optimizer *optimizer) {
+    uint64_t bytes = 0, ranges = 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &ranges));
+    char *const memory = malloc(bytes);
+    if (memory == NULL) abort();
+    char text[64];
+    name_failpoint(text, sizeof text, "file.read", EIO, 1, true);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_set(text));
+    EXPECT_STATUS(v, TRIREME_ERROR_SYSTEM, trireme_optimizer_save(optimizer, memory, bytes, NULL));
+    EXPECT(v, strstr(trireme_last_error(), "of the parameters") != NULL);
+    int refused = 0;
+    for (uint64_t i = 0; i < ranges; ++i) {
+        trireme_state_range range = TRIREME_STATE_RANGE_INIT;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
+        if (range.kind != TRIREME_STATE_PARAMETER) continue;
+        const uint64_t size = range.count * sizeof(float);
+        const trireme_status status = trireme_optimizer_read_range(optimizer, i, memory, size);
+        EXPECT(v, status == TRIREME_OK || status == TRIREME_ERROR_SYSTEM);
+        refused += status != TRIREME_OK;
+    }
+    EXPECT(v, refused > 0);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_set(NULL));
+    free(memory);
+}
+
+static void train_with_refusals(trireme_communicator *ranks, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const v = &trial->verdicts[rank];
+    trireme_model *const model = make_file_model(v, ranks, trial);
+    trireme_optimizer *const optimizer =
+        make_optimizer(v, model, rule_options(TRIREME_OPTIMIZER_USER));
+    float *const values = malloc(ALL * sizeof(float)), *const expected =
+                                                           malloc(ALL * sizeof(float));
+    if (values == NULL || expected == NULL) abort();
+    for (int i = 0; i < ALL; ++i) values[i] = initial(i);
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_set_parameters(model, values, ALL, TRIREME_DTYPE_F32, 0));
+    for (int step = 0; step < STEPS; ++step) {
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+        if (rank == trial->world_size - 1) be_refused(v, optimizer);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+        for (int i = 0; i < ALL; ++i) values[i] = gradient_of(step, i, rank, trial->world_size);
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_accumulate_flat(model, values, ALL, TRIREME_DTYPE_F32, 0));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    }
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_get_parameters(model, values, ALL, TRIREME_DTYPE_F32));
+    expect_all(expected);
+    EXPECT(v, memcmp(values, expected, ALL * sizeof(float)) == 0);
+    free(values);
+    free(expected);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void after_a_refusal_the_next_step_is_right(void **state) {
+    (void)state;
+    for (int world_size = 1; world_size <= 3; ++world_size) {
+        struct trial trial = {.world_size = world_size};
+        run_ranks(world_size, train_with_refusals, &trial);
+        assert_verdicts(trial.verdicts, world_size);
+    }
+}
+
 /* ---- rotten data ---- */
 
 /* Flips a bit in all files of this process in the directory; returns how many there are. */
@@ -385,6 +454,7 @@ int main(void) {
         cmocka_unit_test(a_read_that_fails_is_tried_again),
         cmocka_unit_test(threads_instead_of_a_ring_fail_the_same_way),
         cmocka_unit_test(both_files_may_fail),
+        cmocka_unit_test(after_a_refusal_the_next_step_is_right),
         cmocka_unit_test(rotten_parameters_are_no_wrong_number),
     };
     return cmocka_run_group_tests_name("parameter errors", tests, make_directory, remove_directory);
