@@ -584,6 +584,42 @@ static void a_limit_of_memory_counts_memory_only(void **state) {
     }
 }
 
+/* State that is large enough for the largest blocks of the default buffer. */
+static void open_with_some_buffers(trireme_communicator *ranks, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO1;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    const uint64_t elements = 5000000; /* 40,000,000 bytes of state */
+    parameter.name = "p";
+    parameter.dtype = TRIREME_DTYPE_F32;
+    parameter.dimensions = 1;
+    parameter.shape = &elements;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    static const uint64_t kBuffers[] = {0, 8 << 20, 4 << 20};
+    for (int i = 0; i < 3; ++i) {
+        trireme_optimizer_options rule = offload_options(TRIREME_OPTIMIZER_ADAM, 1);
+        rule.offload_buffer_bytes = kBuffers[i];
+        trireme_optimizer *const optimizer = make_optimizer(v, model, rule);
+        const trireme_offload_info info = info_of(v, optimizer);
+        const uint64_t buffer = i == 2 ? 4 << 20 : 8 << 20;
+        EXPECT(v, info.buffer_bytes == buffer && info.block_bytes == buffer / 8);
+        EXPECT(v, info.file_bytes >= 8 * elements && info.resident_bytes == 0);
+        trireme_optimizer_destroy(optimizer);
+    }
+    trireme_model_destroy(model);
+}
+
+static void the_default_buffer_is_what_the_header_says(void **state) {
+    (void)state;
+    struct job job = {.world_size = 1};
+    run_job(&job, open_with_some_buffers);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_and_rule_gives_the_same_bits),
@@ -596,6 +632,7 @@ int main(void) {
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(a_full_disk_is_told_at_creation),
         cmocka_unit_test(a_limit_of_memory_counts_memory_only),
+        cmocka_unit_test(the_default_buffer_is_what_the_header_says),
     };
     return cmocka_run_group_tests_name("offload", tests, make_directory, remove_directory);
 }
