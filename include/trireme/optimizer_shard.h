@@ -176,10 +176,10 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  * on this rank or another; the model has failed on all ranks. Or the caller's schedule answered no
  * factor on this rank: then nothing was sent and nothing has changed, the other ranks wait for this
  * one, and the step may be called again.
- * @retval TRIREME_ERROR_SYSTEM  Also with offload_path: the state cannot be read, twice; the message
- * names the directory, the place and the reason. The model has failed on all ranks, and the last
- * saved state is what there is. State that cannot be written stays in memory, and the step goes on:
- * see failed_writes of trireme_offload_info.
+ * @retval TRIREME_ERROR_SYSTEM  Also with offload_path, of the optimizer or of its model: the state or
+ * the parameters cannot be read, twice; the message names the directory, the place and the reason.
+ * The model has failed on all ranks, and the last saved state is what there is. What cannot be
+ * written stays in memory, and the step goes on: see failed_writes of trireme_offload_info.
  * @retval TRIREME_ERROR_CORRUPT  What the file gives, twice, is not what was written to it (its
  * checksum is another one); the model has failed on all ranks.
  * @retval TRIREME_ERROR_MISMATCH  Also if ranks have other learning rates, by what was set, by

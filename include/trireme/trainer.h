@@ -269,11 +269,11 @@ TRIREME_API void TRIREME_CALL trireme_trainer_destroy(trireme_trainer *trainer);
  * @retval TRIREME_ERROR_SYSTEM  With offload_path: activations can be neither written nor kept in
  * memory, or not be read, twice, on this rank or another; the same message on all ranks names rank,
  * layer and phase. Nothing has changed, except as after a callback that fails (norm_ranks and
- * TRIREME_MODEL_UPDATE_IN_BACKWARD at the top of this file). Or, with the optimizer's own
- * offload_path, its state cannot be read: the message of that rank speaks of "the file of the state",
- * and the model has failed. A model that has failed answers the same in every later step.
+ * TRIREME_MODEL_UPDATE_IN_BACKWARD at the top of this file). Or, with an offload_path of the optimizer
+ * or of the model, state or parameters cannot be read: the message of that rank speaks of "the file
+ * of the state" or "of the parameters", and the model has failed. A model that has failed answers the same in every later step.
  * @retval TRIREME_ERROR_CORRUPT  With offload_path: what was read of activations is not what was
- * written, twice, likewise; or of the state, and the model has failed.
+ * written, twice, likewise; or of the state or the parameters, and the model has failed.
  * @return Any other status as listed at the top of model_shard.h; the model has failed.
  *
  * Thread safety: one call at a time per model.
