@@ -43,11 +43,12 @@ typedef struct trireme_communicator_options {
     uint32_t       flags;       /**< Must be 0. */
     /**
      * "local://NAME" (threads of this process), "host://NAME" (processes of this host),
-     * "host-transport://NAME" (over `transport`) or "env://" (RANK, WORLD_SIZE and
-     * TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and TRIREME_TOKEN); UTF-8; required.
+     * "tcp://ADDRESS:PORT[/NAME][?interface=NAME][&silence_ms=N]" (processes of any hosts, who know
+     * the job's token), "host-transport://NAME" (over `transport`) or "env://" (RANK, WORLD_SIZE
+     * and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and TRIREME_TOKEN); UTF-8; required.
      */
     const char    *rendezvous;
-    /** "local", or "host" with a transport. Default: the one for the rendezvous. */
+    /** "local", or "host" over sockets or a transport. Default: the one for the rendezvous. */
     const char    *backend;
     const char    *name;        /**< Name in messages, at most 63 bytes. Default: the rendezvous. */
     uint64_t       timeout_ns;  /**< Longest any blocking call may wait. Default: 300 s. */
@@ -112,6 +113,8 @@ typedef struct trireme_group_options {
  * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  * @retval TRIREME_ERROR_SYSTEM  A socket, thread or mapping could not be made.
+ * @retval TRIREME_ERROR_AUTHENTICATION  tcp:// without a token of 16 bytes or more in a file named
+ * by TRIREME_TOKEN_FILE, which others may not read, or in TRIREME_TOKEN.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
@@ -148,7 +151,9 @@ TRIREME_API void TRIREME_CALL trireme_communicator_destroy(trireme_communicator 
  * @retval TRIREME_ERROR_MISMATCH  Ranks name different world sizes or library versions.
  * @retval TRIREME_ERROR_PEER_LOST  A rank died or left on the way in.
  * @retval TRIREME_ERROR_ABORTED  The communicator was aborted.
- * @retval TRIREME_ERROR_AUTHENTICATION  A process of another user holds a place in the group.
+ * @retval TRIREME_ERROR_AUTHENTICATION  A process of another user holds a place in the group, or
+ * who serves the meeting of tcp:// does not know this rank's token.
+ * @retval TRIREME_ERROR_INVALID_STATE  Another process claimed this rank of a tcp:// group before.
  * @retval TRIREME_ERROR_SYSTEM  A socket or mapping could not be made.
  *
  * Thread safety: any thread, also concurrently.

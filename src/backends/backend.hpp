@@ -284,7 +284,8 @@ class Backend {
 struct GroupOptions {
   int rank = 0;
   int world_size = 1;
-  // "local://NAME", "host://NAME" or "host-transport://NAME"; env:// is resolved before
+  // "local://NAME", "host://NAME", "tcp://ADDRESS:PORT" or "host-transport://NAME"; env:// is
+  // resolved before
   std::string rendezvous;
   std::string backend;  // "" or the one of the rendezvous: "local" or "host"
   std::optional<trireme_transport> transport;  // there with host-transport:// alone; checked

@@ -4,6 +4,7 @@
 #include "backends/backend.hpp"
 #include "backends/host/backend.hpp"
 #include "backends/local/backend.hpp"
+#include "backends/tcp/mesh.hpp"
 
 namespace trireme {
 namespace {
@@ -15,6 +16,26 @@ struct Scheme {
 constexpr Scheme kThreads{"local://", "local"};
 constexpr Scheme kProcesses{"host://", "local"};
 constexpr Scheme kTransport{"host-transport://", "host"};
+constexpr Scheme kNetwork{"tcp://", "host"};
+
+// The ranks' secret comes from where this process has it; it is never part of a rendezvous.
+Status join_network(const GroupOptions& options, std::string_view place,
+                    std::unique_ptr<Backend>* out) {
+  tcp::Mesh::Options mesh_options;
+  mesh_options.rank = options.rank;
+  mesh_options.world_size = options.world_size;
+  mesh_options.name = options.name;
+  TRIREME_RETURN_IF_ERROR(tcp::parse_place(place, &mesh_options.place));
+  TRIREME_RETURN_IF_ERROR(Token::from_environment(&mesh_options.token));
+  std::shared_ptr<tcp::Mesh> mesh;
+  TRIREME_RETURN_IF_ERROR(tcp::Mesh::open(mesh_options, &mesh));
+  const trireme_transport transport = mesh->transport();
+  const Status joined = host::HostBackend::join(
+      options, mesh_options.place.name,
+      {transport, nullptr, "host (tcp)", [mesh](int rank) { return mesh->loss(rank); }}, out);
+  if (!joined.ok()) transport.released(transport.user_data);
+  return joined;
+}
 
 }  // namespace
 
@@ -25,18 +46,18 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
                        "\" is not in this build; it has \"local\" and \"host\"");
   }
   const Scheme* scheme = nullptr;
-  for (const Scheme* const each : {&kThreads, &kProcesses, &kTransport}) {
+  for (const Scheme* const each : {&kThreads, &kProcesses, &kTransport, &kNetwork}) {
     if (rendezvous.substr(0, each->begin.size()) == each->begin) scheme = each;
   }
   if (scheme == nullptr) {
     return unsupported("rendezvous \"" + options.rendezvous +
-                       "\" is of no kind in this build; it has local://NAME, host://NAME and "
-                       "host-transport://NAME");
+                       "\" is of no kind in this build; it has local://NAME, host://NAME, "
+                       "tcp://ADDRESS:PORT and host-transport://NAME");
   }
   if (!options.backend.empty() && options.backend != scheme->backend) {
     return unsupported("backend \"" + options.backend + "\" does not meet at \"" +
-                       options.rendezvous + "\", which is of \"" +
-                       std::string(scheme->backend) + "\"");
+                       options.rendezvous + "\", which is of \"" + std::string(scheme->backend) +
+                       "\"");
   }
   if ((scheme == &kTransport) != options.transport.has_value()) {
     return invalid_argument(options.transport.has_value()
@@ -54,7 +75,7 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
   }
   if (options.world_size > local::kMaxRanks) {
     return unsupported("world_size " + std::to_string(options.world_size) + " is above " +
-                       std::to_string(local::kMaxRanks) + ", the most ranks of one host");
+                       std::to_string(local::kMaxRanks) + ", the most ranks of a group");
   }
   if (options.rank < 0 || options.rank >= options.world_size) {
     return invalid_argument("rank " + std::to_string(options.rank) + " is not in 0 to " +
@@ -62,8 +83,9 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
   }
   if (scheme == &kTransport) {
     return host::HostBackend::join(options, std::string(name),
-                                   {*options.transport, nullptr, "host (transport)"}, out);
+                                   {*options.transport, nullptr, "host (transport)", nullptr}, out);
   }
+  if (scheme == &kNetwork) return join_network(options, name, out);
   return local::LocalBackend::join(options, std::string(name), scheme == &kProcesses, out);
 }
 

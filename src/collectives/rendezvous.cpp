@@ -1,5 +1,6 @@
 #include "collectives/rendezvous.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -81,6 +82,16 @@ Status resolve_rendezvous(GroupOptions* options) {
   }
   options->rendezvous = rendezvous;
   return Status::success();
+}
+
+std::string rendezvous_of_child(const std::string& parent, const std::string& place) {
+  const std::size_t end = parent.find("://") + 3;
+  const std::string scheme = parent.substr(0, end);
+  if (scheme != "tcp://") return scheme + place;
+  // tcp://ADDRESS:PORT[/NAME][?QUERY]
+  const std::size_t query = std::min(parent.find('?'), parent.size());
+  const std::size_t name = std::min(parent.find('/', end), query);
+  return parent.substr(0, name).append("/").append(place).append(parent.substr(query));
 }
 
 }  // namespace trireme

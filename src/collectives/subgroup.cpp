@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "collectives/rendezvous.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/sha256.hpp"
 #include "platform/system.hpp"
@@ -112,8 +113,7 @@ Status join_child(Communicator& parent, const std::vector<std::int32_t>& ranks,
                   const std::string& place, const std::string& name,
                   std::shared_ptr<Communicator>* out) {
   GroupOptions options = parent.options();
-  const std::size_t scheme = options.rendezvous.find("://");
-  options.rendezvous = options.rendezvous.substr(0, scheme).append("://").append(place);
+  options.rendezvous = rendezvous_of_child(options.rendezvous, place);
   options.rank = sharding::position_of(ranks, parent.rank());
   options.world_size = static_cast<int>(ranks.size());
   options.name = name;

@@ -163,7 +163,7 @@ static void whole_gradients_of_one_stretch_have_a_view(void **state) {
     (void)state;
     for (int world = 1; world <= MOST_RANKS; ++world) {
         for (trireme_strategy strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
-            if (strategy == TRIREME_STRATEGY_HYBRID_SHARD && ranks_use_transport()) continue;
+            if (strategy == TRIREME_STRATEGY_HYBRID_SHARD && !ranks_make_groups()) continue;
             for (uint64_t bucket_bytes = 0; bucket_bytes <= 1; ++bucket_bytes) {
                 struct job job = {.world_size = world, .options = TRIREME_MODEL_OPTIONS_INIT};
                 job.options.strategy = strategy;

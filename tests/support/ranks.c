@@ -42,6 +42,13 @@ void unique_rendezvous(char *text, size_t capacity) {
     snprintf(text, capacity, "local://test-%ld-%u", (long)getpid(), atomic_fetch_add(&next, 1));
 }
 
+void unique_network_rendezvous(char *text, size_t capacity) {
+    static atomic_uint next;
+    const unsigned id = (unsigned)getpid();
+    snprintf(text, capacity, "tcp://127.%u.%u.%u:29500/test-%u", 64 + (id >> 14 & 63),
+             id >> 7 & 127, 1 + (id & 127), atomic_fetch_add(&next, 1));
+}
+
 trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous) {
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
     options.rank = rank;
@@ -65,7 +72,11 @@ struct group {
     struct net *net; /* NULL: no transport */
 };
 
-bool ranks_use_transport(void) { return getenv("TRIREME_TESTS_TRANSPORT") != NULL; }
+static bool ranks_use_network(void) { return getenv("TRIREME_TESTS_NETWORK") != NULL; }
+
+bool ranks_use_transport(void) {
+    return getenv("TRIREME_TESTS_TRANSPORT") != NULL || ranks_use_network();
+}
 
 static void rank_main(int rank, void *argument) {
     struct group *const group = argument;
@@ -81,10 +92,16 @@ static void rank_main(int rank, void *argument) {
     trireme_communicator_destroy(communicator);
 }
 
+bool ranks_make_groups(void) { return !ranks_use_transport() || ranks_use_network(); }
+
 void run_ranks(int world_size, rank_function *function, void *context) {
     struct group group = {.world_size = world_size, .function = function, .context = context};
     unique_rendezvous(group.rendezvous, sizeof group.rendezvous);
-    if (ranks_use_transport()) group.net = net_create(world_size);
+    if (ranks_use_network()) {
+        unique_network_rendezvous(group.rendezvous, sizeof group.rendezvous);
+    } else if (ranks_use_transport()) {
+        group.net = net_create(world_size);
+    }
     if (pthread_barrier_init(&group.joined, NULL, (unsigned)world_size) != 0) abort();
     run_threads(world_size, rank_main, &group);
     pthread_barrier_destroy(&group.joined);

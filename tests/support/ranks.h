@@ -25,15 +25,22 @@ void run_ranks(int world_size, rank_function *function, void *context);
 /* Sanitizers make everything slow: tests then do a part of their trials. */
 bool is_quick(void);
 
-/* Whether run_ranks() joins over a transport inside this process: TRIREME_TESTS_TRANSPORT is
- * set. */
+/* Whether run_ranks() joins over a transport inside this process, or over sockets:
+ * TRIREME_TESTS_TRANSPORT or TRIREME_TESTS_NETWORK is set. Such ranks have no memory in common. */
 bool ranks_use_transport(void);
+
+/* Whether groups can be made from those of run_ranks(). */
+bool ranks_make_groups(void);
 
 /* Runs one function on `count` threads, each with its number, and joins them. */
 void run_threads(int count, void (*function)(int index, void *context), void *context);
 
 /* Writes "local://..." with a name nobody else uses, also not another process. */
 void unique_rendezvous(char *text, size_t capacity);
+
+/* Writes "tcp://..." likewise: an address of the loopback of its own, so that nobody takes the port. Joining
+ * needs TRIREME_TOKEN. */
+void unique_network_rendezvous(char *text, size_t capacity);
 
 /* Joins one rank; ends the program if that fails. The default deadline is LONG_NS. */
 trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous);

@@ -293,7 +293,7 @@ void options_out_of_range_are_refused(void**) {
   assert_int_equal(join("local://x", 2, 2, &backend).code(), TRIREME_ERROR_INVALID_ARGUMENT);
   assert_int_equal(join("local://x", -1, 2, &backend).code(), TRIREME_ERROR_INVALID_ARGUMENT);
   assert_int_equal(join("local://", 0, 1, &backend).code(), TRIREME_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(join("tcp://x:1", 0, 1, &backend).code(), TRIREME_ERROR_UNSUPPORTED);
+  assert_int_equal(join("udp://x:1", 0, 1, &backend).code(), TRIREME_ERROR_UNSUPPORTED);
   assert_int_equal(join("local://x", 0, 100000, &backend).code(), TRIREME_ERROR_UNSUPPORTED);
   assert_null(backend.get());
 }

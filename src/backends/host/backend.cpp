@@ -27,7 +27,8 @@ Status HostBackend::join(const GroupOptions& options, const std::string& group_n
                          std::unique_ptr<Backend>* out) {
   auto carrier =
       std::make_shared<Carrier>(options.rank, options.world_size, group_name, options.name,
-                                ways.transport, std::move(ways.engine), options.stall_warning_ns);
+                                ways.transport, std::move(ways.engine), std::move(ways.loss),
+                                options.stall_warning_ns);
   std::unique_ptr<HostBackend> backend(
       new HostBackend(options, carrier, std::move(ways.description)));
   TRIREME_RETURN_IF_ERROR(carrier->start());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,6 +24,9 @@ class HostBackend final : public Backend {
     trireme_transport transport;
     std::unique_ptr<Engine> engine;  // may be null; goes when the transport is released, before it
     std::string description;         // "host (transport)"
+    // Ours alone: receive() may answer PEER_LOST for a rank whose last frame was taken, and this
+    // says why; for rank -1, why the group fails. Null: the transport knows no losses.
+    std::function<Status(int)> loss;
   };
   // group_name: what all ranks of the group call it. `ways` is kept if this succeeds.
   static Status join(const GroupOptions& options, const std::string& group_name, Ways ways,

@@ -40,11 +40,12 @@ static_assert(sizeof(FrameHeader) + sizeof(FailureRecord) <= TRIREME_TRANSPORT_F
 
 Carrier::Carrier(int rank, int world_size, std::string group, std::string name,
                  const trireme_transport& transport, std::unique_ptr<Engine> engine,
-                 std::uint64_t stall_ns)
+                 std::function<Status(int)> loss, std::uint64_t stall_ns)
     : me_(rank),
       n_(world_size),
       transport_(transport),
       engine_(std::move(engine)),
+      loss_(std::move(loss)),
       frame_bytes_(frame_limit(transport)),
       group_hash_(sha256(group)),
       group_(rank, world_size, std::move(name), false, stall_ns),
@@ -130,6 +131,19 @@ void Carrier::fail(trireme_status code, const std::string& text,
     group_.fail(Status::failure(code, text).with_details(std::move(details)));
   } catch (...) {
     group_.fail(Status::failure(code, "out of memory"));
+  }
+}
+
+// As the transport explains it. A rank that has left closed its end for that.
+void Carrier::lose(int rank) noexcept {
+  if (rank >= 0 && rank < n_ && group_.left(rank)) return;
+  try {
+    const Status status = loss_(rank);
+    const FailureDetails* const details = status.details();
+    fail(status.code(), status.message(),
+         details == nullptr ? std::vector<std::int32_t>{me_} : details->blamed);
+  } catch (...) {
+    fail(TRIREME_ERROR_PEER_LOST, "", {rank < 0 ? me_ : rank});
   }
 }
 
@@ -226,6 +240,10 @@ void Carrier::check_broken(std::uint64_t* wake_ns) {
     if (since == 0 || group_.left(rank) || group_.failed()) continue;
     if (now_ns() < since + kGraceNs) {
       *wake_ns = std::min(*wake_ns, since + kGraceNs);
+      continue;
+    }
+    if (loss_ != nullptr) {
+      lose(rank);
       continue;
     }
     fail(TRIREME_ERROR_CALLBACK,
@@ -352,6 +370,10 @@ void Carrier::receive_frames() noexcept {
       std::unique_lock lock(mutex_);
       wait_until(changed_, lock, Deadline::after(kMillisecond),
                  [&] { return stopped_ || pokes_ != seen; });
+      continue;
+    }
+    if (answer == TRIREME_ERROR_PEER_LOST && loss_ != nullptr) {
+      lose(from);
       continue;
     }
     const std::string who = "rank " + std::to_string(me_) + ": its transport";

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,9 +30,10 @@ namespace trireme::host {
 class Carrier final : public local::Membership, public std::enable_shared_from_this<Carrier> {
  public:
   // `group` is what all ranks call it; `name` is for messages.
+  // `loss` as in HostBackend::Ways.
   Carrier(int rank, int world_size, std::string group, std::string name,
           const trireme_transport& transport, std::unique_ptr<Engine> engine,
-          std::uint64_t stall_ns);
+          std::function<Status(int)> loss, std::uint64_t stall_ns);
   ~Carrier() override;
 
   Status start();  // makes the threads
@@ -69,6 +71,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   void poke() noexcept;
   void fail(trireme_status code, const std::string& text,
             std::vector<std::int32_t> blamed) noexcept;
+  void lose(int rank) noexcept;
   void end_thread() noexcept;
 
   // The sending thread.
@@ -95,6 +98,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   const int n_;
   const trireme_transport transport_;
   std::unique_ptr<Engine> engine_;  // null without
+  const std::function<Status(int)> loss_;
   const std::uint64_t frame_bytes_;
   std::array<std::uint8_t, 32> group_hash_{};
   local::Group group_;

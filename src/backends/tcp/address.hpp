@@ -1,0 +1,40 @@
+// Addresses: where the ranks of a job meet, and at which of its own addresses a rank is reached.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "platform/status.hpp"
+
+namespace trireme::tcp {
+
+struct Endpoint {
+  sockaddr_storage address{};
+  socklen_t length = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+  std::string text() const;  // "10.0.0.2:29500", "[::1]:29500"
+};
+
+// ADDRESS:PORT[/NAME][?interface=NAME_OR_ADDRESS][&silence_ms=N]
+struct Place {
+  std::string host;
+  std::uint16_t port = 0;
+  std::string name;       // of the group; "" is one, too
+  std::string interface;  // "": the one that leads to the host
+  std::uint64_t silence_ns = 5'000'000'000;
+};
+constexpr std::size_t kMaxPlaceName = 63;
+
+Status parse_place(std::string_view text, Place* out);
+// Asks the system's resolver for a host that is none of numbers.
+Status resolve(const Place& place, Endpoint* out);
+// "10.0.0.2:29500", numbers alone.
+Status parse_endpoint(const std::string& text, Endpoint* out);
+// The address at which peers reach this rank, with port 0. `meeting` is where the ranks meet.
+Status own_address(const Place& place, const Endpoint& meeting, Endpoint* out);
+
+}  // namespace trireme::tcp

@@ -1,0 +1,145 @@
+#include "backends/tcp/gate.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "platform/log.hpp"
+#include "platform/system.hpp"
+
+namespace trireme::tcp {
+namespace {
+
+constexpr std::uint64_t kNoDescriptorsNs = 50'000'000;
+constexpr int kMostWarnings = 3;
+// What a caller says first, where in it stands what it came for, and what it says next.
+constexpr std::size_t kHelloBytes = 104;
+constexpr std::size_t kPurposeAt = 12;
+constexpr std::size_t kProofBytes = 32;
+
+}  // namespace
+
+void Gate::add_to(std::vector<pollfd>* polled) const {
+  const bool open = listener_ && now_ns() >= next_accept_ns_;
+  polled->push_back({open ? listener_.get() : -1, POLLIN, 0});
+  for (const Stranger& each : strangers_) polled->push_back({each.socket.get(), POLLIN, 0});
+}
+
+void Gate::accept_callers() {
+  while (true) {
+    Socket caller(
+        system_table().accept(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!caller) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      // Out of descriptors or memory: the caller stays in the queue, and poll() would not wait.
+      if (errno != EAGAIN) next_accept_ns_ = now_ns() + kNoDescriptorsNs;
+      return;
+    }
+    if (strangers_.size() >= kMaxStrangers) strangers_.pop_front();
+    strangers_.push_back({std::move(caller), now_ns(), {}, {}, {}});
+  }
+}
+
+// What follows a stranger's proof is for whoever gets the socket: never more is read.
+Gate::Step Gate::advance(Stranger& stranger, const std::vector<Purpose>& purposes) {
+  char bytes[kHelloBytes];
+  while (true) {
+    const std::size_t most = stranger.handshake ? kProofBytes : kHelloBytes - stranger.hello.size();
+    std::size_t moved = 0;
+    const Moved result = stranger.socket.receive(bytes, most, &moved);
+    if (result == Moved::nothing) return Step::wait;
+    if (result == Moved::ended) return Step::drop;
+    if (stranger.handshake) {
+      // Split or not, it is the last thing that a caller says before it has heard the verdict.
+      const Step step = hear(stranger, {bytes, moved});
+      if (step != Step::wait) return step;
+      continue;
+    }
+    stranger.hello.append(bytes, moved);
+    if (stranger.hello.size() < kHelloBytes) continue;
+    std::uint32_t wanted = 0;
+    std::memcpy(&wanted, stranger.hello.data() + kPurposeAt, sizeof wanted);
+    stranger.purpose = static_cast<Purpose>(wanted);
+    HandshakeTerms terms = own_;
+    // With a purpose that nobody has here the handshake says why it ends.
+    const bool known =
+        std::find(purposes.begin(), purposes.end(), stranger.purpose) != purposes.end();
+    terms.purpose = known ? stranger.purpose : purposes.front();
+    stranger.handshake.emplace(token_, Handshake::Side::called, terms, "a caller");
+    std::string nothing;
+    if (!stranger.handshake->start(&nothing).ok()) return Step::drop;
+    const Step step = hear(stranger, stranger.hello);
+    if (step != Step::wait) return step;
+  }
+}
+
+Gate::Step Gate::hear(Stranger& stranger, std::string_view bytes) {
+  std::size_t used = 0;
+  std::size_t moved = 0;
+  std::string answer;
+  const Status status = stranger.handshake->take(bytes, &used, &answer);
+  // A fresh connection has room for this; one that has not is none of ours.
+  const bool sent = answer.empty() ||
+                    (stranger.socket.send(answer.data(), answer.size(), &moved) == Moved::some &&
+                     moved == answer.size());
+  if (!status.ok() || !sent || used != bytes.size()) return Step::drop;
+  return stranger.handshake->done() ? Step::proved : Step::wait;
+}
+
+void Gate::serve(const std::vector<pollfd>& polled, std::size_t first,
+                 const std::vector<Purpose>& purposes, const Enter& enter) {
+  std::size_t at = first + 1;
+  const std::uint64_t now = now_ns();
+  for (auto it = strangers_.begin(); it != strangers_.end();) {
+    const bool ready = polled[at++].revents != 0;
+    const Step step = ready ? advance(*it, purposes) : Step::wait;
+    if (step == Step::wait && now - it->since_ns < kPatienceNs) {
+      ++it;
+      continue;
+    }
+    if (step == Step::proved) {
+      enter(it->handshake->other_rank(), it->purpose, std::move(it->socket));
+    } else if (warnings_ < kMostWarnings && log_wanted(TRIREME_LOG_WARNING)) {
+      ++warnings_;
+      log_line(TRIREME_LOG_WARNING, name_ +
+                                        ": a caller that does not know the job's token, or has "
+                                        "gone, was turned away");
+    }
+    it = strangers_.erase(it);
+  }
+  if (polled[first].revents != 0) accept_callers();
+}
+
+void Gate::close() {
+  listener_.reset();
+  strangers_.clear();
+}
+
+Status call(const Endpoint& endpoint, const std::string& where, const Token& token,
+            const HandshakeTerms& terms, Deadline deadline, const std::atomic<bool>& stop,
+            Socket* out) {
+  constexpr std::size_t kAnswerBytes = 136;
+  constexpr std::size_t kWordBytes = 36;
+  Socket made;
+  TRIREME_RETURN_IF_ERROR(connect_to(endpoint, deadline, stop, &made));
+  Handshake handshake(token, Handshake::Side::caller, terms, where);
+  std::string said;
+  TRIREME_RETURN_IF_ERROR(handshake.start(&said));
+  for (const std::size_t bytes : {kAnswerBytes, kWordBytes}) {
+    TRIREME_RETURN_IF_ERROR(made.send_all(said.data(), said.size(), deadline, stop));
+    said.clear();
+    char heard[kAnswerBytes];
+    TRIREME_RETURN_IF_ERROR(made.receive_all(heard, bytes, deadline, stop));
+    std::size_t used = 0;
+    const Status status = handshake.take({heard, bytes}, &used, &said);
+    if (!status.ok()) {
+      // How the other end learns why; what it makes of that is no matter here.
+      static_cast<void>(made.send_all(said.data(), said.size(), deadline, stop));
+      return status;
+    }
+  }
+  *out = std::move(made);
+  return Status::success();
+}
+
+}  // namespace trireme::tcp

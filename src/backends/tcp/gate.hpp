@@ -1,0 +1,66 @@
+// Gate: a listening socket and those who have called there but not yet proved who they are. A
+// stranger gets two seconds and costs some hundred bytes; when there are too many, the one who has
+// been there longest goes. Used by one thread, which polls.
+#pragma once
+
+#include <poll.h>
+
+#include <functional>
+#include <list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backends/tcp/socket.hpp"
+#include "platform/handshake.hpp"
+
+namespace trireme::tcp {
+
+class Gate {
+ public:
+  static constexpr std::size_t kMaxStrangers = 128;
+  static constexpr std::uint64_t kPatienceNs = 2'000'000'000;
+
+  // Who proves to know the token, and means this job and rank. `name` is for the log: "rank 0 of
+  // "job"".
+  Gate(Socket listener, const Token& token, const HandshakeTerms& own, std::string name)
+      : listener_(std::move(listener)), token_(token), own_(own), name_(std::move(name)) {}
+
+  // What to poll for; the entries go to serve() as they are after poll(), first of which is `first`.
+  void add_to(std::vector<pollfd>* polled) const;
+  // Hands over those who have proved themselves, and for which of these purposes they came.
+  using Enter = std::function<void(int rank, Purpose purpose, Socket socket)>;
+  void serve(const std::vector<pollfd>& polled, std::size_t first,
+             const std::vector<Purpose>& purposes, const Enter& enter);
+  // Nobody is let in any more.
+  void close();
+
+ private:
+  struct Stranger {
+    Socket socket;
+    std::uint64_t since_ns;
+    std::string hello;                   // until it is whole
+    std::optional<Handshake> handshake;  // from then on
+    Purpose purpose{};
+  };
+  enum class Step { wait, drop, proved };
+
+  void accept_callers();
+  Step advance(Stranger& stranger, const std::vector<Purpose>& purposes);
+  Step hear(Stranger& stranger, std::string_view bytes);
+
+  Socket listener_;
+  const Token& token_;
+  const HandshakeTerms own_;
+  const std::string name_;
+  std::list<Stranger> strangers_;
+  std::uint64_t next_accept_ns_ = 0;  // not before, after the system had no descriptor
+  int warnings_ = 0;
+};
+
+// Calls there and greets; *out is a connection to one that knows the token.
+Status call(const Endpoint& endpoint, const std::string& where, const Token& token,
+            const HandshakeTerms& terms, Deadline deadline, const std::atomic<bool>& stop,
+            Socket* out);
+
+}  // namespace trireme::tcp

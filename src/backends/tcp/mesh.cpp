@@ -1,0 +1,431 @@
+// Frames, and the way in. The other half is in watch.cpp.
+#include "backends/tcp/mesh.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "platform/log.hpp"
+#include "platform/sha256.hpp"
+#include "platform/system.hpp"
+#include "platform/thread.hpp"
+
+namespace trireme::tcp {
+namespace {
+
+constexpr std::uint64_t kFrameBytes = 131'072;
+constexpr std::size_t kInBytes = 2 * kFrameBytes;
+constexpr std::uint32_t kNews = UINT32_MAX;  // in place of a rank, in an event
+constexpr std::uint64_t kCallNs = 10'000'000'000;
+constexpr std::uint64_t kMillisecond = 1'000'000;
+constexpr std::uint64_t kWarnNs = 3'000'000'000;
+// One refusal may come from somebody who has taken over an address since.
+constexpr int kMostRefusals = 3;
+
+using Length = std::uint32_t;  // before each frame
+
+}  // namespace
+
+Mesh::Mesh(const Options& options)
+    : me_(options.rank),
+      n_(options.world_size),
+      place_(options.place),
+      name_("rank " + std::to_string(options.rank) + " of \"" + options.name + "\""),
+      token_(options.token),
+      life_(static_cast<std::size_t>(options.world_size)),
+      where_(static_cast<std::size_t>(options.world_size)),
+      reasons_(static_cast<std::size_t>(options.world_size)) {
+  for (int rank = 0; rank < n_; ++rank) peers_.push_back(std::make_unique<Peer>());
+}
+
+Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
+  auto mesh = std::make_shared<Mesh>(options);
+  TRIREME_RETURN_IF_ERROR(resolve(mesh->place_, &mesh->meeting_));
+  Endpoint own;
+  TRIREME_RETURN_IF_ERROR(own_address(mesh->place_, mesh->meeting_, &own));
+  Socket listener;
+  TRIREME_RETURN_IF_ERROR(listen_at(own, &listener, &own));
+  own.text().copy(mesh->own_.endpoint, sizeof mesh->own_.endpoint - 1);
+  if (!system_table().random_bytes(mesh->own_.nonce.data(), mesh->own_.nonce.size())) {
+    return Status::failure(TRIREME_ERROR_SYSTEM, "the system gives no random numbers");
+  }
+  HandshakeTerms terms;
+  terms.rank = mesh->me_;
+  terms.job = mesh->job_of(mesh->own_.nonce);
+  mesh->gate_ = std::make_unique<Gate>(std::move(listener), mesh->token_, terms, mesh->name_);
+  mesh->epoll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
+  if (!mesh->epoll_) return Status::system(errno, "an epoll descriptor");
+  TRIREME_RETURN_IF_ERROR(mesh->news_.open());
+  TRIREME_RETURN_IF_ERROR(mesh->waker_.open());
+  epoll_event event{EPOLLIN, {.u32 = kNews}};
+  if (epoll_ctl(mesh->epoll_.get(), EPOLL_CTL_ADD, mesh->news_.get(), &event) != 0) {
+    return Status::system(errno, "an epoll descriptor");
+  }
+  TRIREME_RETURN_IF_ERROR(start_thread([mesh] { mesh->watch(); }));
+  mesh->joiners_ = 1;
+  const Status started = start_thread([mesh] { mesh->join(); });
+  if (!started.ok()) {
+    mesh->joiners_ = 0;
+    mesh->leave();
+    return started;
+  }
+  *out = std::move(mesh);
+  return Status::success();
+}
+
+trireme_transport Mesh::transport() {
+  trireme_transport out = TRIREME_TRANSPORT_INIT;
+  out.user_data = new std::shared_ptr<Mesh>(shared_from_this());
+  out.maximum_frame_bytes = kFrameBytes;
+  out.send = [](void* mesh, std::int32_t to, const void* data, std::uint64_t bytes,
+                std::uint64_t timeout_ns) {
+    return (*static_cast<std::shared_ptr<Mesh>*>(mesh))->send(to, data, bytes, timeout_ns);
+  };
+  out.receive = [](void* mesh, std::int32_t* from, void* data, std::uint64_t capacity,
+                   std::uint64_t* bytes, std::uint64_t timeout_ns) {
+    return (*static_cast<std::shared_ptr<Mesh>*>(mesh))
+        ->receive(from, data, capacity, bytes, timeout_ns);
+  };
+  out.released = [](void* mesh) {
+    const std::unique_ptr<std::shared_ptr<Mesh>> owner(static_cast<std::shared_ptr<Mesh>*>(mesh));
+    (*owner)->leave();
+  };
+  return out;
+}
+
+void Mesh::leave() noexcept {
+  stop_.store(true, std::memory_order_release);
+  waker_.wake();
+}
+
+// --- failures ----------------------------------------------------------------------------------
+
+void Mesh::lose(int rank, const std::string& why) noexcept {
+  const auto at = static_cast<std::size_t>(rank);
+  const std::lock_guard lock(mutex_);
+  try {
+    if (!reasons_[at].empty()) return;
+    lost_.push_back(rank);
+    reasons_[at] = why;
+  } catch (...) {  // without words: it is lost all the same
+  }
+  news_.wake();
+}
+
+void Mesh::fail(const Status& status) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (failure_.ok()) failure_ = status;
+  news_.wake();
+}
+
+Status Mesh::loss(int rank) {
+  const std::lock_guard lock(mutex_);
+  if (rank < 0) return failure_;
+  const auto at = static_cast<std::size_t>(rank);
+  FailureDetails details;
+  details.blamed = {rank};
+  const std::string& why = reasons_[at].empty() ? "its connection broke" : reasons_[at];
+  std::string text =
+      "rank " + std::to_string(rank) + " is lost to rank " + std::to_string(me_) + ": " + why;
+  if (!where_[at].empty()) text += " (" + where_[at] + ")";
+  return Status::failure(TRIREME_ERROR_PEER_LOST, std::move(text)).with_details(std::move(details));
+}
+
+// --- frames ------------------------------------------------------------------------------------
+
+// Tells the receiving thread when there is room, too. Under the mutex of the peer.
+void Mesh::arm(int rank, bool for_room) {
+  epoll_event event{};
+  event.events = for_room ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.u32 = static_cast<std::uint32_t>(rank);
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, peers_[static_cast<std::size_t>(rank)]->data.get(),
+            &event);
+}
+
+// False if the connection has ended. Under the mutex of the peer.
+bool Mesh::flush(Peer& peer) {
+  while (peer.rest_at < peer.rest.size()) {
+    std::size_t moved = 0;
+    const Moved result =
+        peer.data.send(peer.rest.data() + peer.rest_at, peer.rest.size() - peer.rest_at, &moved);
+    if (result == Moved::ended) return false;
+    if (result == Moved::nothing) return true;
+    peer.rest_at += moved;
+  }
+  peer.rest.clear();
+  peer.rest_at = 0;
+  return true;
+}
+
+std::int32_t Mesh::send(int to, const void* data, std::uint64_t bytes, std::uint64_t timeout_ns) {
+  Peer& peer = *peers_[static_cast<std::size_t>(to)];
+  std::unique_lock lock(peer.mutex);
+  if (!peer.data) return TRIREME_ERROR_TIMEOUT;
+  if (!flush(peer)) return TRIREME_ERROR_PEER_LOST;
+  if (!peer.rest.empty()) {
+    const int descriptor = peer.data.get();
+    lock.unlock();
+    wait_for(descriptor, POLLOUT, Deadline::after(timeout_ns), stop_);
+    lock.lock();
+    if (!flush(peer)) return TRIREME_ERROR_PEER_LOST;
+    if (!peer.rest.empty()) return TRIREME_ERROR_TIMEOUT;
+  }
+  const auto length = static_cast<Length>(bytes);
+  iovec parts[2] = {{const_cast<Length*>(&length), sizeof length},
+                    {const_cast<void*>(data), bytes}};
+  std::size_t moved = 0;
+  const Moved result = peer.data.send(parts, 2, &moved);
+  if (result == Moved::ended) return TRIREME_ERROR_PEER_LOST;
+  if (result == Moved::nothing) {
+    lock.unlock();
+    wait_for(peer.data.get(), POLLOUT, Deadline::after(timeout_ns), stop_);
+    return TRIREME_ERROR_TIMEOUT;
+  }
+  if (moved == sizeof length + bytes) return TRIREME_OK;
+  if (moved < sizeof length) {
+    const char* const from = reinterpret_cast<const char*>(&length);
+    peer.rest.assign(from + moved, from + sizeof length);
+    moved = sizeof length;
+  }
+  const char* const from = static_cast<const char*>(data);
+  peer.rest.insert(peer.rest.end(), from + (moved - sizeof length), from + bytes);
+  arm(to, true);
+  return TRIREME_OK;
+}
+
+// The next whole frame of this rank that is already here.
+bool Mesh::take_frame(int rank, void* data, std::uint64_t capacity, std::uint64_t* bytes) {
+  Peer& peer = *peers_[static_cast<std::size_t>(rank)];
+  if (peer.end - peer.begin < sizeof(Length)) return false;
+  Length length = 0;
+  std::memcpy(&length, peer.in.data() + peer.begin, sizeof length);
+  if (length == 0 || length > capacity || length > kFrameBytes) {
+    peer.begin = peer.end = 0;
+    end(rank, "it sent a frame of " + std::to_string(length) + " bytes");
+    return false;
+  }
+  if (peer.end - peer.begin < sizeof length + length) return false;
+  std::memcpy(data, peer.in.data() + peer.begin + sizeof length, length);
+  *bytes = length;
+  peer.begin += sizeof length + length;
+  return true;
+}
+
+// What the connection has, as far as there is room: always for the rest of one frame.
+void Mesh::read(int rank) {
+  Peer& peer = *peers_[static_cast<std::size_t>(rank)];
+  if (peer.ended) return;
+  if (peer.begin > 0) {
+    std::memmove(peer.in.data(), peer.in.data() + peer.begin, peer.end - peer.begin);
+    peer.end -= peer.begin;
+    peer.begin = 0;
+  }
+  if (peer.end == peer.in.size()) return;
+  std::size_t moved = 0;
+  const Moved result =
+      peer.data.receive(peer.in.data() + peer.end, peer.in.size() - peer.end, &moved);
+  peer.end += moved;
+  if (result != Moved::ended) return;
+  const int error_number = errno;
+  end(rank, error_number == 0 ? "its connection was closed"
+                              : Status::system(error_number, "its connection broke").message());
+}
+
+// Nothing more is read of this rank. What it had said whole is taken first.
+void Mesh::end(int rank, const std::string& why) {
+  Peer& peer = *peers_[static_cast<std::size_t>(rank)];
+  peer.ended = true;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.data.get(), nullptr);
+  lose(rank, why);
+}
+
+std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacity,
+                           std::uint64_t* bytes, std::uint64_t timeout_ns) {
+  const Deadline deadline = Deadline::after(timeout_ns);
+  bool looked = false;
+  while (true) {
+    for (int step = 0; step < n_; ++step) {
+      const int rank = (next_ + step) % n_;
+      if (rank == me_ || !take_frame(rank, data, capacity, bytes)) continue;
+      *from = rank;
+      next_ = (rank + 1) % n_;
+      return TRIREME_OK;
+    }
+    {
+      // Only now, when all that a lost peer had still said has been taken.
+      const std::lock_guard lock(mutex_);
+      if (!lost_.empty()) {
+        *from = lost_.front();
+        lost_.erase(lost_.begin());
+        return TRIREME_ERROR_PEER_LOST;
+      }
+      if (!failure_.ok() && !failure_told_) {
+        failure_told_ = true;
+        *from = -1;
+        return TRIREME_ERROR_PEER_LOST;
+      }
+    }
+    const std::uint64_t rest = deadline.remaining_ns();
+    if (rest == 0 && looked) return TRIREME_ERROR_TIMEOUT;
+    looked = true;
+    epoll_event events[64];
+    const int ms = static_cast<int>((rest + kMillisecond - 1) / kMillisecond);
+    const int count = epoll_wait(epoll_.get(), events, 64, ms);
+    for (int i = 0; i < count; ++i) {
+      if (events[i].data.u32 == kNews) {
+        news_.clear();
+        continue;
+      }
+      const int rank = static_cast<int>(events[i].data.u32);
+      if ((events[i].events & EPOLLOUT) != 0) {
+        Peer& peer = *peers_[static_cast<std::size_t>(rank)];
+        const std::lock_guard lock(peer.mutex);
+        if (!flush(peer) || peer.rest.empty()) arm(rank, false);
+      }
+      if ((events[i].events & ~EPOLLOUT) != 0) read(rank);
+    }
+  }
+}
+
+// --- getting in --------------------------------------------------------------------------------
+
+Digest Mesh::job_of(const Digest& nonce) const {
+  return sha256(place_.name + '\n' +
+                std::string(reinterpret_cast<const char*>(nonce.data()), nonce.size()));
+}
+
+// Between two attempts: a random part of a time that doubles, so that many ranks do not come at once.
+bool Mesh::pause(int attempt) {
+  std::uint32_t random = 0;
+  static_cast<void>(system_table().random_bytes(&random, sizeof random));
+  const std::uint64_t most = (10 * kMillisecond) << std::min(attempt, 6);
+  const Deadline deadline = Deadline::after(kMillisecond + random % most);
+  wait_for(news_.get(), 0, deadline, stop_);
+  return !stop_.load(std::memory_order_acquire);
+}
+
+// True with the addresses of all ranks.
+bool Mesh::meet(std::vector<Entry>* out) {
+  Visit own{place_.name, me_, n_, own_};
+  int refusals = 0;
+  const std::uint64_t begin = now_ns();
+  bool said = false;
+  for (int attempt = 0;; ++attempt) {
+    if (me_ == 0 && directory_ == nullptr) {
+      const Status status = Directory::serve(meeting_, token_, &directory_);
+      if (!status.ok()) return fail(status), false;
+    }
+    bool refused = false;
+    const Status status = visit(meeting_, token_, own, stop_, out, &refused);
+    if (status.ok()) return true;
+    if (stop_.load(std::memory_order_acquire)) return false;
+    const bool unknown = status.code() == TRIREME_ERROR_AUTHENTICATION;
+    if (refused || status.code() == TRIREME_ERROR_MISMATCH ||
+        (unknown && ++refusals == kMostRefusals)) {
+      FailureDetails details;
+      details.blamed = {me_};
+      return fail(Status::failure(status.code(), status.message()).with_details(details)), false;
+    }
+    if (!said && now_ns() - begin > kWarnNs && log_wanted(TRIREME_LOG_WARNING)) {
+      said = true;
+      log_line(
+          TRIREME_LOG_WARNING,
+          name_ + " does not get to where the ranks meet, and tries again: " + status.message());
+    }
+    if (!pause(attempt)) return false;
+  }
+}
+
+// True once there is a connection to the rank.
+bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
+  const std::string text(entry.endpoint, strnlen(entry.endpoint, sizeof entry.endpoint));
+  const std::string where = "rank " + std::to_string(rank) + " at " + text;
+  Endpoint endpoint;
+  Status status = parse_endpoint(text, &endpoint);
+  if (!status.ok()) return fail(status), false;
+  HandshakeTerms terms;
+  terms.purpose = purpose;
+  terms.rank = me_;
+  terms.peer = rank;
+  terms.job = job_of(entry.nonce);
+  int refusals = 0;
+  const std::uint64_t begin = now_ns();
+  for (int attempt = 0;; ++attempt) {
+    Socket socket;
+    status = call(endpoint, where, token_, terms, Deadline::after(kCallNs), stop_, &socket);
+    if (status.ok()) return adopt(rank, purpose, std::move(socket)), true;
+    if (stop_.load(std::memory_order_acquire)) return false;
+    FailureDetails details;
+    details.blamed = {rank};
+    const bool unknown =
+        status.code() == TRIREME_ERROR_AUTHENTICATION || status.code() == TRIREME_ERROR_MISMATCH;
+    if (unknown && ++refusals == kMostRefusals) {
+      return fail(Status::failure(status.code(), status.message()).with_details(details)), false;
+    }
+    // It was there when the ranks met.
+    if (now_ns() - begin > place_.silence_ns + kCallNs) {
+      return lose(rank, "no connection could be made: " + status.message()), false;
+    }
+    if (!pause(attempt)) return false;
+  }
+}
+
+void Mesh::join() noexcept {
+  try {
+    std::vector<Entry> entries;
+    if (n_ > 1 && meet(&entries)) {
+      for (int rank = 0; rank < me_; ++rank) {
+        const Entry& entry = entries[static_cast<std::size_t>(rank)];
+        if (!dial(rank, entry, Purpose::control) || !dial(rank, entry, Purpose::data)) break;
+      }
+    }
+  } catch (...) {
+    fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory to join the group"));
+  }
+  joiners_ = 0;
+  waker_.wake();
+}
+
+// Whether this rank waits for such a connection. The watching thread alone asks, and adopts then.
+bool Mesh::wants(int rank, Purpose purpose) {
+  if (rank <= me_ || rank >= n_) return false;
+  const auto at = static_cast<std::size_t>(rank);
+  if (purpose == Purpose::control) {
+    const std::lock_guard lock(mutex_);
+    return !life_[at];
+  }
+  const std::lock_guard lock(peers_[at]->mutex);
+  return !peers_[at]->data;
+}
+
+void Mesh::adopt(int rank, Purpose purpose, Socket socket) {
+  const auto at = static_cast<std::size_t>(rank);
+  socket.tune(place_.silence_ns);
+  if (purpose == Purpose::control) {
+    const std::lock_guard lock(mutex_);
+    life_[at] = std::move(socket);
+    waker_.wake();
+    return;
+  }
+  Peer& peer = *peers_[at];
+  const std::lock_guard lock(peer.mutex);
+  peer.in.resize(kInBytes);
+  peer.data = std::move(socket);
+  {
+    const std::lock_guard names(mutex_);
+    Endpoint there;
+    there.length = sizeof there.address;
+    if (getpeername(peer.data.get(), reinterpret_cast<sockaddr*>(&there.address), &there.length) ==
+        0) {
+      where_[at] = there.text();
+    }
+  }
+  epoll_event event{EPOLLIN, {.u32 = static_cast<std::uint32_t>(rank)}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer.data.get(), &event) != 0) {
+    lose(rank, Status::system(errno, "its connection cannot be watched").message());
+  }
+}
+
+}  // namespace trireme::tcp

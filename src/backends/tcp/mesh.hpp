@@ -1,0 +1,114 @@
+// Mesh: two connections between every two ranks of a group: one for frames, one on which each says
+// now and then that it lives. Both ends of each have proved that they know the job's token. It is the
+// transport of a host::HostBackend, which it also tells whom it lost.
+//
+// Two threads of its own: one gets the rank in, and ends then; the other lets peers in, watches their
+// signs of life, and takes the rank out. The backend's threads send and receive frames.
+#pragma once
+
+#include <trireme/transport.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backends/tcp/address.hpp"
+#include "backends/tcp/directory.hpp"
+#include "backends/tcp/gate.hpp"
+
+namespace trireme::tcp {
+
+class Mesh : public std::enable_shared_from_this<Mesh> {
+ public:
+  struct Options {
+    int rank = 0;
+    int world_size = 1;
+    Place place;
+    std::string name;  // for messages
+    Token token;
+  };
+  // Makes the threads and waits for nobody. leave() has to follow.
+  static Status open(const Options& options, std::shared_ptr<Mesh>* out);
+  explicit Mesh(const Options& options);
+
+  // What it offers to the backend; `released` is leave().
+  trireme_transport transport();
+  // Why receive() answered PEER_LOST, or send() failed, for this rank; -1: of all.
+  Status loss(int rank);
+  // Hands over what was sent, and closes everything; without a wait, on a thread of its own.
+  void leave() noexcept;
+
+ private:
+  struct Peer {
+    std::mutex mutex;  // guards the next few
+    Socket data;
+    std::vector<char> rest;  // of a frame that was taken, from rest_at
+    std::size_t rest_at = 0;
+    // The receiving thread's.
+    std::vector<char> in;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    bool ended = false;
+    // The watching thread's.
+    bool life_ended = false;
+    bool heard = false;
+    std::uint64_t silence_ns = 0;
+    bool given_up = false;
+  };
+
+  std::int32_t send(int to, const void* data, std::uint64_t bytes, std::uint64_t timeout_ns);
+  std::int32_t receive(std::int32_t* from, void* data, std::uint64_t capacity, std::uint64_t* bytes,
+                       std::uint64_t timeout_ns);
+  bool flush(Peer& peer);
+  bool take_frame(int rank, void* data, std::uint64_t capacity, std::uint64_t* bytes);
+  void read(int rank);
+  void end(int rank, const std::string& why);
+  void arm(int rank, bool for_room);
+
+  // Getting in.
+  void join() noexcept;
+  bool meet(std::vector<Entry>* out);
+  bool dial(int rank, const Entry& entry, Purpose purpose);
+  bool pause(int attempt);  // false: the rank leaves
+  Digest job_of(const Digest& nonce) const;
+  bool wants(int rank, Purpose purpose);
+  void adopt(int rank, Purpose purpose, Socket socket);
+
+  // Watching.
+  void watch() noexcept;
+  void turn(std::uint64_t* next_tick_ns, std::uint64_t* last_ns);
+  void tick(std::uint64_t elapsed_ns);
+  void linger() noexcept;
+
+  void lose(int rank, const std::string& why) noexcept;
+  void fail(const Status& status) noexcept;
+
+  const int me_;
+  const int n_;
+  const Place place_;
+  const std::string name_;  // "rank 1 of "job""
+  const Token token_;
+  Endpoint meeting_;
+  Entry own_{};
+  Socket epoll_;
+  Waker news_;   // for the receiving thread
+  Waker waker_;  // for the watching thread
+  std::unique_ptr<Gate> gate_;
+  std::shared_ptr<Directory> directory_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  int next_ = 0;  // whose frame is next, if it has one
+
+  std::atomic<bool> stop_{false};
+  std::atomic<int> joiners_{0};
+  std::mutex mutex_;  // guards the following; taken after that of a peer
+  std::vector<Socket> life_;
+  std::vector<std::string> where_;    // by rank: "10.0.0.2:4711"
+  std::vector<std::string> reasons_;  // by rank: why it is lost
+  std::vector<int> lost_;             // not yet told to the backend
+  Status failure_ = Status::success();
+  bool failure_told_ = false;
+};
+
+}  // namespace trireme::tcp

@@ -1,0 +1,257 @@
+/*
+ * tcp:// groups whose peers die, freeze or leave, and strangers who call at their ports. Nobody
+ * hangs, everybody names the right rank, and the program keeps its signals as they were.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "processes.h"
+#include "ranks.h"
+
+#define RANKS 3
+#define VICTIM 1
+#define LARGE 300001
+#define PAINFUL 5 /* the operation in which it happens */
+
+enum harm { KILLED, STOPPED, LEFT };
+
+struct job {
+    enum harm harm;
+    char rendezvous[96];
+};
+
+/* ---- peers ---- */
+
+static trireme_communicator *join_network(int rank, int world_size, const char *rendezvous) {
+    trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+    options.rank = rank;
+    options.world_size = world_size;
+    options.rendezvous = rendezvous;
+    options.timeout_ns = PATIENT_NS;
+    trireme_communicator *communicator = NULL;
+    if (trireme_communicator_create(&options, &communicator) != TRIREME_OK) {
+        fprintf(stderr, "rank %d: %s\n", rank, trireme_last_error());
+        _exit(90);
+    }
+    return communicator;
+}
+
+/* numbers[0]: it has its failure, or its own end. */
+static void sum_until_it_fails(int rank, void *context, struct outcome *outcome) {
+    const struct job *const job = context;
+    float *const data = malloc(LARGE * sizeof *data);
+    if (data == NULL) _exit(92);
+    trireme_communicator *const communicator = join_network(rank, RANKS, job->rendezvous);
+    for (int round = 0; outcome->status == TRIREME_OK && !outcome->wrong; ++round) {
+        if (rank == VICTIM && round == PAINFUL) {
+            if (job->harm == LEFT) break;
+            raise(job->harm == KILLED ? SIGKILL : SIGSTOP);
+        }
+        for (int i = 0; i < LARGE; ++i) data[i] = (float)(rank + 1);
+        const trireme_status status = trireme_all_reduce(communicator, data, data, LARGE,
+                                                         TRIREME_DTYPE_F32, TRIREME_SUM, NULL);
+        if (status != TRIREME_OK) {
+            keep_error(outcome, status);
+        } else {
+            ++outcome->rounds;
+            for (int i = 0; i < LARGE; ++i) outcome->wrong |= data[i] != 6.0f;
+        }
+    }
+    if (outcome->status != TRIREME_OK) outcome->later = trireme_barrier(communicator, NULL);
+    struct sigaction action;
+    outcome->numbers[1] = sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_DFL;
+    trireme_communicator_destroy(communicator);
+    free(data);
+    __atomic_store_n(&outcome->numbers[0], 1, __ATOMIC_SEQ_CST);
+}
+
+static void expect_survivor(const struct outcome *outcome, int rank) {
+    if (outcome->status != TRIREME_ERROR_PEER_LOST || outcome->later != TRIREME_ERROR_PEER_LOST ||
+        !blames_only(&outcome->info, VICTIM) || outcome->wrong || outcome->exit_code != 0) {
+        fail_msg("rank %d: %s, later %s, wrong %d, hung %d, exit %d, signal %d: %s", rank,
+                 trireme_status_name(outcome->status), trireme_status_name(outcome->later),
+                 outcome->wrong, outcome->hung, outcome->exit_code, outcome->signal,
+                 outcome->message);
+    }
+    /* What the victim had not handed to its system yet has gone with it. */
+    assert_in_range(outcome->rounds, PAINFUL - 1, PAINFUL);
+    assert_true(outcome->numbers[1]); /* SIGPIPE would have ended it, and is as it was */
+}
+
+static bool survivors_are_done(const struct processes *processes) {
+    for (int rank = 0; rank < RANKS; ++rank) {
+        if (rank == VICTIM) continue;
+        if (__atomic_load_n(&processes->outcomes[rank].numbers[0], __ATOMIC_SEQ_CST) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void harm_one(enum harm harm) {
+    struct job job = {.harm = harm};
+    struct processes processes;
+    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    strcat(job.rendezvous, "?silence_ms=3000");
+    start_processes(&processes, RANKS, sum_until_it_fails, &job);
+    if (harm == STOPPED) {
+        assert_true(wait_stopped(&processes, VICTIM));
+        const uint64_t end = monotonic_ns() + HANG_NS;
+        while (!survivors_are_done(&processes) && monotonic_ns() < end) sleep_ms(20);
+        kill(processes.ids[VICTIM], SIGCONT);
+    }
+    wait_processes(&processes);
+    for (int rank = 0; rank < RANKS; ++rank) {
+        if (rank != VICTIM) expect_survivor(&processes.outcomes[rank], rank);
+    }
+    const struct outcome *const victim = &processes.outcomes[VICTIM];
+    if (harm == KILLED) assert_int_equal(victim->signal, SIGKILL);
+    if (harm != KILLED) assert_int_equal(victim->exit_code, 0);
+    if (harm == STOPPED) assert_int_not_equal(victim->status, TRIREME_OK); /* it went on alone */
+    free_processes(&processes);
+}
+
+static void a_killed_rank_is_named(void **state) {
+    (void)state;
+    for (int trial = 0; trial < (is_quick() ? 2 : 6); ++trial) harm_one(KILLED);
+}
+static void a_stopped_rank_is_named(void **state) {
+    (void)state;
+    harm_one(STOPPED);
+}
+static void a_rank_that_left_is_named(void **state) {
+    (void)state;
+    harm_one(LEFT);
+}
+
+/* ---- strangers ---- */
+
+/* The ports at which this process listens on its own address of the loopback. */
+static int find_listeners(const char *address, unsigned short *ports, int capacity) {
+    FILE *const file = fopen("/proc/net/tcp", "r");
+    char line[256];
+    int count = 0;
+    struct in_addr own;
+    assert_int_equal(inet_pton(AF_INET, address, &own), 1);
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        unsigned local = 0;
+        unsigned port = 0;
+        unsigned state = 0;
+        if (sscanf(line, "%*d: %X:%X %*X:%*X %X", &local, &port, &state) == 3 && state == 0x0a &&
+            local == own.s_addr && count < capacity) {
+            ports[count++] = (unsigned short)port;
+        }
+    }
+    fclose(file);
+    return count;
+}
+
+static int call_port(const char *address, unsigned short port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    inet_pton(AF_INET, address, &to.sin_addr);
+    const int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (made < 0 || connect(made, (struct sockaddr *)&to, sizeof to) != 0) {
+        fail_msg("port %u: %s", port, strerror(errno));
+    }
+    return made;
+}
+
+/* Whether the other end has hung up. What it had said before is dropped. */
+static bool is_turned_away(int stranger) {
+    const uint64_t end = monotonic_ns() + HANG_NS;
+    while (monotonic_ns() < end) {
+        char bytes[512];
+        struct pollfd entry = {stranger, POLLIN, 0};
+        if (poll(&entry, 1, 1000) <= 0) continue;
+        if (recv(stranger, bytes, sizeof bytes, 0) <= 0) return true;
+    }
+    return false;
+}
+
+static void strangers_get_nothing_and_hinder_nobody(void **state) {
+    (void)state;
+    enum { IDLE = 300, WORDS = 5 };
+    char rendezvous[96];
+    char address[32];
+    unsigned short ports[8];
+    int idle[IDLE];
+    int rude[8 * WORDS];
+    int rude_count = 0;
+    char huge[4096];
+    char mirror[104]; /* begins as a greeting of ours does */
+    memset(huge, 0xff, sizeof huge);
+    memset(mirror, 0, sizeof mirror);
+    memcpy(mirror, "trireme\n", 8);
+    const struct {
+        const char *text;
+        size_t bytes;
+    } words[WORDS] = {{"GET / HTTP/1.1\r\n\r\n", 18},
+                      {"\0\0\0\1\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0", 19},
+                      {huge, sizeof huge},
+                      {mirror, sizeof mirror},
+                      {mirror, 50}};
+    unique_network_rendezvous(rendezvous, sizeof rendezvous);
+    sscanf(rendezvous, "tcp://%31[0-9.]", address);
+    strcat(strcat(rendezvous, "?interface="), address);
+    trireme_communicator *ranks[3] = {join_network(0, 3, rendezvous), NULL, NULL};
+    ranks[1] = join_network(1, 3, rendezvous);
+    const uint64_t end = monotonic_ns() + HANG_NS;
+    int listeners = 0;
+    while ((listeners = find_listeners(address, ports, 8)) < 3 && monotonic_ns() < end) {
+        sleep_ms(5);
+    }
+    assert_int_equal(listeners, 3); /* the meeting, and one of each rank */
+    for (int i = 0; i < IDLE; ++i) idle[i] = call_port(address, ports[i % listeners]);
+    for (int i = 0; i < listeners; ++i) {
+        for (int word = 0; word < WORDS; ++word) {
+            const int made = call_port(address, ports[i]);
+            assert_true(send(made, words[word].text, words[word].bytes, MSG_NOSIGNAL) > 0);
+            rude[rude_count++] = made;
+        }
+    }
+    ranks[2] = join_network(2, 3, rendezvous);
+    for (int rank = 0; rank < 3; ++rank) {
+        if (trireme_communicator_wait_ready(ranks[rank], PATIENT_NS) != TRIREME_OK) {
+            fail_msg("rank %d: %s", rank, trireme_last_error());
+        }
+    }
+    for (int i = 0; i < rude_count; ++i) {
+        assert_true(is_turned_away(rude[i]));
+        close(rude[i]);
+    }
+    for (int i = 0; i < IDLE; ++i) {
+        assert_true(is_turned_away(idle[i]));
+        close(idle[i]);
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+        assert_int_equal(trireme_communicator_wait_ready(ranks[rank], PATIENT_NS), TRIREME_OK);
+        trireme_communicator_destroy(ranks[rank]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_rank_is_named),
+        cmocka_unit_test(a_stopped_rank_is_named),
+        cmocka_unit_test(a_rank_that_left_is_named),
+        cmocka_unit_test(strangers_get_nothing_and_hinder_nobody),
+    };
+    setenv("TRIREME_TOKEN", "the token of these tests", 1);
+    unsetenv("TRIREME_TOKEN_FILE");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
