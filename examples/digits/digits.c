@@ -328,7 +328,9 @@ int main(int argc, char **argv) {
         for (int rank = 0; rank < job.threads; ++rank) pthread_join(threads[rank], NULL);
         return 0;
     }
-    const int launched = getenv("RANK") != NULL;
+    /* By trireme run, or by mpirun of Open MPI or of MPICH: env:// understands them all. */
+    const int launched = getenv("RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL ||
+                         getenv("PMI_RANK") != NULL;
     trireme_communicator *communicator =
         launched ? join("env://", 0, 0) : join("local://digits", 0, 1);
     train(communicator, launched ? "processes" : "alone");

@@ -37,18 +37,22 @@ TRIREME_BEGIN_C
 /** Start from TRIREME_COMMUNICATOR_OPTIONS_INIT. In every field 0 or NULL means the default. */
 typedef struct trireme_communicator_options {
     uint32_t       struct_size; /**< sizeof this struct as the caller knows it. */
-    int32_t        rank;        /**< 0 <= rank < world_size; read from the environment by env://. */
-    /** Number of ranks; required, but read from the environment by env://. */
+    /** 0 <= rank < world_size; env:// reads it from the environment, mpi:// asks MPI. */
+    int32_t        rank;
+    /** Number of ranks; required, but env:// reads it from the environment, mpi:// asks MPI. */
     int32_t        world_size;
     uint32_t       flags;       /**< Must be 0. */
     /**
      * "local://NAME" (threads of this process), "host://NAME" (processes of this host),
      * "tcp://ADDRESS:PORT[/NAME][?interface=NAME][&silence_ms=N]" (processes of any hosts, who know
-     * the job's token), "host-transport://NAME" (over `transport`) or "env://" (RANK, WORLD_SIZE
-     * and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and TRIREME_TOKEN); UTF-8; required.
+     * the job's token), "host-transport://NAME" (over `transport`), "mpi://" (all ranks of mpirun;
+     * MPI is initialised unless the program has done so, and then finalised when the process exits)
+     * or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and
+     * TRIREME_TOKEN; without RANK and WORLD_SIZE those of Open MPI, of MPICH or of Slurm, where
+     * inside mpirun "mpi://" is meant if nothing else is said); UTF-8; required.
      */
     const char    *rendezvous;
-    /** "local", or "host" over sockets or a transport. Default: the one for the rendezvous. */
+    /** "local", "host" over sockets or a transport, or "mpi". Default: the rendezvous' own. */
     const char    *backend;
     const char    *name;        /**< Name in messages, at most 63 bytes. Default: the rendezvous. */
     uint64_t       timeout_ns;  /**< Longest any blocking call may wait. Default: 300 s. */
@@ -108,8 +112,10 @@ typedef struct trireme_group_options {
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a field is out of range, the rank is
  * taken by another member, or an environment variable that env:// needs is missing or no number.
  * @retval TRIREME_ERROR_INVALID_STATE  This process was forked by one that had used the library.
+ * mpi://: mpirun has not started this process, or MPI has been finalised.
  * @retval TRIREME_ERROR_UNSUPPORTED  The backend, the device or the kind of rendezvous is not in
- * this build, or `options` sets a field newer than this library.
+ * this build, or `options` sets a field newer than this library. mpi://: its plugin cannot be
+ * loaded, or the program's MPI_Init gave less than MPI_THREAD_MULTIPLE.
  * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  * @retval TRIREME_ERROR_SYSTEM  A socket, thread or mapping could not be made.

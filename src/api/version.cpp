@@ -5,6 +5,7 @@
 #include <string>
 
 #include "api/boundary.hpp"
+#include "backends/mpi/backend.hpp"
 #include "backends/parts.hpp"
 #include "kernels/reduce.hpp"
 
@@ -59,10 +60,12 @@ trireme_status trireme_capability(const trireme_capability_query* caller_query) 
     TRIREME_RETURN_IF_ERROR(
         api::read_struct(caller_query, "query", kCapabilityQuerySize10, &query));
     TRIREME_RETURN_IF_ERROR(check_numbers(query));
-    if (query.backend != nullptr && std::strcmp(query.backend, "local") != 0 &&
-        std::strcmp(query.backend, "host") != 0) {
+    if (query.backend != nullptr && std::strcmp(query.backend, "mpi") == 0) {
+      TRIREME_RETURN_IF_ERROR(mpi::available());
+    } else if (query.backend != nullptr && std::strcmp(query.backend, "local") != 0 &&
+               std::strcmp(query.backend, "host") != 0) {
       return unsupported("backend \"" + std::string(query.backend) +
-                         "\" is not in this build, which has local and host");
+                         "\" is not in this build, which has local, host and mpi");
     }
     if (query.device == TRIREME_DEVICE_CUDA) {
       return unsupported("CUDA memory is not in this build, which works on host memory");

@@ -284,10 +284,10 @@ class Backend {
 struct GroupOptions {
   int rank = 0;
   int world_size = 1;
-  // "local://NAME", "host://NAME", "tcp://ADDRESS:PORT" or "host-transport://NAME"; env:// is
-  // resolved before
+  // "local://NAME", "host://NAME", "tcp://ADDRESS:PORT", "host-transport://NAME" or "mpi://"; env://
+  // is resolved before
   std::string rendezvous;
-  std::string backend;  // "" or the one of the rendezvous: "local" or "host"
+  std::string backend;  // "" or the one of the rendezvous: "local", "host" or "mpi"
   std::optional<trireme_transport> transport;  // there with host-transport:// alone; checked
   std::string name;        // for messages
   // After a wait of this long the log hears of it, and whenever the wait has doubled.

@@ -4,6 +4,7 @@
 #include "backends/backend.hpp"
 #include "backends/host/backend.hpp"
 #include "backends/local/backend.hpp"
+#include "backends/mpi/backend.hpp"
 #include "backends/tcp/mesh.hpp"
 
 namespace trireme {
@@ -36,23 +37,25 @@ Status join_network(const GroupOptions& options, std::string_view place,
   if (!joined.ok()) transport.released(transport.user_data);
   return joined;
 }
+constexpr Scheme kMpi{mpi::kScheme, "mpi"};
 
 }  // namespace
 
 Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
   const std::string_view rendezvous = options.rendezvous;
-  if (!options.backend.empty() && options.backend != "local" && options.backend != "host") {
+  if (!options.backend.empty() && options.backend != "local" && options.backend != "host" &&
+      options.backend != "mpi") {
     return unsupported("backend \"" + options.backend +
-                       "\" is not in this build; it has \"local\" and \"host\"");
+                       "\" is not in this build; it has \"local\", \"host\" and \"mpi\"");
   }
   const Scheme* scheme = nullptr;
-  for (const Scheme* const each : {&kThreads, &kProcesses, &kTransport, &kNetwork}) {
+  for (const Scheme* const each : {&kThreads, &kProcesses, &kTransport, &kNetwork, &kMpi}) {
     if (rendezvous.substr(0, each->begin.size()) == each->begin) scheme = each;
   }
   if (scheme == nullptr) {
     return unsupported("rendezvous \"" + options.rendezvous +
                        "\" is of no kind in this build; it has local://NAME, host://NAME, "
-                       "tcp://ADDRESS:PORT and host-transport://NAME");
+                       "tcp://ADDRESS:PORT, host-transport://NAME and mpi://");
   }
   if (!options.backend.empty() && options.backend != scheme->backend) {
     return unsupported("backend \"" + options.backend + "\" does not meet at \"" +
@@ -67,7 +70,7 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
                                       "\" needs options.transport");
   }
   const std::string_view name = rendezvous.substr(scheme->begin.size());
-  if (name.empty()) {
+  if (name.empty() && scheme != &kMpi) {
     return invalid_argument("rendezvous \"" + options.rendezvous + "\" has no name after //");
   }
   if (options.world_size < 1) {
@@ -86,6 +89,7 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
                                    {*options.transport, nullptr, "host (transport)", nullptr}, out);
   }
   if (scheme == &kNetwork) return join_network(options, name, out);
+  if (scheme == &kMpi) return mpi::join(options, out);
   return local::LocalBackend::join(options, std::string(name), scheme == &kProcesses, out);
 }
 

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <string>
+#include <string_view>
 
+#include "backends/mpi/backend.hpp"
 #include "platform/sha256.hpp"
 
 namespace trireme {
 namespace {
+
+constexpr std::string_view kEnvironment = "env://";
 
 Status read_text(const char* variable, std::string* out) {
   const char* const text = std::getenv(variable);
@@ -30,6 +33,30 @@ Status read_number(const char* variable, int low, int* out) {
                             "\", not a number from " + std::to_string(low));
   }
   return Status::success();
+}
+
+bool is_set(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr && *text != 0;
+}
+
+// Who starts processes tells each its place by variables of its own; the first that are there
+// count.
+struct Starter {
+  const char* rank;
+  const char* world_size;
+  bool is_mpi;
+};
+constexpr Starter kStarters[] = {{"RANK", "WORLD_SIZE", false},
+                                 {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", true},
+                                 {"PMI_RANK", "PMI_SIZE", true},
+                                 {"SLURM_PROCID", "SLURM_NTASKS", false}};
+
+const Starter& find_starter() {
+  for (const Starter& starter : kStarters) {
+    if (is_set(starter.rank) || is_set(starter.world_size)) return starter;
+  }
+  return kStarters[0];
 }
 
 // The caller may say again what the environment says, but nothing else.
@@ -62,26 +89,41 @@ Status name_from_master(std::string* out) {
   return Status::success();
 }
 
-}  // namespace
-
-Status resolve_rendezvous(GroupOptions* options) {
-  constexpr std::string_view kScheme = "env://";
-  if (std::string_view(options->rendezvous).substr(0, kScheme.size()) != kScheme) {
-    return Status::success();
-  }
-  if (options->rendezvous.size() != kScheme.size()) {
+Status resolve_environment(GroupOptions* options) {
+  if (options->rendezvous.size() != kEnvironment.size()) {
     return invalid_argument("rendezvous \"" + options->rendezvous +
                             "\": nothing may follow env://");
   }
-  TRIREME_RETURN_IF_ERROR(take_number("WORLD_SIZE", "world_size", 1, &options->world_size));
-  TRIREME_RETURN_IF_ERROR(take_number("RANK", "rank", 0, &options->rank));
-  const char* const rendezvous = std::getenv("TRIREME_RENDEZVOUS");
-  if (rendezvous == nullptr || *rendezvous == 0) return name_from_master(&options->rendezvous);
-  if (std::strncmp(rendezvous, kScheme.data(), kScheme.size()) == 0) {
-    return invalid_argument("the variable TRIREME_RENDEZVOUS must not be env:// again");
+  const Starter& starter = find_starter();
+  TRIREME_RETURN_IF_ERROR(take_number(starter.world_size, "world_size", 1, &options->world_size));
+  TRIREME_RETURN_IF_ERROR(take_number(starter.rank, "rank", 0, &options->rank));
+  if (is_set("TRIREME_RENDEZVOUS")) {
+    const std::string rendezvous = std::getenv("TRIREME_RENDEZVOUS");
+    if (rendezvous.rfind(kEnvironment, 0) == 0) {
+      return invalid_argument("the variable TRIREME_RENDEZVOUS must not be env:// again");
+    }
+    options->rendezvous = rendezvous;
+    return Status::success();
   }
-  options->rendezvous = rendezvous;
-  return Status::success();
+  // Inside mpirun nothing else need be said.
+  if (starter.is_mpi && !is_set("MASTER_ADDR")) {
+    options->rendezvous = mpi::kScheme;
+    return Status::success();
+  }
+  return name_from_master(&options->rendezvous);
+}
+
+}  // namespace
+
+Status resolve_rendezvous(GroupOptions* options) {
+  if (options->rendezvous.rfind(kEnvironment, 0) == 0) {
+    TRIREME_RETURN_IF_ERROR(resolve_environment(options));
+  }
+  // What is wrong with the options is said before MPI is begun.
+  const bool is_wrong =
+      options->transport.has_value() || (!options->backend.empty() && options->backend != "mpi");
+  if (!mpi::is_mpi(options->rendezvous) || is_wrong) return Status::success();
+  return mpi::take_place(options);
 }
 
 std::string rendezvous_of_child(const std::string& parent, const std::string& place) {

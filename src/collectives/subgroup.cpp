@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "backends/mpi/backend.hpp"
 #include "collectives/rendezvous.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/sha256.hpp"
@@ -145,6 +146,9 @@ Status make_with_peers(Communicator& parent, const Agreement& agreement, const W
       Deadline::after(options.timeout_ns == 0 ? parent.timeout_ns() : options.timeout_ns);
   if (parent.options().transport.has_value()) {
     return unsupported("a transport carries one group, and none that is made from it");
+  }
+  if (mpi::is_mpi(parent.options().rendezvous)) {
+    return unsupported("mpi:// is one group of all ranks of mpirun, and none that is made from it");
   }
   Wish own{{}, words};
   if (!system_table().random_bytes(own.random, sizeof own.random)) {

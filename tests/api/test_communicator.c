@@ -485,8 +485,10 @@ static void handles_mean_nothing_in_a_forked_child(void **state) {
 /* --- env:// --- */
 
 static void clear_environment(void) {
-    static const char *const names[] = {"RANK",        "WORLD_SIZE",  "TRIREME_RENDEZVOUS",
-                                        "MASTER_ADDR", "MASTER_PORT", "TRIREME_TOKEN"};
+    static const char *const names[] = {
+        "RANK", "WORLD_SIZE", "TRIREME_RENDEZVOUS", "MASTER_ADDR", "MASTER_PORT", "TRIREME_TOKEN",
+        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
+        "SLURM_NTASKS", "TRIREME_MPI_LIBRARY"};
     for (size_t i = 0; i < sizeof names / sizeof *names; ++i) unsetenv(names[i]);
 }
 
@@ -515,6 +517,73 @@ static void the_environment_tells_rank_world_size_and_rendezvous(void **state) {
     assert_int_equal(create_from_environment(0, 2, &ranks[0]), TRIREME_OK);
     assert_int_equal(trireme_communicator_wait_ready(ranks[0], LONG_NS), TRIREME_OK);
     for (int i = 0; i < 2; ++i) trireme_communicator_destroy(ranks[i]);
+    clear_environment();
+}
+
+/* In the order of the documentation: each one set before the last one counts for more. */
+static void other_starters_variables_are_understood(void **state) {
+    (void)state;
+    static const char *const names[][2] = {{"SLURM_PROCID", "SLURM_NTASKS"},
+                                           {"PMI_RANK", "PMI_SIZE"},
+                                           {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                           {"RANK", "WORLD_SIZE"}};
+    clear_environment();
+    for (int i = 0; i < 4; ++i) {
+        char rank[8], size[8], rendezvous[64];
+        snprintf(rank, sizeof rank, "%d", i);
+        snprintf(size, sizeof size, "%d", i + 2);
+        setenv(names[i][0], rank, 1);
+        setenv(names[i][1], size, 1);
+        unique_rendezvous(rendezvous, sizeof rendezvous);
+        setenv("TRIREME_RENDEZVOUS", rendezvous, 1);
+        trireme_communicator *communicator = NULL;
+        assert_int_equal(create_from_environment(0, 0, &communicator), TRIREME_OK);
+        int32_t number = -1;
+        assert_int_equal(trireme_communicator_rank(communicator, &number), TRIREME_OK);
+        assert_int_equal(number, i);
+        assert_int_equal(trireme_communicator_world_size(communicator, &number), TRIREME_OK);
+        assert_int_equal(number, i + 2);
+        trireme_communicator_destroy(communicator);
+    }
+    for (int i = 0; i < 3; ++i) { /* one of a pair is no place */
+        clear_environment();
+        setenv(names[i][0], "0", 1);
+        trireme_communicator *communicator = NULL;
+        assert_int_equal(create_from_environment(0, 0, &communicator),
+                         TRIREME_ERROR_INVALID_ARGUMENT);
+        assert_non_null(strstr(trireme_last_error(), names[i][1]));
+    }
+    clear_environment();
+}
+
+static void mpi_says_what_it_tried(void **state) {
+    (void)state;
+    clear_environment();
+    trireme_communicator_options options = valid_options("mpi://");
+    options.rank = options.world_size = 0;
+    trireme_communicator *communicator = NULL;
+    assert_int_equal(trireme_communicator_create(&options, &communicator),
+                     TRIREME_ERROR_INVALID_STATE);
+    assert_non_null(strstr(trireme_last_error(), "OMPI_COMM_WORLD_RANK"));
+    assert_non_null(strstr(trireme_last_error(), "PMI_RANK"));
+    setenv("TRIREME_MPI_LIBRARY", "/nowhere/plugin.so", 1);
+    assert_int_equal(trireme_communicator_create(&options, &communicator),
+                     TRIREME_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(trireme_last_error(), "/nowhere/plugin.so"));
+    setenv("TRIREME_MPI_LIBRARY", "libc.so.6", 1);
+    assert_int_equal(trireme_communicator_create(&options, &communicator),
+                     TRIREME_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(trireme_last_error(), "libc.so.6 is not a plugin of Trireme"));
+    trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
+    query.backend = "mpi";
+    assert_int_equal(trireme_capability(&query), TRIREME_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(trireme_last_error(), "libc.so.6"));
+    options.backend = "host"; /* said before MPI is looked for */
+    options.world_size = 1;
+    assert_int_equal(trireme_communicator_create(&options, &communicator),
+                     TRIREME_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(trireme_last_error(), "\"host\""));
+    assert_null(communicator);
     clear_environment();
 }
 
@@ -603,6 +672,8 @@ int main(void) {
         cmocka_unit_test(every_function_refuses_what_is_no_communicator),
         cmocka_unit_test(handles_mean_nothing_in_a_forked_child),
         cmocka_unit_test(the_environment_tells_rank_world_size_and_rendezvous),
+        cmocka_unit_test(other_starters_variables_are_understood),
+        cmocka_unit_test(mpi_says_what_it_tried),
         cmocka_unit_test(a_token_makes_the_rendezvous_and_stays_secret),
         cmocka_unit_test(an_environment_that_lacks_something_or_disagrees_is_refused_by_name),
     };

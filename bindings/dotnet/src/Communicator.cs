@@ -65,6 +65,7 @@ namespace Trireme
         /// </summary>
         /// <param name="rendezvous">
         /// "local://NAME" for threads of this process, "host://NAME" for processes of this host,
+        /// "mpi://" for all ranks of mpirun, which knows rank and world size, so that both may be 0,
         /// "host-transport://NAME" for ranks whose bytes <paramref name="transport"/> carries.
         /// </param>
         /// <param name="timeout">Longest any blocking call may wait; zero is 300 seconds.</param>

@@ -83,7 +83,8 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         whenever it has doubled; None is 10, math.inf is never.
 
         `rendezvous` is "local://NAME" (threads of this process), "host://NAME" (processes of this
-        host), "host-transport://NAME" (over `transport`) or "env://" (see from_environment()).
+        host), "host-transport://NAME" (over `transport`), "mpi://" (all ranks of mpirun; `rank` and
+        `world_size` are then 0, or what MPI says) or "env://" (see from_environment()).
         """
         options = _native.trireme_communicator_options(
             struct_size=ctypes.sizeof(_native.trireme_communicator_options),

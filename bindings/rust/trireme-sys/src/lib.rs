@@ -135,7 +135,7 @@ structs! {
         device: trireme_device_kind,
         /// Must be 0.
         reserved: u32,
-        /// "local", or NULL.
+        /// "local", "host", "mpi", or NULL.
         backend: *const c_char,
     }
     /// A device. All zero is the host.
@@ -177,17 +177,17 @@ structs! {
     trireme_communicator_options {
         /// sizeof this struct as the caller knows it.
         struct_size: u32,
-        /// 0 <= rank < world_size; read from the environment by env://.
+        /// 0 <= rank < world_size; env:// reads it from the environment, mpi:// asks MPI.
         rank: i32,
-        /// Number of ranks; required, but read from the environment by env://.
+        /// Number of ranks; required, but env:// reads it from the environment, mpi:// asks MPI.
         world_size: i32,
         /// Must be 0.
         flags: u32,
-        /// "local://NAME" (threads of this process), "host://NAME" (processes of this host) or
-        /// "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and
+        /// "local://NAME" (threads of this process), "host://NAME" (processes of this host), "mpi://"
+        /// (all ranks of mpirun) or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and
         /// TRIREME_TOKEN); UTF-8; required.
         rendezvous: *const c_char,
-        /// "local". Default: the fastest one for the rendezvous.
+        /// "local", "host" or "mpi". Default: the one for the rendezvous.
         backend: *const c_char,
         /// Name in messages, at most 63 bytes. Default: the rendezvous.
         name: *const c_char,

@@ -28,14 +28,14 @@ pub enum Device {
 /// [`CommunicatorOptions::from_environment`].
 #[derive(Clone, Debug, Default)]
 pub struct CommunicatorOptions {
-    /// "local://NAME" (threads of this process), "host://NAME" (processes of this host), "env://",
-    /// or "host-transport://NAME" for [`Communicator::over`].
+    /// "local://NAME" (threads of this process), "host://NAME" (processes of this host), "mpi://"
+    /// (all ranks of mpirun, which knows rank and world size: leave them 0), "env://", or "host-transport://NAME" for [`Communicator::over`].
     pub rendezvous: String,
     /// 0 to world size - 1; env:// reads it from the environment.
     pub rank: i32,
     /// Number of ranks; env:// reads it from the environment.
     pub world_size: i32,
-    /// "local", or the fastest one for the rendezvous.
+    /// "local", "host", "mpi", or the one for the rendezvous.
     pub backend: Option<String>,
     /// Name in messages, at most 63 bytes; else the rendezvous.
     pub name: Option<String>,

@@ -1,0 +1,161 @@
+#include "backends/mpi/backend.hpp"
+
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "backends/host/backend.hpp"
+#include "backends/mpi/engine.hpp"
+#include "backends/mpi/plugin.hpp"
+#include "platform/dynamic_library.hpp"
+
+namespace trireme::mpi {
+namespace {
+
+struct Kind {
+  const char* name;
+  const char* variable;  // that its mpirun gives every process
+  const char* library;   // of the program that is linked with it
+};
+// In this order, as Open MPI's mpirun may itself run under a manager that sets PMI_RANK.
+constexpr Kind kKinds[] = {{"openmpi", "OMPI_COMM_WORLD_RANK", "libmpi.so.40"},
+                           {"mpich", "PMI_RANK", "libmpich.so.12"}};
+
+std::string file_of(const Kind& kind) {
+  const std::string folder = own_folder();
+  return (folder.empty() ? "" : folder + "/") + "libtrireme_mpi_" + kind.name + ".so";
+}
+
+bool is_set(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr && *text != 0;
+}
+
+// What the user says, or what the program uses already, or what started it.
+Status choose(std::string* file) {
+  if (is_set("TRIREME_MPI_LIBRARY")) {
+    *file = std::getenv("TRIREME_MPI_LIBRARY");
+    for (const Kind& kind : kKinds) {
+      if (*file == kind.name) *file = file_of(kind);
+    }
+    return Status::success();
+  }
+  for (const Kind& kind : kKinds) {
+    if (!DynamicLibrary::is_loaded(kind.library)) continue;
+    *file = file_of(kind);
+    return Status::success();
+  }
+  for (const Kind& kind : kKinds) {
+    if (!is_set(kind.variable)) continue;
+    *file = file_of(kind);
+    return Status::success();
+  }
+  return invalid_state(
+      "mpi:// needs a process that mpirun has started, but neither OMPI_COMM_WORLD_RANK (Open MPI) "
+      "nor PMI_RANK (MPICH) is set, no MPI is loaded, and TRIREME_MPI_LIBRARY names none");
+}
+
+Status load(const std::string& file, const Plugin** out) {
+  std::string why;
+  const DynamicLibrary library = DynamicLibrary::open(file, &why);
+  if (!why.empty()) return unsupported("no MPI: tried " + file + ": " + why);
+  const auto get = reinterpret_cast<GetPlugin>(library.symbol(kPluginSymbol));
+  if (get == nullptr) return unsupported("no MPI: " + file + " is not a plugin of Trireme");
+  const Plugin* const plugin = get();
+  if (plugin->version != kPluginVersion || plugin->library != TRIREME_VERSION ||
+      plugin->bytes != sizeof(Plugin)) {
+    return unsupported("no MPI: " + file + " is of version " + std::to_string(plugin->library) +
+                       "." + std::to_string(plugin->version) + ", but this library is of " +
+                       std::to_string(TRIREME_VERSION) + "." + std::to_string(kPluginVersion));
+  }
+  *out = plugin;
+  return Status::success();
+}
+
+// A process has one MPI: what was found first stays.
+Status find_plugin(const Plugin** out) {
+  static std::mutex* const mutex = new std::mutex;
+  static const Plugin* found = nullptr;
+  const std::lock_guard lock(*mutex);
+  if (found == nullptr) {
+    std::string file;
+    TRIREME_RETURN_IF_ERROR(choose(&file));
+    TRIREME_RETURN_IF_ERROR(load(file, &found));
+  }
+  *out = found;
+  return Status::success();
+}
+
+Status begin(const Plugin& plugin, std::int32_t* rank, std::int32_t* world_size) {
+  char error[kErrorBytes] = "";
+  const std::int32_t status = plugin.begin(rank, world_size, error);
+  if (status == TRIREME_OK) return Status::success();
+  return Status::failure(status, std::string(plugin.name) + ": " + error);
+}
+
+Status take(const char* field, std::int32_t value, int* option) {
+  if (*option != 0 && *option != value) {
+    return invalid_argument(std::string("options.") + field + " is " + std::to_string(*option) +
+                            ", but MPI says " + std::to_string(value));
+  }
+  *option = value;
+  return Status::success();
+}
+
+}  // namespace
+
+bool is_mpi(const std::string& rendezvous) { return rendezvous.rfind(kScheme, 0) == 0; }
+
+Status available() {
+  const Plugin* plugin = nullptr;
+  std::string file;
+  if (choose(&file).ok()) return load(file, &plugin);
+  std::string tried;
+  for (const Kind& kind : kKinds) {
+    const Status status = load(file_of(kind), &plugin);
+    if (status.ok()) return status;
+    tried += (tried.empty() ? "" : "; ") + status.message();
+  }
+  return unsupported(tried);
+}
+
+Status take_place(GroupOptions* options) {
+  const Plugin* plugin = nullptr;
+  TRIREME_RETURN_IF_ERROR(find_plugin(&plugin));
+  std::int32_t rank = 0;
+  std::int32_t world_size = 0;
+  TRIREME_RETURN_IF_ERROR(begin(*plugin, &rank, &world_size));
+  TRIREME_RETURN_IF_ERROR(take("world_size", world_size, &options->world_size));
+  return take("rank", rank, &options->rank);
+}
+
+Status join(const GroupOptions& options, std::unique_ptr<Backend>* out) {
+  const Plugin* plugin = nullptr;
+  TRIREME_RETURN_IF_ERROR(find_plugin(&plugin));
+  char error[kErrorBytes] = "";
+  Group* const group = plugin->join(error);
+  if (group == nullptr) {
+    return Status::failure(TRIREME_ERROR_SYSTEM, std::string(plugin->name) + ": " + error);
+  }
+  trireme_transport transport = TRIREME_TRANSPORT_INIT;
+  transport.user_data = group;
+  transport.maximum_frame_bytes = kFrameBytes;
+  transport.send = plugin->send;
+  transport.receive = plugin->receive;
+  transport.released = plugin->leave;
+  std::unique_ptr<host::Engine> engine;
+  try {
+    engine = std::make_unique<MpiEngine>(*plugin, *group, options.rank, options.world_size);
+    const Status status = host::HostBackend::join(
+        options, options.rendezvous,
+        {transport, std::move(engine), std::string("mpi (") + plugin->name + ")", nullptr}, out);
+    if (!status.ok()) plugin->leave(group);
+    return status;
+  } catch (...) {
+    plugin->leave(group);
+    throw;
+  }
+}
+
+}  // namespace trireme::mpi

@@ -1,0 +1,178 @@
+#include "backends/mpi/engine.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "backends/parts.hpp"
+#include "kernels/reduce.hpp"
+#include "platform/names.hpp"
+
+namespace trireme::mpi {
+namespace {
+
+// What a rank sends or receives at a time, whichever is more.
+constexpr std::uint64_t kPieceBytes = 2u << 20;
+// Looks without a sleep, then one between looks.
+constexpr int kQuickLooks = 400;
+constexpr std::chrono::microseconds kNap{50};
+
+bool is_integer(trireme_dtype dtype) {
+  return dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_U64;
+}
+
+// What comes out of MPI the same as of the kernels, but for the bits of a NaN, and the same
+// whichever of two operands is the first. Not the smallest and largest: a NaN and the sign of 0
+// count there, and MPICH 4.0 takes bytes without a sign for some with one. Nor narrow types, which
+// are rounded once.
+bool same_in_mpi(trireme_dtype dtype, trireme_reduction reduction) {
+  if (is_integer(dtype)) return reduction != TRIREME_MIN && reduction != TRIREME_MAX;
+  if (dtype != TRIREME_DTYPE_F32 && dtype != TRIREME_DTYPE_F64) return false;
+  return reduction == TRIREME_SUM || reduction == TRIREME_AVERAGE || reduction == TRIREME_PRODUCT ||
+         reduction == TRIREME_SCALED_SUM;
+}
+
+std::uint64_t many(bool condition, int world_size) {
+  return condition ? static_cast<std::uint64_t>(world_size) : 1;
+}
+
+}  // namespace
+
+// Elements [first, first + count) of the whole, or of each block.
+struct MpiEngine::Piece {
+  std::uint64_t first;
+  std::uint64_t count;
+};
+
+bool MpiEngine::offers(const Operation& operation) const {
+  switch (operation.kind) {
+    case OperationKind::all_reduce:
+    case OperationKind::reduce:
+    case OperationKind::reduce_scatter: return same_in_mpi(operation.dtype, operation.reduction);
+    case OperationKind::all_gather:
+    case OperationKind::all_to_all:
+    case OperationKind::broadcast:
+    case OperationKind::barrier: return true;
+    default: return false;
+  }
+}
+
+Status MpiEngine::run(const Operation& operation, std::uint64_t, Deadline deadline) {
+  if (operation.kind == OperationKind::barrier) {
+    return run_piece(operation, {0, 0}, deadline);
+  }
+  const bool blocks = operation.kind != OperationKind::all_reduce &&
+                      operation.kind != OperationKind::reduce &&
+                      operation.kind != OperationKind::broadcast;
+  const std::uint64_t each = dtype_size(operation.dtype) * many(blocks, world_size_);
+  const std::uint64_t most = std::max<std::uint64_t>(kPieceBytes / each, 1);
+  for (std::uint64_t first = 0; first < operation.count; first += most) {
+    const Piece piece{first, std::min(most, operation.count - first)};
+    TRIREME_RETURN_IF_ERROR(run_piece(operation, piece, deadline));
+  }
+  return Status::success();
+}
+
+Status MpiEngine::run_piece(const Operation& operation, const Piece& piece, Deadline deadline) {
+  const OperationKind kind = operation.kind;
+  const std::uint64_t size = dtype_size(operation.dtype);
+  const bool sends_blocks =
+      kind == OperationKind::reduce_scatter || kind == OperationKind::all_to_all;
+  const bool takes_blocks = kind == OperationKind::all_gather || kind == OperationKind::all_to_all;
+  const bool is_root = !has_root(kind) || operation.root == rank_;
+  const bool sends =
+      kind != OperationKind::barrier && (kind != OperationKind::broadcast || is_root);
+  const bool takes = kind != OperationKind::barrier && (kind != OperationKind::reduce || is_root) &&
+                     (kind != OperationKind::broadcast || !is_root);
+  const std::uint64_t bytes = piece.count * size;
+  const std::uint64_t send_bytes = bytes * many(sends_blocks, world_size_);
+  const std::uint64_t take_bytes = bytes * many(takes_blocks, world_size_);
+
+  Stage& stage = stages_[operation.channel];
+  if (stage.bytes < send_bytes + take_bytes) {
+    stage.bytes = 0;
+    stage.memory.reset(new std::byte[send_bytes + take_bytes]);
+    stage.bytes = send_bytes + take_bytes;
+  }
+  std::byte* const out = stage.memory.get();
+  // A broadcast has one memory.
+  std::byte* const in = kind == OperationKind::broadcast ? out : out + send_bytes;
+  if (sends) {
+    const auto* const from = static_cast<const std::byte*>(
+        kind == OperationKind::broadcast ? operation.receive : operation.send);
+    for (std::uint64_t block = 0; block < many(sends_blocks, world_size_); ++block) {
+      std::memcpy(out + block * bytes, from + (block * operation.count + piece.first) * size,
+                  bytes);
+    }
+  }
+  const bool is_reduced = reduces(kind);
+  const std::uint64_t count = is_reduced ? piece.count : bytes;
+  const Call call{kind,
+                  is_reduced ? operation.dtype : trireme_dtype{TRIREME_DTYPE_BYTES},
+                  operation.reduction,
+                  operation.root,
+                  operation.channel,
+                  static_cast<std::int32_t>(count),
+                  out,
+                  in};
+  TRIREME_RETURN_IF_ERROR(finish(call, stage, deadline));
+  if (!takes) return Status::success();
+  auto* const to = static_cast<std::byte*>(operation.receive);
+  if (is_reduced) {  // divides or scales where that is to be done, and makes every NaN the one
+    const void* const source = in;
+    kernels::reduce(operation.dtype, operation.reduction, to + piece.first * size, &source, 1,
+                    piece.count, static_cast<std::uint32_t>(world_size_), operation.scale);
+    return Status::success();
+  }
+  for (std::uint64_t block = 0; block < many(takes_blocks, world_size_); ++block) {
+    std::memcpy(to + (block * operation.count + piece.first) * size, in + block * bytes, bytes);
+  }
+  return Status::success();
+}
+
+Status MpiEngine::pause(int looks, Deadline deadline) const {
+  if (aborted_.load()) {
+    return Status::failure(TRIREME_ERROR_ABORTED, "the group ended during a collective of MPI");
+  }
+  if (deadline.passed()) {
+    return Status::failure(TRIREME_ERROR_TIMEOUT, "a collective of MPI was late");
+  }
+  if (looks < kQuickLooks) {
+    std::this_thread::yield();
+  } else {
+    std::this_thread::sleep_for(kNap);
+  }
+  return Status::success();
+}
+
+Status MpiEngine::finish(const Call& call, Stage& stage, Deadline deadline) {
+  char error[kErrorBytes] = "";
+  Request* request = nullptr;
+  State state = State::pending;
+  for (int looks = 0;; ++looks) {
+    state = plugin_.start(&group_, call, &request, error);
+    if (state != State::pending) break;
+    TRIREME_RETURN_IF_ERROR(pause(looks, deadline));
+  }
+  for (int looks = 0; state == State::done; ++looks) {
+    const State now = plugin_.test(&group_, request, error);
+    if (now == State::done) return Status::success();
+    if (now == State::failed) {
+      state = now;
+      break;
+    }
+    Status waited = pause(looks, deadline);
+    if (waited.ok()) continue;
+    plugin_.abandon(&group_, request);
+    static_cast<void>(stage.memory.release());  // MPI may still use it, until the process ends
+    stage.bytes = 0;
+    return waited;
+  }
+  static_cast<void>(stage.memory.release());
+  stage.bytes = 0;
+  return Status::failure(TRIREME_ERROR_SYSTEM, std::string(plugin_.name) + ": " + error);
+}
+
+}  // namespace trireme::mpi

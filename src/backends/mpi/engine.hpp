@@ -1,0 +1,48 @@
+// MpiEngine: collectives that MPI runs, on memory that is the engine's own. MPI takes back nothing
+// that it has been given: what a rank gave up waiting for may go on, so the caller's memory is
+// copied, piece by piece.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "backends/host/engine.hpp"
+#include "backends/mpi/plugin.hpp"
+
+namespace trireme::mpi {
+
+class MpiEngine final : public host::Engine {
+ public:
+  // `group` lives longer.
+  MpiEngine(const Plugin& plugin, Group& group, int rank, int world_size)
+      : plugin_(plugin), group_(group), rank_(rank), world_size_(world_size) {}
+
+  const char* name() const override { return plugin_.name; }
+  bool offers(const Operation& operation) const override;
+  bool prefers(const Operation&) const override { return true; }
+  bool tells_apart() const override { return false; }
+  Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
+  void abort() noexcept override { aborted_.store(true); }
+
+ private:
+  // Memory of a channel for one piece: what is sent, then what is received.
+  struct Stage {
+    std::unique_ptr<std::byte[]> memory;
+    std::uint64_t bytes = 0;
+  };
+  struct Piece;
+
+  Status run_piece(const Operation& operation, const Piece& piece, Deadline deadline);
+  Status finish(const Call& call, Stage& stage, Deadline deadline);
+  Status pause(int looks, Deadline deadline) const;
+
+  const Plugin& plugin_;
+  Group& group_;
+  const int rank_;
+  const int world_size_;
+  std::atomic<bool> aborted_{false};
+  std::array<Stage, kChannels> stages_;
+};
+
+}  // namespace trireme::mpi

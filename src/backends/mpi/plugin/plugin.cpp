@@ -1,0 +1,427 @@
+// One group over MPI: frames as its messages, bulk data as its collectives. A communicator of its
+// own for the frames and for each channel, so that nothing meets messages of the program or of
+// another group, or calls of another channel.
+#include "backends/mpi/plugin.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "backends/mpi/plugin/runtime.hpp"
+
+namespace trireme::mpi {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+// Frames that may be on their way to one rank.
+constexpr std::size_t kFlights = 8;
+// A receiver without frames looks again at once for this long, then sleeps, longer each time.
+constexpr microseconds kSpin{50};
+constexpr microseconds kShortestSleep{20};
+constexpr microseconds kLongestSleep{500};
+// A rank that has left: how long its last frames may need.
+constexpr std::chrono::milliseconds kLastWords{1000};
+// MPI promises tags up to this.
+constexpr int kTags = 32'768;
+
+std::atomic<int> joins{0};
+
+void say(char* error, const std::string& text) {
+  std::snprintf(error, kErrorBytes, "%s", text.c_str());
+}
+
+struct Flight {
+  MPI_Request request = MPI_REQUEST_NULL;
+  std::vector<std::byte> frame;
+};
+
+}  // namespace
+
+struct Request {
+  MPI_Request request = MPI_REQUEST_NULL;
+  std::uint32_t channel = 0;
+};
+
+struct Group {
+  // Communicators come into being one after the other, while ranks arrive: see advance().
+  MPI_Request duplicating = MPI_REQUEST_NULL;
+  std::array<MPI_Comm, 1 + kChannels> communicators;  // frames, then by channel
+  std::atomic<std::size_t> ready{0};                  // how many of them are there
+  std::atomic<int> failed{MPI_SUCCESS};
+  std::atomic<int> abandoned{0};
+  int tag = 0;  // what an earlier group left in the queues of MPI is none of this one's
+
+  std::vector<std::array<Flight, kFlights>> flights;  // by rank; the sending thread's alone
+  // The receiving thread's alone.
+  MPI_Request receiving = MPI_REQUEST_NULL;
+  std::vector<std::byte> frame;
+  int from = 0;
+  int bytes = 0;
+
+  MPI_Request leaving = MPI_REQUEST_NULL;
+
+  std::mutex sleep_mutex;
+  std::condition_variable stirred;
+  std::atomic<std::uint32_t> stirs{0};
+
+  void stir() {
+    stirs.fetch_add(1);
+    const std::lock_guard lock(sleep_mutex);
+    stirred.notify_all();
+  }
+};
+
+namespace {
+
+// Groups that still wait for communicators, in the order in which all ranks joined them. MPI makes
+// one communicator at a time: several at once are more than the MPIs there are get right.
+std::deque<Group*>& unfinished() {
+  static std::deque<Group*>* const groups = new std::deque<Group*>;
+  return *groups;
+}
+
+// Goes on with the group's communicators as far as MPI has come.
+State make_communicators(Group& group) {
+  while (true) {
+    const std::size_t ready = group.ready.load(std::memory_order_relaxed);
+    if (ready >= group.communicators.size()) return State::done;
+    MPI_Comm& made = group.communicators[ready];
+    int code = MPI_SUCCESS;
+    if (group.duplicating == MPI_REQUEST_NULL) {
+      const MPI_Comm from = ready == 0 ? MPI_COMM_WORLD : group.communicators[0];
+      code = MPI_Comm_idup(from, &made, &group.duplicating);
+    }
+    int done = 0;
+    if (code == MPI_SUCCESS) code = MPI_Test(&group.duplicating, &done, MPI_STATUS_IGNORE);
+    if (code == MPI_SUCCESS && done == 0) return State::pending;
+    if (code == MPI_SUCCESS) code = MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
+    if (code != MPI_SUCCESS) {
+      group.failed.store(code);
+      return State::failed;
+    }
+    group.ready.store(ready + 1, std::memory_order_release);
+  }
+}
+
+// Whether the first `count` communicators are there, after a look at what MPI has done meanwhile.
+State advance(Group& group, std::size_t count) {
+  if (group.ready.load(std::memory_order_acquire) >= count) return State::done;
+  std::deque<Group*>& groups = unfinished();
+  while (!groups.empty() && make_communicators(*groups.front()) != State::pending) {
+    groups.pop_front();
+  }
+  if (group.ready.load(std::memory_order_relaxed) >= count) return State::done;
+  return group.failed.load() == MPI_SUCCESS ? State::pending : State::failed;
+}
+
+bool forget_groups();
+
+std::int32_t begin(std::int32_t* rank, std::int32_t* world_size, char* error) {
+  std::string why;
+  const std::int32_t status = begin_mpi(rank, world_size, forget_groups, &why);
+  if (status != TRIREME_OK) say(error, why);
+  return status;
+}
+
+Group* join(char* error) {
+  const Inside inside;
+  if (!inside) return say(error, "MPI has been finalised"), nullptr;
+  int world_size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+  auto group = std::make_unique<Group>();
+  group->communicators.fill(MPI_COMM_NULL);
+  group->tag = joins.fetch_add(1) % kTags;
+  group->flights.resize(static_cast<std::size_t>(world_size));
+  group->frame.resize(kFrameBytes);
+  forget_groups();
+  unfinished().push_back(group.get());
+  count_group(1);
+  advance(*group, 1);
+  return group.release();
+}
+
+Flight* free_flight(std::array<Flight, kFlights>& flights, int* code) {
+  for (Flight& flight : flights) {
+    int done = 1;
+    if (flight.request != MPI_REQUEST_NULL) {
+      *code = MPI_Test(&flight.request, &done, MPI_STATUS_IGNORE);
+      if (*code != MPI_SUCCESS) return nullptr;
+    }
+    if (done != 0) return &flight;
+  }
+  return nullptr;
+}
+
+std::int32_t send(void* user_data, std::int32_t to, const void* data, std::uint64_t bytes,
+                  std::uint64_t timeout_ns) {
+  Group& group = *static_cast<Group*>(user_data);
+  const auto end = steady_clock::now() + nanoseconds(timeout_ns);
+  while (true) {
+    {
+      const Inside inside;
+      if (!inside) return TRIREME_ERROR_CALLBACK;
+      const State there = advance(group, 1);
+      if (there == State::failed) return TRIREME_ERROR_CALLBACK;
+      if (there == State::pending) return TRIREME_ERROR_TIMEOUT;
+      int code = MPI_SUCCESS;
+      Flight* const flight = free_flight(group.flights[static_cast<std::size_t>(to)], &code);
+      if (code != MPI_SUCCESS) return TRIREME_ERROR_CALLBACK;
+      if (flight != nullptr) {
+        const auto* const first = static_cast<const std::byte*>(data);
+        flight->frame.assign(first, first + bytes);
+        code = MPI_Isend(flight->frame.data(), static_cast<int>(bytes), MPI_BYTE, to, group.tag,
+                         group.communicators[0], &flight->request);
+        if (code != MPI_SUCCESS) return TRIREME_ERROR_CALLBACK;
+        group.stir();  // an answer may be near
+        return TRIREME_OK;
+      }
+    }
+    if (steady_clock::now() >= end) return TRIREME_ERROR_TIMEOUT;
+    std::this_thread::yield();
+  }
+}
+
+// A frame that has arrived whole. `receiving` stays where only its beginning has.
+State look(Group& group) {
+  if (advance(group, 1) != State::done) {
+    return group.failed.load() == MPI_SUCCESS ? State::pending : State::failed;
+  }
+  advance(group, group.communicators.size());
+  if (group.receiving == MPI_REQUEST_NULL) {
+    int flag = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    if (MPI_Improbe(MPI_ANY_SOURCE, group.tag, group.communicators[0], &flag, &message, &status) !=
+        MPI_SUCCESS) {
+      return State::failed;
+    }
+    if (flag == 0) return State::pending;
+    MPI_Get_count(&status, MPI_BYTE, &group.bytes);
+    group.from = status.MPI_SOURCE;
+    if (group.bytes < 0 || static_cast<std::size_t>(group.bytes) > group.frame.size() ||
+        MPI_Imrecv(group.frame.data(), group.bytes, MPI_BYTE, &message, &group.receiving) !=
+            MPI_SUCCESS) {
+      return State::failed;
+    }
+  }
+  int done = 0;
+  if (MPI_Test(&group.receiving, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return State::failed;
+  return done != 0 ? State::done : State::pending;
+}
+
+std::int32_t receive(void* user_data, std::int32_t* from, void* data, std::uint64_t capacity,
+                     std::uint64_t* bytes, std::uint64_t timeout_ns) {
+  Group& group = *static_cast<Group*>(user_data);
+  auto active = steady_clock::now();
+  const auto end = active + nanoseconds(timeout_ns);
+  std::uint32_t seen = group.stirs.load();
+  microseconds nap = kShortestSleep;
+  while (true) {
+    {
+      const Inside inside;
+      if (!inside) return TRIREME_ERROR_CALLBACK;
+      const State state = look(group);
+      if (state == State::failed) return TRIREME_ERROR_CALLBACK;
+      if (state == State::done) {
+        if (static_cast<std::uint64_t>(group.bytes) > capacity) return TRIREME_ERROR_CALLBACK;
+        *from = group.from;
+        *bytes = static_cast<std::uint64_t>(group.bytes);
+        std::memcpy(data, group.frame.data(), *bytes);
+        return TRIREME_OK;
+      }
+    }
+    const auto now = steady_clock::now();
+    if (now >= end) return TRIREME_ERROR_TIMEOUT;
+    const std::uint32_t stirs = group.stirs.load();
+    if (stirs != seen) {
+      seen = stirs;
+      active = now;
+      nap = kShortestSleep;
+    }
+    if (now - active < kSpin) {
+      std::this_thread::yield();
+      continue;
+    }
+    std::unique_lock lock(group.sleep_mutex);
+    group.stirred.wait_until(lock, std::min(now + nap, end),
+                             [&] { return group.stirs.load() != seen; });
+    nap = std::min(nap * 2, kLongestSleep);
+  }
+}
+
+// Whether nothing of the group is under way any more.
+bool is_quiet(Group& group) {
+  if (group.receiving != MPI_REQUEST_NULL || group.abandoned.load() > 0) return false;
+  for (auto& flights : group.flights) {
+    for (Flight& flight : flights) {
+      int done = 1;
+      if (flight.request != MPI_REQUEST_NULL) {
+        if (MPI_Test(&flight.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+      }
+      if (done == 0) return false;
+    }
+  }
+  return true;
+}
+
+// Groups that this rank has left, until all ranks have, and nothing is on its way any more.
+std::deque<Group*>& left_groups() {
+  static std::deque<Group*>* const groups = new std::deque<Group*>;
+  return *groups;
+}
+
+bool is_over(Group& group) {
+  while (look(group) == State::done) {  // nobody wants them
+  }
+  int all = 0;
+  if (group.receiving != MPI_REQUEST_NULL ||
+      MPI_Test(&group.leaving, &all, MPI_STATUS_IGNORE) != MPI_SUCCESS || all == 0) {
+    return false;
+  }
+  while (look(group) == State::done) {
+  }
+  return group.receiving == MPI_REQUEST_NULL;
+}
+
+// False: there are some left.
+bool forget_groups() {
+  std::deque<Group*>& groups = left_groups();
+  std::erase_if(groups, [](Group* group) {
+    if (!is_over(*group)) return false;
+    for (MPI_Comm& communicator : group->communicators) MPI_Comm_free(&communicator);
+    delete group;
+    return true;
+  });
+  return groups.empty();
+}
+
+// What MPI may still touch stays for good, communicators with it.
+void leave(void* user_data) {
+  Group* const group = static_cast<Group*>(user_data);
+  const auto end = steady_clock::now() + kLastWords;
+  while (true) {
+    {
+      const Inside inside;
+      if (!inside) break;
+      if (advance(*group, group->communicators.size()) == State::done && is_quiet(*group)) {
+        if (MPI_Ibarrier(group->communicators[0], &group->leaving) == MPI_SUCCESS) {
+          left_groups().push_back(group);
+        }
+        forget_groups();
+        break;
+      }
+    }
+    if (steady_clock::now() >= end) break;
+    std::this_thread::sleep_for(microseconds(100));
+  }
+  count_group(-1);
+}
+
+MPI_Op op_of(trireme_reduction reduction) {
+  switch (reduction) {
+    case TRIREME_PRODUCT: return MPI_PROD;
+    case TRIREME_BAND: return MPI_BAND;
+    case TRIREME_BOR: return MPI_BOR;
+    case TRIREME_BXOR: return MPI_BXOR;
+    default: return MPI_SUM;  // an average and a scaled sum, too
+  }
+}
+
+MPI_Datatype type_of(trireme_dtype dtype) {
+  switch (dtype) {
+    case TRIREME_DTYPE_I8: return MPI_INT8_T;
+    case TRIREME_DTYPE_U8: return MPI_UINT8_T;
+    case TRIREME_DTYPE_I16: return MPI_INT16_T;
+    case TRIREME_DTYPE_U16: return MPI_UINT16_T;
+    case TRIREME_DTYPE_I32: return MPI_INT32_T;
+    case TRIREME_DTYPE_U32: return MPI_UINT32_T;
+    case TRIREME_DTYPE_I64: return MPI_INT64_T;
+    case TRIREME_DTYPE_U64: return MPI_UINT64_T;
+    case TRIREME_DTYPE_F32: return MPI_FLOAT;
+    case TRIREME_DTYPE_F64: return MPI_DOUBLE;
+    default: return MPI_BYTE;
+  }
+}
+
+int start_collective(const Call& call, MPI_Comm comm, MPI_Request* request) {
+  const MPI_Datatype type = type_of(call.dtype);
+  const MPI_Op op = op_of(call.reduction);
+  const int n = call.count;
+  switch (call.kind) {
+    case OperationKind::all_reduce:
+      return MPI_Iallreduce(call.send, call.receive, n, type, op, comm, request);
+    case OperationKind::reduce:
+      return MPI_Ireduce(call.send, call.receive, n, type, op, call.root, comm, request);
+    case OperationKind::reduce_scatter:
+      return MPI_Ireduce_scatter_block(call.send, call.receive, n, type, op, comm, request);
+    case OperationKind::all_gather:
+      return MPI_Iallgather(call.send, n, type, call.receive, n, type, comm, request);
+    case OperationKind::all_to_all:
+      return MPI_Ialltoall(call.send, n, type, call.receive, n, type, comm, request);
+    case OperationKind::broadcast:
+      return MPI_Ibcast(call.receive, n, type, call.root, comm, request);
+    case OperationKind::barrier: return MPI_Ibarrier(comm, request);
+    default: return MPI_ERR_UNSUPPORTED_OPERATION;
+  }
+}
+
+State start(Group* group, const Call& call, Request** out, char* error) {
+  const Inside inside;
+  if (!inside) return say(error, "MPI has been finalised"), State::failed;
+  const State there = advance(*group, group->communicators.size());
+  if (there == State::failed) {
+    return say(error, error_text("MPI_Comm_idup", group->failed.load())), there;
+  }
+  if (there == State::pending) return there;
+  auto request = std::make_unique<Request>();
+  request->channel = call.channel;
+  const int code =
+      start_collective(call, group->communicators[1 + call.channel], &request->request);
+  if (code != MPI_SUCCESS) {
+    return say(error, error_text("starting a collective", code)), State::failed;
+  }
+  *out = request.release();
+  return State::done;
+}
+
+State test(Group*, Request* request, char* error) {
+  int code = MPI_SUCCESS;
+  {
+    const Inside inside;
+    if (!inside) {
+      say(error, "MPI has been finalised");
+      return State::failed;
+    }
+    int done = 0;
+    code = MPI_Test(&request->request, &done, MPI_STATUS_IGNORE);
+    if (code == MPI_SUCCESS && done == 0) return State::pending;
+  }
+  delete request;
+  if (code == MPI_SUCCESS) return State::done;
+  return say(error, error_text("MPI_Test", code)), State::failed;
+}
+
+void abandon(Group* group, Request*) { group->abandoned.fetch_add(1); }
+
+constexpr Plugin kPlugin{
+    kPluginVersion, TRIREME_VERSION, sizeof(Plugin), TRIREME_MPI_NAME, begin, join, send, receive,
+    leave,          start,           test,           abandon};
+
+}  // namespace
+}  // namespace trireme::mpi
+
+extern "C" __attribute__((visibility("default"))) const trireme::mpi::Plugin* trireme_mpi_plugin() {
+  return &trireme::mpi::kPlugin;
+}

@@ -1,0 +1,328 @@
+/*
+ * One rank of a job that mpirun has started, in one of several parts. Every element is compared
+ * with plain arithmetic. Exit status 0: all is well; what is not is said on standard error.
+ *
+ * usage: job collectives|mismatch|timeout|again|refusals|wait [RENDEZVOUS]
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "numbers.h"
+#include "ranks.h"
+
+#define COUNT_OF(a) (sizeof(a) / sizeof *(a))
+#define MILLISECOND_NS 1000000ull
+
+static struct verdict verdict;
+static const char *rendezvous = "mpi://";
+
+static trireme_communicator *join(void) {
+    trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+    options.rendezvous = rendezvous;
+    options.timeout_ns = LONG_NS;
+    trireme_communicator *communicator = NULL;
+    if (trireme_communicator_create(&options, &communicator) != TRIREME_OK) {
+        fprintf(stderr, "cannot join: %s\n", trireme_last_error());
+        exit(3);
+    }
+    return communicator;
+}
+
+static int rank_of(trireme_communicator *communicator) {
+    int32_t rank = -1;
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_rank(communicator, &rank));
+    return rank;
+}
+
+static int size_of(trireme_communicator *communicator) {
+    int32_t size = 0;
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_world_size(communicator, &size));
+    return size;
+}
+
+static unsigned char pattern(int rank, uint64_t index) {
+    return (unsigned char)(index * 31 + index / 251 + (uint64_t)rank * 57 + 1);
+}
+
+/* Where the rank's own block begins in what is reduced, in elements. */
+static uint64_t first_of(const struct call *call, int rank) {
+    uint64_t first = 0;
+    if (call->operation == TRIREME_OPERATION_REDUCE_SCATTER) return call->count * (uint64_t)rank;
+    if (call->operation == TRIREME_OPERATION_REDUCE_SCATTER_V) {
+        for (int i = 0; i < rank; ++i) first += call->counts[i];
+    }
+    return first;
+}
+
+static void check(trireme_communicator *communicator, const struct call *call, bool in_place,
+                  bool started) {
+    const int rank = rank_of(communicator), n = size_of(communicator);
+    const uint64_t size = trireme_dtype_size(call->dtype), salt = call->count + 7;
+    struct call_memory memory;
+    if (!allocate_call(communicator, call, rank, n, false, &memory)) abort();
+    struct call_memory used = memory;
+    const uint64_t first = first_of(call, rank);
+    if (in_place && reduces(call->operation) && used.receive_bytes > 0) {
+        used.receive = used.send + first * size;
+    }
+    if (reduces(call->operation)) {
+        fill_contribution(call->dtype, call->reduction, rank, salt, used.send, 0,
+                          used.send_bytes / size);
+    } else if (call->operation == TRIREME_OPERATION_BROADCAST) {
+        for (uint64_t i = 0; rank == call->root && i < used.receive_bytes; ++i) {
+            used.receive[i] = pattern(rank, i);
+        }
+    } else {
+        for (uint64_t i = 0; i < used.send_bytes; ++i) used.send[i] = pattern(rank, i);
+    }
+    EXPECT_STATUS(&verdict, TRIREME_OK, run_call(communicator, call, &used, started, LONG_NS));
+    if (reduces(call->operation)) {
+        EXPECT(&verdict, is_reduced(call->dtype, call->reduction, call->scale, n, salt,
+                                    used.receive, first, used.receive_bytes / size));
+    } else {
+        bool right = true;
+        for (uint64_t i = 0; i < used.receive_bytes; ++i) {
+            const struct origin origin = origin_of(call, rank, n, i / size);
+            right =
+                right && used.receive[i] == pattern(origin.source, origin.index * size + i % size);
+        }
+        EXPECT(&verdict, right);
+    }
+    if (verdict.text[0] != 0) {
+        fprintf(stderr, "rank %d of %d: %s of %llu %s, %s: %s\n", rank, n,
+                operation_text(call->operation), (unsigned long long)call->count,
+                trireme_dtype_name(call->dtype), trireme_reduction_name(call->reduction),
+                verdict.text);
+        exit(1);
+    }
+    free_call(&memory, false);
+}
+
+static struct call make(trireme_operation operation, trireme_dtype dtype, trireme_reduction r,
+                        uint64_t count, uint64_t number, int n) {
+    struct call call = {.operation = operation, .dtype = dtype, .reduction = r, .count = count};
+    if (r == TRIREME_SCALED_SUM) call.scale = 0.375;
+    if (has_root(operation)) call.root = (int32_t)(number % (uint64_t)n);
+    for (int i = 0; is_v_form(operation) && i < MOST_RANKS; ++i) {
+        call.counts[i] = ((uint64_t)i * 5 + number) % 7 * count / 3;
+    }
+    return call;
+}
+
+static const trireme_operation reducing[] = {
+    TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_REDUCE_SCATTER,
+    TRIREME_OPERATION_REDUCE_SCATTER_V, TRIREME_OPERATION_REDUCE};
+static const trireme_operation moving[] = {
+    TRIREME_OPERATION_ALL_GATHER, TRIREME_OPERATION_ALL_GATHER_V, TRIREME_OPERATION_BROADCAST,
+    TRIREME_OPERATION_GATHER,     TRIREME_OPERATION_GATHER_V,     TRIREME_OPERATION_SCATTER,
+    TRIREME_OPERATION_SCATTER_V,  TRIREME_OPERATION_ALL_TO_ALL,   TRIREME_OPERATION_ALL_TO_ALL_V};
+
+/* A message around the ring, longer than a frame. */
+static void send_around(trireme_communicator *communicator) {
+    enum { LENGTH = 300001 };
+    const int rank = rank_of(communicator), n = size_of(communicator);
+    unsigned char *const memory = malloc(2 * LENGTH);
+    if (memory == NULL) abort();
+    for (uint64_t i = 0; i < LENGTH; ++i) memory[i] = pattern(rank, i);
+    const int to = (rank + 1) % n, from = (rank + n - 1) % n;
+    if (n > 1) {
+        trireme_request *request = NULL;
+        EXPECT_STATUS(&verdict, TRIREME_OK,
+                      trireme_send_start(communicator, memory, LENGTH, TRIREME_DTYPE_U8, to, 5,
+                                         NULL, &request));
+        EXPECT_STATUS(&verdict, TRIREME_OK,
+                      trireme_receive(communicator, memory + LENGTH, LENGTH, TRIREME_DTYPE_U8, from,
+                                      5, NULL));
+        EXPECT_STATUS(&verdict, TRIREME_OK, trireme_request_wait(request, LONG_NS));
+        trireme_request_destroy(request);
+        bool right = true;
+        for (uint64_t i = 0; i < LENGTH; ++i) {
+            right = right && memory[LENGTH + i] == pattern(from, i);
+        }
+        EXPECT(&verdict, right);
+    }
+    free(memory);
+}
+
+static void run_collectives(trireme_communicator *communicator) {
+    static const uint64_t counts[] = {0, 7, 1003};
+    const int n = size_of(communicator);
+    uint64_t number = 0;
+    for (trireme_dtype dtype = TRIREME_DTYPE_I8; dtype <= TRIREME_DTYPE_BYTES; ++dtype) {
+        for (trireme_reduction r = TRIREME_SUM; r <= TRIREME_SCALED_SUM; ++r) {
+            if (!reduction_means_something(dtype, r)) continue;
+            for (size_t i = 0; i < COUNT_OF(counts) * COUNT_OF(reducing); ++i, ++number) {
+                const struct call call = make(reducing[i % COUNT_OF(reducing)], dtype, r,
+                                              counts[i / COUNT_OF(reducing)], number, n);
+                check(communicator, &call, number % 2 == 0, number % 3 == 0);
+            }
+        }
+    }
+    static const trireme_dtype widths[] = {TRIREME_DTYPE_BOOL, TRIREME_DTYPE_BF16,
+                                           TRIREME_DTYPE_F32, TRIREME_DTYPE_I64};
+    for (size_t d = 0; d < COUNT_OF(widths); ++d) {
+        for (size_t i = 0; i < COUNT_OF(counts) * COUNT_OF(moving); ++i, ++number) {
+            const struct call call = make(moving[i % COUNT_OF(moving)], widths[d], 0,
+                                          counts[i / COUNT_OF(moving)], number, n);
+            check(communicator, &call, false, number % 3 == 0);
+        }
+    }
+    /* Larger than what is handed to MPI at a time, and no multiple of it. */
+    static const trireme_operation large[] = {
+        TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_REDUCE,    TRIREME_OPERATION_REDUCE_SCATTER,
+        TRIREME_OPERATION_ALL_GATHER, TRIREME_OPERATION_BROADCAST, TRIREME_OPERATION_ALL_TO_ALL};
+    for (size_t i = 0; i < COUNT_OF(large); ++i, ++number) {
+        const struct call call =
+            make(large[i], TRIREME_DTYPE_F32, i < 3 ? TRIREME_AVERAGE : 0, 600011, number, n);
+        check(communicator, &call, i == 0, false);
+    }
+    send_around(communicator);
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+}
+
+/* A NaN has the same bits everywhere, whoever brings it; the smallest of 0 and -0, too. */
+static void run_awkward(trireme_communicator *communicator) {
+    enum { COUNT = 4000 };
+    static uint32_t send[COUNT], receive[COUNT], all[8 * COUNT];
+    const int rank = rank_of(communicator), n = size_of(communicator);
+    static const trireme_reduction reductions[] = {TRIREME_SUM, TRIREME_PRODUCT, TRIREME_MIN,
+                                                   TRIREME_MAX};
+    for (size_t r = 0; r < COUNT_OF(reductions); ++r) {
+        for (uint32_t i = 0; i < COUNT; ++i) {
+            const float value = (float)(i % 97) * 0.37f - (float)(rank * 3) * 1.7f;
+            memcpy(&send[i], &value, sizeof value);
+            if (i % 5 == 0) send[i] = rank % 2 == 0 ? 0u : 0x80000000u;
+            if ((int)(i % 8) == rank) send[i] = 0xffc00000u + i + 1; /* a NaN with words in it */
+        }
+        EXPECT_STATUS(&verdict, TRIREME_OK,
+                      trireme_all_reduce(communicator, send, receive, COUNT, TRIREME_DTYPE_F32,
+                                         reductions[r], NULL));
+        EXPECT_STATUS(
+            &verdict, TRIREME_OK,
+            trireme_all_gather(communicator, receive, all, COUNT, TRIREME_DTYPE_F32, NULL));
+        for (int peer = 0; peer < n; ++peer) {
+            EXPECT(&verdict, memcmp(all + peer * COUNT, receive, sizeof receive) == 0);
+        }
+        for (uint32_t i = 0; i < COUNT; ++i) {
+            if ((int)(i % 8) < n) EXPECT(&verdict, receive[i] == 0x7fc00000u);
+        }
+    }
+}
+
+static void run_mismatch(trireme_communicator *communicator) {
+    static float data[100000];
+    const bool odd = rank_of(communicator) == 1;
+    EXPECT_STATUS(&verdict, TRIREME_ERROR_MISMATCH,
+                  trireme_all_reduce(communicator, data, data, odd ? 99999 : 100000,
+                                     TRIREME_DTYPE_F32, TRIREME_SUM, NULL));
+    EXPECT(&verdict, strstr(trireme_last_error(), "rank") != NULL);
+    EXPECT_STATUS(&verdict, TRIREME_ERROR_MISMATCH, trireme_barrier(communicator, NULL));
+}
+
+/* Rank 1 does not come in time. */
+static void run_timeout(trireme_communicator *communicator) {
+    static float data[100000];
+    trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
+    options.timeout_ns = 300 * MILLISECOND_NS;
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+    if (rank_of(communicator) == 1) {
+        trireme_status status = TRIREME_OK;
+        while (status == TRIREME_OK) { /* until it hears that the others have given up */
+            usleep(10000);
+            status = trireme_communicator_wait_ready(communicator, LONG_NS);
+        }
+        EXPECT(&verdict, status == TRIREME_ERROR_TIMEOUT);
+        return;
+    }
+    EXPECT_STATUS(&verdict, TRIREME_ERROR_TIMEOUT,
+                  trireme_all_reduce(communicator, data, data, 100000, TRIREME_DTYPE_F32,
+                                     TRIREME_SUM, &options));
+    EXPECT(&verdict, strstr(trireme_last_error(), "rank 1") != NULL);
+}
+
+/* Groups one after the other, some of which nobody uses, and two at once. */
+static void run_again(void) {
+    for (int i = 0; i < 6; ++i) {
+        trireme_communicator *const first = join();
+        trireme_communicator *const second = i % 3 == 2 ? join() : NULL;
+        const int n = size_of(first);
+        for (int k = 0; k < (i % 2 == 0 ? 2 : 0); ++k) {
+            trireme_communicator *const used = k == 1 && second != NULL ? second : first;
+            int64_t sum = rank_of(first) + 1;
+            EXPECT_STATUS(
+                &verdict, TRIREME_OK,
+                trireme_all_reduce(used, &sum, &sum, 1, TRIREME_DTYPE_I64, TRIREME_SUM, NULL));
+            EXPECT(&verdict, sum == (int64_t)n * (n + 1) / 2);
+        }
+        trireme_communicator_destroy(first);
+        trireme_communicator_destroy(second);
+    }
+}
+
+static void refuse(const char *text, int32_t rank, int32_t world_size, const char *backend,
+                   trireme_status expected) {
+    trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+    options.rendezvous = text;
+    options.rank = rank;
+    options.world_size = world_size;
+    options.backend = backend;
+    trireme_communicator *communicator = (trireme_communicator *)&options;
+    EXPECT_STATUS(&verdict, expected, trireme_communicator_create(&options, &communicator));
+    EXPECT(&verdict, communicator == (trireme_communicator *)&options);
+}
+
+static void run_refusals(trireme_communicator *communicator) {
+    const int n = size_of(communicator);
+    refuse("mpi://", 0, n + 1, NULL, TRIREME_ERROR_INVALID_ARGUMENT);
+    refuse("mpi://", rank_of(communicator) + 1, n, NULL, TRIREME_ERROR_INVALID_ARGUMENT);
+    refuse("mpi://", rank_of(communicator), n, "host", TRIREME_ERROR_UNSUPPORTED);
+    refuse("host://x", 0, 1, "mpi", TRIREME_ERROR_UNSUPPORTED);
+    trireme_communicator *child = NULL;
+    EXPECT_STATUS(&verdict, TRIREME_ERROR_UNSUPPORTED,
+                  trireme_communicator_duplicate(communicator, NULL, &child));
+    char text[64] = "";
+    EXPECT_STATUS(&verdict, TRIREME_OK,
+                  trireme_communicator_backend(communicator, text, sizeof text, NULL));
+    EXPECT(&verdict, strncmp(text, "mpi (", 5) == 0);
+    trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
+    query.backend = "mpi";
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_capability(&query));
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+}
+
+int main(int count, char **arguments) {
+    const char *const part = count > 1 ? arguments[1] : "";
+    if (count > 2) rendezvous = arguments[2];
+    if (strcmp(part, "again") == 0) {
+        run_again();
+    } else {
+        trireme_communicator *const communicator = join();
+        if (strcmp(part, "collectives") == 0) {
+            run_collectives(communicator);
+            run_awkward(communicator);
+        } else if (strcmp(part, "mismatch") == 0) {
+            run_mismatch(communicator);
+        } else if (strcmp(part, "timeout") == 0) {
+            run_timeout(communicator);
+        } else if (strcmp(part, "refusals") == 0) {
+            run_refusals(communicator);
+        } else if (strcmp(part, "wait") ==
+                   0) { /* until rank 1 is killed, and mpirun ends the rest */
+            EXPECT_STATUS(&verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+            printf("pid %ld of rank %d\n", (long)getpid(), rank_of(communicator));
+            fflush(stdout);
+            if (rank_of(communicator) == 1) pause();
+            if (trireme_barrier(communicator, NULL) != TRIREME_OK) pause();
+        } else {
+            fprintf(stderr, "no part \"%s\"\n", part);
+            return 2;
+        }
+        trireme_communicator_destroy(communicator);
+    }
+    if (verdict.text[0] != 0) fprintf(stderr, "%s\n", verdict.text);
+    return verdict.text[0] == 0 ? 0 : 1;
+}

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Jobs under mpirun: every collective, failures, training as elsewhere, a rank that is killed.
+
+Usage: test_mpi.py openmpi|mpich BUILD_FOLDER [unittest arguments]
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+NAME = ""
+BUILD = pathlib.Path()
+TRIALS = 2  # of killing a rank
+LONG = 240  # seconds; longer than anything healthy takes on a busy machine
+WORLDS = (1, 2, 3, 4)
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def environment(**more):
+    """Without what would lead a rank elsewhere."""
+    names = re.compile(
+        r"^(RANK|WORLD_SIZE|MASTER_|SLURM_|TRIREME_RENDEZVOUS|TRIREME_MPI|OMPI_|PMI_|PMIX_)")
+    kept = {name: value for name, value in os.environ.items() if not names.match(name)}
+    return {**kept, **more}
+
+
+def mpirun(ranks, *command, name=None):
+    name = name or NAME
+    options = ["--allow-run-as-root", "--oversubscribe"] if name == "openmpi" else []
+    return [f"mpirun.{name}", *options, "-np", str(ranks), *map(str, command)]
+
+
+def run(ranks, *command, **more):
+    return subprocess.run(mpirun(ranks, *command), capture_output=True, text=True, timeout=LONG,
+                          env=environment(**more))
+
+
+def alive(pid):
+    """Zombies are not: who started them has yet to look."""
+    try:
+        return "\nState:\tZ" not in pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+class Jobs(unittest.TestCase):
+    def part(self, part, worlds=WORLDS, rendezvous="mpi://", **more):
+        for ranks in worlds:
+            with self.subTest(ranks=ranks):
+                result = run(ranks, BUILD / "tests/mpi/mpi_job", part, rendezvous, **more)
+                self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_collectives_match_plain_loops(self):
+        self.part("collectives")
+
+    def test_a_disagreement_is_a_mismatch_on_all_ranks(self):
+        self.part("mismatch", (2, 3))
+
+    def test_a_rank_that_does_not_come_is_named(self):
+        self.part("timeout", (3,))
+
+    def test_groups_one_after_the_other_and_at_once(self):
+        self.part("again", (1, 3))
+
+    def test_what_does_not_go_is_refused(self):
+        self.part("refusals", (2,))
+
+    def test_env_means_mpi_inside_mpirun(self):
+        self.part("refusals", (3,), "env://")
+        self.part("refusals", (2,), "env://", TRIREME_RENDEZVOUS="mpi://")
+
+    def test_the_library_can_be_named(self):
+        self.part("refusals", (2,), TRIREME_MPI_LIBRARY=NAME)
+        self.part("refusals", (2,),
+                  TRIREME_MPI_LIBRARY=str(BUILD / f"libtrireme_mpi_{NAME}.so"))
+
+    def test_a_library_that_is_none_is_named(self):
+        for library in ("/nowhere/libmpi.so", str(BUILD / "libtrireme.so.1")):
+            result = run(1, BUILD / "tests/mpi/mpi_job", "refusals", TRIREME_MPI_LIBRARY=library)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn("cannot join: trireme_communicator_create: no MPI: ", result.stderr)
+            self.assertIn(library, result.stderr)
+
+    def test_outside_of_mpirun_it_says_what_is_missing(self):
+        result = subprocess.run([str(BUILD / "tests/mpi/mpi_job"), "refusals"], timeout=LONG,
+                                capture_output=True, text=True, env=environment())
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("OMPI_COMM_WORLD_RANK", result.stderr)
+        self.assertIn("PMI_RANK", result.stderr)
+
+    def test_training_has_the_bits_of_any_other_group(self):
+        """The same program, which knows nothing of MPI."""
+        with tempfile.TemporaryDirectory() as folder:
+            program = [str(BUILD / "examples/example_digits"), "--strategy", "zero3",
+                       "--passes", "2",
+                       "--data", str(ROOT / "examples/data/digits.csv.gz"), "--out"]
+            alone = pathlib.Path(folder, "alone")
+            subprocess.run([*program, str(alone)], check=True, timeout=LONG, env=environment(),
+                           stdout=subprocess.DEVNULL)
+            for ranks in (2, 3):
+                out = pathlib.Path(folder, str(ranks))
+                result = run(ranks, *program, out)
+                self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+                self.assertIn(f"ranks={ranks}", result.stdout)
+                self.assertEqual(out.read_bytes(), alone.read_bytes())
+
+    def test_a_killed_rank_ends_the_job_and_leaves_nothing(self):
+        slowest = 0.0
+        for _ in range(TRIALS):
+            command = mpirun(3, BUILD / "tests/mpi/mpi_job", "wait")
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                  text=True, env=environment()) as job:
+                pids = {}
+                for line in job.stdout:
+                    pid, rank = re.fullmatch(r"pid (\d+) of rank (\d+)\n", line).groups()
+                    pids[int(rank)] = int(pid)
+                    if len(pids) == 3:
+                        break
+                killed = time.monotonic()
+                os.kill(pids[1], signal.SIGKILL)
+                self.assertNotEqual(job.wait(timeout=LONG), 0)
+                while any(map(alive, pids.values())):
+                    self.assertLess(time.monotonic() - killed, LONG, "a rank lives on")
+                    time.sleep(0.01)
+                slowest = max(slowest, time.monotonic() - killed)
+        print(f"kill: under {NAME} a job of 3 ended at most {slowest:.2f} s after a rank")
+
+
+class Python(unittest.TestCase):
+    def test_python_under_mpirun(self):
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest("numpy is missing")
+        program = (
+            "import numpy as np, trireme\n"
+            "with trireme.Communicator(0, 0, 'mpi://') as c:\n"
+            "    a = np.full(100000, c.rank + 1.0, np.float32)\n"
+            "    c.all_reduce(a)\n"
+            "    n = c.world_size\n"
+            "    assert n == 3 and (a == n * (n + 1) / 2).all(), a\n")
+        result = run(3, sys.executable, "-c", program,
+                     PYTHONPATH=str(ROOT / "bindings/python"),
+                     TRIREME_LIBRARY=str(BUILD / "libtrireme.so.1"))
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+
+def main():
+    global NAME, BUILD
+    NAME, BUILD = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+    plugin = BUILD / f"libtrireme_mpi_{NAME}.so"
+    for missing in (f"mpirun.{NAME}", plugin):
+        if shutil.which(str(missing)) is None and not pathlib.Path(missing).exists():
+            print(f"skipped: {NAME}: {missing} is missing")
+            return 77
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
