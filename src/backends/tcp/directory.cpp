@@ -74,6 +74,7 @@ class Directory::Server {
     std::uint64_t since_ns;
     std::size_t got = 0;  // bytes of the request
     Request request{};
+    bool admitted = false;  // its request was looked at, and its group waits for others
     bool whole() const { return got == sizeof request; }
   };
 
@@ -168,7 +169,7 @@ void Directory::Server::admit(std::list<Guest>::iterator guest) {
   group[static_cast<std::size_t>(own.rank)] = guest;
   int there = 1;
   for (auto it = guests_.begin(); it != guests_.end(); ++it) {
-    if (it == guest || !it->whole() || std::memcmp(it->request.name, own.name, sizeof own.name)) {
+    if (it == guest || !it->admitted || std::memcmp(it->request.name, own.name, sizeof own.name)) {
       continue;
     }
     const std::string both =
@@ -177,7 +178,8 @@ void Directory::Server::admit(std::list<Guest>::iterator guest) {
       // All hear of it: none of them could ever be complete.
       std::vector<std::list<Guest>::iterator> all;
       for (auto each = guests_.begin(); each != guests_.end(); ++each) {
-        if (each->whole() && !std::memcmp(each->request.name, own.name, sizeof own.name)) {
+        if ((each->admitted || each == guest) &&
+            !std::memcmp(each->request.name, own.name, sizeof own.name)) {
           all.push_back(each);
         }
       }
@@ -196,7 +198,8 @@ void Directory::Server::admit(std::list<Guest>::iterator guest) {
     group[static_cast<std::size_t>(it->request.rank)] = it;
     ++there;
   }
-  if (there < own.world_size) return;
+  guest->admitted = there < own.world_size;
+  if (guest->admitted) return;
   std::vector<Entry> entries;
   for (const auto& each : group) entries.push_back(each->request.entry);
   const Reply reply{TRIREME_OK, own.world_size, {}};
