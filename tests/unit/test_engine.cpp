@@ -177,7 +177,7 @@ void play(int world_size, Board& board, const Body& body) {
         options.world_size = world_size;
         options.name = "job";
         host::HostBackend::Ways ways{net.end(rank), std::make_unique<Adder>(board, rank),
-                                     "host (adder)"};
+                                     "host (adder)", nullptr};
         std::unique_ptr<Backend> backend;
         std::string& error = errors[static_cast<std::size_t>(rank)];
         Status status = host::HostBackend::join(options, "engines", std::move(ways), &backend);

@@ -25,10 +25,9 @@ HostBackend::~HostBackend() {
 
 Status HostBackend::join(const GroupOptions& options, const std::string& group_name, Ways ways,
                          std::unique_ptr<Backend>* out) {
-  auto carrier =
-      std::make_shared<Carrier>(options.rank, options.world_size, group_name, options.name,
-                                ways.transport, std::move(ways.engine), std::move(ways.loss),
-                                options.stall_warning_ns);
+  auto carrier = std::make_shared<Carrier>(options.rank, options.world_size, group_name,
+                                           options.name, ways.transport, std::move(ways.engine),
+                                           std::move(ways.loss), options.stall_warning_ns);
   std::unique_ptr<HostBackend> backend(
       new HostBackend(options, carrier, std::move(ways.description)));
   TRIREME_RETURN_IF_ERROR(carrier->start());
@@ -73,19 +72,19 @@ Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Dead
   TRIREME_RETURN_IF_ERROR(
       local::begin_collective(group_, *carrier_, ready_, operation, sequence, deadline));
   if (operation.algorithm == 0 && is_carried(operation, world_size())) {
-    return collectives_.run(operation, sequence, deadline);
+    return after_failure(collectives_.run(operation, sequence, deadline));
   }
   Engine* const engine = carrier_->engine();
-  return collectives_.run_elsewhere(
+  return after_failure(collectives_.run_elsewhere(
       operation, sequence, deadline, engine->tells_apart(),
-      [&](std::uint64_t ticket) { return engine->run(operation, ticket, deadline); });
+      [&](std::uint64_t ticket) { return engine->run(operation, ticket, deadline); }));
 }
 
 Status HostBackend::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                           std::vector<bool>* gives) {
   TRIREME_RETURN_IF_ERROR(
       local::begin_collective(group_, *carrier_, ready_, operation, sequence, deadline));
-  return collectives_.agree(operation, sequence, deadline, gives);
+  return after_failure(collectives_.agree(operation, sequence, deadline, gives));
 }
 
 }  // namespace trireme::host

@@ -44,6 +44,7 @@ class HostBackend final : public Backend {
   void progress() override {
     messages_.progress();
     algorithms_.progress();
+    if (group_.failed()) carrier_->spread_failure();
   }
   bool withdraw(Message& message) override { return set_of(message).withdraw(message); }
   std::uint32_t activity() const override { return group_.activity(); }
@@ -55,7 +56,7 @@ class HostBackend final : public Backend {
     return buffers_->allocate(bytes, out);
   }
   void fail(const Status& status) noexcept override { group_.fail(status); }
-  Status failure() const override { return group_.failure(); }
+  Status failure() const override { return after_failure(group_.failure()); }
   TrafficCounters traffic() const override { return group_.traffic(); }
   std::vector<LastCalls> last_calls() const override { return group_.last_calls(); }
 
@@ -65,7 +66,11 @@ class HostBackend final : public Backend {
   local::Messages& set_of(const Message& message) {
     return message.context == 0 ? messages_ : algorithms_;
   }
-  Status begin(const Operation& operation, std::uint64_t sequence, Deadline deadline);
+  // What a call answers.
+  Status after_failure(Status status) const {
+    if (!status.ok() && group_.failed()) carrier_->spread_failure();
+    return status;
+  }
 
   const std::shared_ptr<Carrier> carrier_;
   const std::string description_;

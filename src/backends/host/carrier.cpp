@@ -25,6 +25,8 @@ constexpr std::uint64_t kReceiveWaitNs = 20 * kMillisecond;
 // and how long its own thread waits for that.
 constexpr std::uint64_t kLingerNs = 5'000 * kMillisecond;
 constexpr std::uint64_t kLeaveWaitNs = 200 * kMillisecond;
+// How long a failed call waits until the peers have been told.
+constexpr std::uint64_t kSpreadNs = 100 * kMillisecond;
 // A peer that leaves takes its end of the transport with it; its last words may be on their way.
 constexpr std::uint64_t kGraceNs = 300 * kMillisecond;
 
@@ -109,6 +111,21 @@ void Carrier::leave() noexcept {
   changed_.notify_all();
   if (!started_) return;
   wait_until(changed_, lock, Deadline::after(kLeaveWaitNs), [&] { return tried_all_; });
+}
+
+void Carrier::spread_failure() noexcept {
+  std::unique_lock lock(mutex_);
+  if (spread_ || !started_) return;
+  wait_until(changed_, lock, Deadline::after(kSpreadNs), [&] {
+    if (spread_ || stopped_) return true;
+    for (int rank = 0; rank < n_; ++rank) {
+      const Link& peer = link(rank);
+      const bool told = peer.said_failure && peer.frame.empty();
+      if (rank != me_ && !told && !is_done_with(rank)) return false;
+    }
+    return true;
+  });
+  spread_ = true;
 }
 
 bool Carrier::joined(int rank) const {
@@ -196,6 +213,7 @@ void Carrier::send_frames() noexcept {
         if (answer == TRIREME_OK) {
           peer.frame.clear();
           moved = true;
+          if (peer.said_failure) changed_.notify_all();
         } else if (answer == TRIREME_ERROR_TIMEOUT) {
           refused = true;
         } else {

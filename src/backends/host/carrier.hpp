@@ -41,6 +41,10 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   // answer.
   void leave() noexcept;
 
+  // After a failure: waits until the peers have been told, but not long. Who gets a failure may end at
+  // once, and its peers would only see that it is gone.
+  void spread_failure() noexcept;
+
   local::Group& group() { return group_; }
   Engine* engine() const { return engine_.get(); }
   bool joined(int rank) const override;
@@ -112,6 +116,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   bool abandoned_ = false;  // the threads end before they call anything
   bool leaving_ = false;
   bool stopped_ = false;    // nothing more is to be sent
+  bool spread_ = false;     // nobody waits any more until the failure has been told
   bool tried_all_ = false;  // leaving: everything that could be handed over has been
 };
 

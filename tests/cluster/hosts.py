@@ -1,0 +1,124 @@
+"""Hosts that are none: network namespaces of this machine, joined by a switch.
+
+    with Hosts(2) as hosts:
+        job = hosts.popen(0, ["trireme", ...])      # as on a machine of its own
+        hosts.cut(1)                                # its packets go nowhere, and nobody is told
+
+The namespaces have no names: each lives as long as a process that does nothing, and that dies with
+this one. Nothing is left behind, however it ends.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+LONG = 20  # seconds; longer than anything here takes on a busy machine
+
+
+def missing():
+    """Why there can be no hosts here, or ""."""
+    for tool in ("ip", "unshare", "nsenter"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed"
+    probe = subprocess.run(["unshare", "-n", "true"], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        return f"network namespaces are not permitted: {probe.stderr.strip()}"
+    probe = subprocess.run(["unshare", "-n", "ip", "link", "add", "name", "probe", "type",
+                            "bridge"],
+                           capture_output=True, text=True, check=False)
+    return f"no bridge can be made: {probe.stderr.strip()}" if probe.returncode != 0 else ""
+
+
+def _die_with_parent():
+    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+
+
+class _Namespace:
+    def __init__(self):
+        self.keeper = subprocess.Popen(["unshare", "-n", "sleep", "infinity"],
+                                       preexec_fn=_die_with_parent)
+        own = os.readlink("/proc/self/ns/net")
+        end = time.monotonic() + LONG
+        while os.readlink(f"/proc/{self.keeper.pid}/ns/net") == own:
+            if time.monotonic() > end or self.keeper.poll() is not None:
+                raise RuntimeError("a network namespace has not come")
+            time.sleep(0.005)
+
+    def command(self, program):
+        return ["nsenter", "-t", str(self.keeper.pid), "-n", "--", *program]
+
+    def ip(self, *words):
+        subprocess.run(self.command(["ip", *words]), check=True, capture_output=True, text=True)
+
+    def close(self):
+        self.keeper.kill()
+        self.keeper.wait()
+
+
+class Hosts:
+    def __init__(self, count):
+        why = missing()
+        if why:
+            raise unittest.SkipTest(f"no hosts: {why}")
+        self.addresses = [f"10.77.0.{number + 1}" for number in range(count)]
+        self.jobs = []
+        self.spaces = []
+        try:
+            self.switch = self._space()
+            self.switch.ip("link", "add", "name", "switch", "type", "bridge")
+            self.switch.ip("link", "set", "switch", "up")
+            self.hosts = [self._host(number) for number in range(count)]
+        except BaseException:
+            self.close()
+            raise
+
+    def _space(self):
+        self.spaces.append(_Namespace())
+        return self.spaces[-1]
+
+    def _host(self, number):
+        host = self._space()
+        host.ip("link", "set", "lo", "up")
+        self.switch.ip("link", "add", f"port{number}", "type", "veth", "peer", "name", "eth0",
+                       "netns", str(host.keeper.pid))
+        self.heal(number)
+        self.switch.ip("link", "set", f"port{number}", "up")
+        host.ip("addr", "add", self.addresses[number] + "/24", "dev", "eth0")
+        host.ip("link", "set", "eth0", "up")
+        return host
+
+    def popen(self, number, program, **settings):
+        job = subprocess.Popen(self.hosts[number].command(program), **settings)
+        self.jobs.append(job)
+        return job
+
+    def run(self, number, program, **settings):
+        return subprocess.run(self.hosts[number].command(program), check=False, **settings)
+
+    def cut(self, number):
+        """No packet comes or goes any more; the link is still up for who looks at it."""
+        self.switch.ip("link", "set", f"port{number}", "nomaster")
+
+    def heal(self, number):
+        self.switch.ip("link", "set", f"port{number}", "master", "switch")
+
+    def close(self):
+        for job in self.jobs:
+            if job.poll() is None:
+                job.kill()
+            job.wait()
+            for stream in (job.stdin, job.stdout, job.stderr):
+                if stream is not None:
+                    stream.close()
+        for space in self.spaces:
+            space.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *what):
+        self.close()
