@@ -1,23 +1,14 @@
 // Addresses: where the ranks of a job meet, and at which of its own addresses a rank is reached.
 #pragma once
 
-#include <sys/socket.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "platform/endpoint.hpp"
 #include "platform/status.hpp"
 
 namespace trireme::tcp {
-
-struct Endpoint {
-  sockaddr_storage address{};
-  socklen_t length = 0;
-
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
-  std::string text() const;  // "10.0.0.2:29500", "[::1]:29500"
-};
 
 // ADDRESS:PORT[/NAME][?interface=NAME_OR_ADDRESS][&silence_ms=N]
 struct Place {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "backends/tcp/socket.hpp"
 #include "platform/handshake.hpp"
+#include "platform/tcp_call.hpp"
 
 namespace trireme::tcp {
 
@@ -57,10 +57,5 @@ class Gate {
   std::uint64_t next_accept_ns_ = 0;  // not before, after the system had no descriptor
   int warnings_ = 0;
 };
-
-// Calls there and greets; *out is a connection to one that knows the token.
-Status call(const Endpoint& endpoint, const std::string& where, const Token& token,
-            const HandshakeTerms& terms, Deadline deadline, const std::atomic<bool>& stop,
-            Socket* out);
 
 }  // namespace trireme::tcp

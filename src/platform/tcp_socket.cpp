@@ -1,4 +1,4 @@
-#include "backends/tcp/socket.hpp"
+#include "platform/tcp_socket.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -47,14 +47,7 @@ Status Socket::own_endpoint(Endpoint* out, int port) const {
   if (getsockname(descriptor_, reinterpret_cast<sockaddr*>(&out->address), &out->length) != 0) {
     return Status::system(errno, "the address of a socket");
   }
-  if (port >= 0) {
-    const auto number = htons(static_cast<std::uint16_t>(port));
-    if (out->address.ss_family == AF_INET6) {
-      reinterpret_cast<sockaddr_in6&>(out->address).sin6_port = number;
-    } else {
-      reinterpret_cast<sockaddr_in&>(out->address).sin_port = number;
-    }
-  }
+  if (port >= 0) out->set_port(static_cast<std::uint16_t>(port));
   return Status::success();
 }
 
