@@ -223,12 +223,10 @@ Status Handshake::stranger() const {
 namespace {
 
 // The first half of a digest is code enough for bytes that have to be answered at once.
-Digest code_of(const Digest& key, std::uint64_t sequence, std::string_view head_and_body) {
-  std::string text;
-  text.reserve(sizeof sequence + head_and_body.size());
-  put64(&text, sequence);
-  text += head_and_body;
-  return hmac_sha256(view(key), text);
+Digest code_of(const HmacKey& key, std::uint64_t sequence, std::string_view head_and_body) {
+  std::string place;
+  put64(&place, sequence);
+  return key.of(place, head_and_body);
 }
 
 }  // namespace

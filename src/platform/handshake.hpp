@@ -99,29 +99,36 @@ class Handshake {
 constexpr std::size_t kFrameHead = 4;
 constexpr std::size_t kFrameCode = 16;
 
+inline HmacKey key_of(const Digest& digest) {
+  return HmacKey({reinterpret_cast<const char*>(digest.data()), digest.size()});
+}
+
 class FrameWriter {
  public:
-  explicit FrameWriter(const Digest& key) : key_(key) {}
+  // `sequence`: how many frames went before.
+  explicit FrameWriter(const Digest& key, std::uint64_t sequence = 0)
+      : key_(key_of(key)), sequence_(sequence) {}
   // Appends a frame.
   void write(std::string_view body, std::string* out);
 
  private:
-  Digest key_;
-  std::uint64_t sequence_ = 0;
+  HmacKey key_;
+  std::uint64_t sequence_;
 };
 
 class FrameReader {
  public:
-  FrameReader(const Digest& key, std::size_t most) : key_(key), most_(most) {}
+  FrameReader(const Digest& key, std::size_t most) : key_(key_of(key)), most_(most) {}
   // Takes bytes as they come. CORRUPT: a length above the cap, before any memory is taken for it,
   // or a code that is wrong: the connection has to end.
   Status take(std::string_view bytes, std::size_t* used);
+  std::uint64_t sequence() const { return sequence_; }  // frames that were whole
   // Whether a body is whole. It stays until the next take().
   bool whole() const { return whole_; }
   std::string_view body() const { return std::string_view(got_).substr(kFrameHead, length_); }
 
  private:
-  Digest key_;
+  HmacKey key_;
   std::size_t most_;
   std::uint64_t sequence_ = 0;
   std::string got_;

@@ -2,29 +2,10 @@
 
 #include <string.h>
 
-#include <string>
-
-#include "platform/sha256.hpp"
-
 namespace trireme {
-namespace {
 
-constexpr std::size_t kBlock = 64;
-
-std::string_view view(const Digest& digest) {
-  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
-}
-
-// The text holds what is made of the key; nothing of it stays in memory.
-Digest hash_and_wipe(std::string* text) {
-  const Digest digest = sha256(*text);
-  explicit_bzero(text->data(), text->size());
-  return digest;
-}
-
-}  // namespace
-
-Digest hmac_sha256(std::string_view key, std::string_view data) {
+HmacKey::HmacKey(std::string_view key) {
+  constexpr std::size_t kBlock = 64;
   char block[kBlock] = {};
   if (key.size() > kBlock) {
     const Digest digest = sha256(key);
@@ -32,19 +13,30 @@ Digest hmac_sha256(std::string_view key, std::string_view data) {
   } else {
     memcpy(block, key.data(), key.size());
   }
-  const auto padded = [&](char pad, std::string_view rest) {
-    std::string text;
-    text.reserve(kBlock + rest.size());
-    for (const char each : block) text += static_cast<char>(each ^ pad);
-    text += rest;
-    return text;
-  };
-  std::string text = padded(0x36, data);
-  const Digest inner = hash_and_wipe(&text);
-  text = padded(0x5c, view(inner));
+  for (char& each : block) each ^= 0x36;
+  inner_.add({block, kBlock});
+  for (char& each : block) each ^= 0x36 ^ 0x5c;
+  outer_.add({block, kBlock});
   explicit_bzero(block, sizeof block);
-  return hash_and_wipe(&text);
 }
+
+// Nothing of the key stays in memory.
+HmacKey::~HmacKey() {
+  explicit_bzero(static_cast<void*>(&inner_), sizeof inner_);
+  explicit_bzero(static_cast<void*>(&outer_), sizeof outer_);
+}
+
+Digest HmacKey::of(std::string_view data, std::string_view more) const {
+  Sha256 inner = inner_;
+  inner.add(data);
+  inner.add(more);
+  const Digest digest = inner.finish();
+  Sha256 outer = outer_;
+  outer.add({reinterpret_cast<const char*>(digest.data()), digest.size()});
+  return outer.finish();
+}
+
+Digest hmac_sha256(std::string_view key, std::string_view data) { return HmacKey(key).of(data); }
 
 bool same_digest(const Digest& a, const Digest& b) {
   volatile std::uint8_t differing = 0;

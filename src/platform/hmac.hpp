@@ -5,9 +5,24 @@
 #include <cstdint>
 #include <string_view>
 
+#include "platform/sha256.hpp"
+
 namespace trireme {
 
 using Digest = std::array<std::uint8_t, 32>;
+
+// A key for many messages: what is the same in all of them is done once.
+class HmacKey {
+ public:
+  explicit HmacKey(std::string_view key);
+  ~HmacKey();
+  // Of two parts that follow each other.
+  Digest of(std::string_view data, std::string_view more = {}) const;
+
+ private:
+  Sha256 inner_;
+  Sha256 outer_;
+};
 
 Digest hmac_sha256(std::string_view key, std::string_view data);
 

@@ -1,7 +1,7 @@
 #include "platform/sha256.hpp"
 
 #include <bit>
-#include <string>
+#include <cstring>
 
 namespace trireme {
 namespace {
@@ -42,23 +42,43 @@ void mix(std::uint32_t (&state)[8], const unsigned char* block) {
 
 }  // namespace
 
-std::array<std::uint8_t, 32> sha256(std::string_view data) {
-  std::string padded(data);
-  padded += '\x80';
-  while (padded.size() % 64 != 56) padded += '\0';
-  for (int shift = 56; shift >= 0; shift -= 8) {
-    padded += static_cast<char>(static_cast<std::uint64_t>(data.size()) * 8 >> shift);
+void Sha256::add(std::string_view data) {
+  const auto* next = reinterpret_cast<const unsigned char*>(data.data());
+  std::size_t rest = data.size();
+  std::size_t there = bytes_ % sizeof block_;
+  bytes_ += rest;
+  while (there + rest >= sizeof block_) {
+    const std::size_t part = sizeof block_ - there;
+    if (there == 0) {
+      mix(state_, next);
+    } else {
+      std::memcpy(block_ + there, next, part);
+      mix(state_, block_);
+    }
+    there = 0;
+    next += part;
+    rest -= part;
   }
-  std::uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                            0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  for (std::size_t at = 0; at < padded.size(); at += 64) {
-    mix(state, reinterpret_cast<const unsigned char*>(padded.data()) + at);
-  }
+  if (rest > 0) std::memcpy(block_ + there, next, rest);
+}
+
+std::array<std::uint8_t, 32> Sha256::finish() {
+  char end[72] = {'\x80'};
+  const std::uint64_t bits = bytes_ * 8;
+  const std::size_t zeros = (119 - bytes_ % 64) % 64;
+  for (std::size_t i = 0; i < 8; ++i) end[1 + zeros + i] = static_cast<char>(bits >> (56 - 8 * i));
+  add({end, 1 + zeros + 8});
   std::array<std::uint8_t, 32> digest;
   for (std::size_t i = 0; i < digest.size(); ++i) {
-    digest[i] = static_cast<std::uint8_t>(state[i / 4] >> (24 - i % 4 * 8));
+    digest[i] = static_cast<std::uint8_t>(state_[i / 4] >> (24 - i % 4 * 8));
   }
   return digest;
+}
+
+std::array<std::uint8_t, 32> sha256(std::string_view data) {
+  Sha256 sum;
+  sum.add(data);
+  return sum.finish();
 }
 
 }  // namespace trireme

@@ -7,6 +7,20 @@
 
 namespace trireme {
 
+// Of bytes that come in parts.
+class Sha256 {
+ public:
+  void add(std::string_view data);
+  // Once, at the end.
+  std::array<std::uint8_t, 32> finish();
+
+ private:
+  std::uint32_t state_[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                             0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  unsigned char block_[64] = {};  // the last bytes, which fill no block yet
+  std::uint64_t bytes_ = 0;
+};
+
 std::array<std::uint8_t, 32> sha256(std::string_view data);
 
 }  // namespace trireme
