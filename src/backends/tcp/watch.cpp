@@ -55,8 +55,8 @@ void Mesh::turn(std::uint64_t* next_tick_ns, std::uint64_t* last_ns) {
     peers_[rank]->heard = peers_[rank]->heard || moved > 0;
   }
   gate_->serve(polled, gate, {Purpose::control, Purpose::data},
-               [this](int rank, Purpose purpose, Socket socket) {
-                 if (wants(rank, purpose)) adopt(rank, purpose, std::move(socket));
+               [this](int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
+                 if (wants(rank, purpose)) adopt(rank, purpose, std::move(socket), keys);
                });
   const std::uint64_t after = now_ns();
   if (after < *next_tick_ns) return;
