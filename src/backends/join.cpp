@@ -18,6 +18,7 @@ constexpr Scheme kThreads{"local://", "local"};
 constexpr Scheme kProcesses{"host://", "local"};
 constexpr Scheme kTransport{"host-transport://", "host"};
 constexpr Scheme kNetwork{"tcp://", "host"};
+constexpr Scheme kMpi{mpi::kScheme, "mpi"};
 
 // The ranks' secret comes from where this process has it; it is never part of a rendezvous.
 Status join_network(const GroupOptions& options, std::string_view place,
@@ -37,7 +38,6 @@ Status join_network(const GroupOptions& options, std::string_view place,
   if (!joined.ok()) transport.released(transport.user_data);
   return joined;
 }
-constexpr Scheme kMpi{mpi::kScheme, "mpi"};
 
 }  // namespace
 
