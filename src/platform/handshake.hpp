@@ -27,7 +27,7 @@ namespace trireme {
 constexpr std::uint32_t kHandshakeProtocol = 1;
 
 // What a connection is for.
-enum class Purpose : std::uint32_t { store = 1, control, data };
+enum class Purpose : std::uint32_t { store = 1, control, data, engine };
 
 struct HandshakeTerms {
   std::uint32_t protocol = kHandshakeProtocol;

@@ -23,7 +23,7 @@ struct Request {
   std::int32_t world_size;
   Entry entry;
 };
-static_assert(sizeof(Request) == 168);
+static_assert(sizeof(Request) == 184);
 
 struct Reply {
   std::int32_t code;
@@ -111,10 +111,9 @@ void Directory::Server::turn() {
     if (!was_whole && it->whole()) complete.push_back(it);
     ++it;
   }
-  gate_.serve(polled, gate, {Purpose::store},
-              [this](int, Purpose, Socket socket, const SessionKeys&) {
-                guests_.push_back({std::move(socket), now_ns()});
-              });
+  gate_.serve(polled, gate, {Purpose::store}, [this](int, Purpose, Socket socket) {
+    guests_.push_back({std::move(socket), now_ns()});
+  });
   // Each of them may take all others of its group away with it.
   for (const auto& each : complete) {
     const auto there = [&](const Guest& guest) { return &guest == &*each; };

@@ -17,8 +17,9 @@ namespace trireme::tcp {
 struct Entry {
   char endpoint[64];  // "10.0.0.2:4711"
   Digest nonce;       // which of all that ever listened there
+  char engine[16];    // that the rank was asked to use: "gloo"; "": none
 };
-static_assert(sizeof(Entry) == 96);
+static_assert(sizeof(Entry) == 112);
 
 class Directory {
  public:

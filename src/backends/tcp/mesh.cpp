@@ -11,6 +11,7 @@
 #include "platform/sha256.hpp"
 #include "platform/system.hpp"
 #include "platform/thread.hpp"
+#include "platform/utf8.hpp"
 
 namespace trireme::tcp {
 namespace {
@@ -24,6 +25,8 @@ constexpr std::uint64_t kWarnNs = 3'000'000'000;
 // One refusal may come from somebody who has taken over an address since.
 constexpr int kMostRefusals = 3;
 
+using Length = std::uint32_t;  // before each frame
+
 }  // namespace
 
 Mesh::Mesh(const Options& options)
@@ -32,10 +35,12 @@ Mesh::Mesh(const Options& options)
       place_(options.place),
       name_("rank " + std::to_string(options.rank) + " of \"" + options.name + "\""),
       token_(options.token),
+      engine_(options.engine),
+      lines_(options.lines),
+      line_peers_(options.line_peers),
       life_(static_cast<std::size_t>(options.world_size)),
       where_(static_cast<std::size_t>(options.world_size)),
-      reasons_(static_cast<std::size_t>(options.world_size)),
-      codes_(static_cast<std::size_t>(options.world_size)) {
+      reasons_(static_cast<std::size_t>(options.world_size)) {
   for (int rank = 0; rank < n_; ++rank) peers_.push_back(std::make_unique<Peer>());
 }
 
@@ -47,6 +52,7 @@ Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
   Socket listener;
   TRIREME_RETURN_IF_ERROR(listen_at(own, &listener, &own));
   own.text().copy(mesh->own_.endpoint, sizeof mesh->own_.endpoint - 1);
+  mesh->engine_.copy(mesh->own_.engine, sizeof mesh->own_.engine - 1);
   if (!system_table().random_bytes(mesh->own_.nonce.data(), mesh->own_.nonce.size())) {
     return Status::failure(TRIREME_ERROR_SYSTEM, "the system gives no random numbers");
   }
@@ -101,12 +107,11 @@ void Mesh::leave() noexcept {
 
 // --- failures ----------------------------------------------------------------------------------
 
-void Mesh::lose(int rank, const std::string& why, trireme_status code) noexcept {
+void Mesh::lose(int rank, const std::string& why) noexcept {
   const auto at = static_cast<std::size_t>(rank);
   const std::lock_guard lock(mutex_);
   try {
-    if (codes_[at] != TRIREME_OK) return;
-    codes_[at] = code;
+    if (!reasons_[at].empty()) return;
     lost_.push_back(rank);
     reasons_[at] = why;
   } catch (...) {  // without words: it is lost all the same
@@ -127,12 +132,10 @@ Status Mesh::loss(int rank) {
   FailureDetails details;
   details.blamed = {rank};
   const std::string& why = reasons_[at].empty() ? "its connection broke" : reasons_[at];
-  const bool corrupt = codes_[at] == TRIREME_ERROR_CORRUPT;
   std::string text =
       "rank " + std::to_string(rank) + " is lost to rank " + std::to_string(me_) + ": " + why;
   if (!where_[at].empty()) text += " (" + where_[at] + ")";
-  return Status::failure(corrupt ? TRIREME_ERROR_CORRUPT : TRIREME_ERROR_PEER_LOST, std::move(text))
-      .with_details(std::move(details));
+  return Status::failure(TRIREME_ERROR_PEER_LOST, std::move(text)).with_details(std::move(details));
 }
 
 // --- frames ------------------------------------------------------------------------------------
@@ -174,8 +177,9 @@ std::int32_t Mesh::send(int to, const void* data, std::uint64_t bytes, std::uint
     if (!flush(peer)) return TRIREME_ERROR_PEER_LOST;
     if (!peer.rest.empty()) return TRIREME_ERROR_TIMEOUT;
   }
-  Seal::Head head = peer.sent.make(data, static_cast<std::uint32_t>(bytes));
-  iovec parts[2] = {{&head, sizeof head}, {const_cast<void*>(data), bytes}};
+  const auto length = static_cast<Length>(bytes);
+  iovec parts[2] = {{const_cast<Length*>(&length), sizeof length},
+                    {const_cast<void*>(data), bytes}};
   std::size_t moved = 0;
   const Moved result = peer.data.send(parts, 2, &moved);
   if (result == Moved::ended) return TRIREME_ERROR_PEER_LOST;
@@ -184,15 +188,14 @@ std::int32_t Mesh::send(int to, const void* data, std::uint64_t bytes, std::uint
     wait_for(peer.data.get(), POLLOUT, Deadline::after(timeout_ns), stop_);
     return TRIREME_ERROR_TIMEOUT;
   }
-  peer.sent.advance();
-  if (moved == sizeof head + bytes) return TRIREME_OK;
-  if (moved < sizeof head) {
-    const char* const from = reinterpret_cast<const char*>(&head);
-    peer.rest.assign(from + moved, from + sizeof head);
-    moved = sizeof head;
+  if (moved == sizeof length + bytes) return TRIREME_OK;
+  if (moved < sizeof length) {
+    const char* const from = reinterpret_cast<const char*>(&length);
+    peer.rest.assign(from + moved, from + sizeof length);
+    moved = sizeof length;
   }
   const char* const from = static_cast<const char*>(data);
-  peer.rest.insert(peer.rest.end(), from + (moved - sizeof head), from + bytes);
+  peer.rest.insert(peer.rest.end(), from + (moved - sizeof length), from + bytes);
   arm(to, true);
   return TRIREME_OK;
 }
@@ -200,24 +203,18 @@ std::int32_t Mesh::send(int to, const void* data, std::uint64_t bytes, std::uint
 // The next whole frame of this rank that is already here.
 bool Mesh::take_frame(int rank, void* data, std::uint64_t capacity, std::uint64_t* bytes) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
-  Seal::Head head;
-  if (peer.end - peer.begin < sizeof head) return false;
-  std::memcpy(&head, peer.in.data() + peer.begin, sizeof head);
-  const bool told = peer.received.fits(head);
-  const bool takes = head.bytes > 0 && head.bytes <= capacity && head.bytes <= kFrameBytes;
-  if (told && takes && peer.end - peer.begin < sizeof head + head.bytes) return false;
-  const char* const frame = peer.in.data() + peer.begin + sizeof head;
-  if (!told || !takes || !peer.received.fits(head, frame)) {
+  if (peer.end - peer.begin < sizeof(Length)) return false;
+  Length length = 0;
+  std::memcpy(&length, peer.in.data() + peer.begin, sizeof length);
+  if (length == 0 || length > capacity || length > kFrameBytes) {
     peer.begin = peer.end = 0;
-    end(rank, TRIREME_ERROR_CORRUPT,
-        told && !takes ? "it sent a frame of " + std::to_string(head.bytes) + " bytes"
-                       : "what came is not what it sent");
+    end(rank, "it sent a frame of " + std::to_string(length) + " bytes");
     return false;
   }
-  std::memcpy(data, frame, head.bytes);
-  *bytes = head.bytes;
-  peer.begin += sizeof head + head.bytes;
-  peer.received.advance();
+  if (peer.end - peer.begin < sizeof length + length) return false;
+  std::memcpy(data, peer.in.data() + peer.begin + sizeof length, length);
+  *bytes = length;
+  peer.begin += sizeof length + length;
   return true;
 }
 
@@ -237,17 +234,16 @@ void Mesh::read(int rank) {
   peer.end += moved;
   if (result != Moved::ended) return;
   const int error_number = errno;
-  end(rank, TRIREME_ERROR_PEER_LOST,
-      error_number == 0 ? "its connection was closed"
-                        : Status::system(error_number, "its connection broke").message());
+  end(rank, error_number == 0 ? "its connection was closed"
+                              : Status::system(error_number, "its connection broke").message());
 }
 
 // Nothing more is read of this rank. What it had said whole is taken first.
-void Mesh::end(int rank, trireme_status code, const std::string& why) {
+void Mesh::end(int rank, const std::string& why) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   peer.ended = true;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.data.get(), nullptr);
-  lose(rank, why, code);
+  lose(rank, why);
 }
 
 std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacity,
@@ -347,6 +343,28 @@ bool Mesh::meet(std::vector<Entry>* out) {
   }
 }
 
+// Ranks that use different ones would wait for each other for ever.
+bool Mesh::same_engine(const std::vector<Entry>& entries) {
+  const auto said = [&](std::size_t rank) {
+    const Entry& entry = entries[rank];
+    const std::string name(entry.engine, strnlen(entry.engine, sizeof entry.engine));
+    return "rank " + std::to_string(rank) + " asks for backend \"" +
+           (name.empty() ? "host" : clean_text(name)) + "\"";
+  };
+  const auto me = static_cast<std::size_t>(me_);
+  for (std::size_t rank = 0; rank < entries.size(); ++rank) {
+    if (std::memcmp(entries[rank].engine, own_.engine, sizeof own_.engine) == 0) continue;
+    FailureDetails details;
+    details.blamed = {static_cast<std::int32_t>(std::min(rank, me)),
+                      static_cast<std::int32_t>(std::max(rank, me))};
+    fail(Status::failure(TRIREME_ERROR_MISMATCH,
+                         said(std::min(rank, me)) + ", " + said(std::max(rank, me)))
+             .with_details(std::move(details)));
+    return false;
+  }
+  return true;
+}
+
 // True once there is a connection to the rank.
 bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
   const std::string text(entry.endpoint, strnlen(entry.endpoint, sizeof entry.endpoint));
@@ -363,9 +381,8 @@ bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
   const std::uint64_t begin = now_ns();
   for (int attempt = 0;; ++attempt) {
     Socket socket;
-    SessionKeys keys;
-    status = call(endpoint, where, token_, terms, Deadline::after(kCallNs), stop_, &socket, &keys);
-    if (status.ok()) return adopt(rank, purpose, std::move(socket), keys), true;
+    status = call(endpoint, where, token_, terms, Deadline::after(kCallNs), stop_, &socket);
+    if (status.ok()) return adopt(rank, purpose, std::move(socket)), true;
     if (stop_.load(std::memory_order_acquire)) return false;
     FailureDetails details;
     details.blamed = {rank};
@@ -385,10 +402,17 @@ bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
 void Mesh::join() noexcept {
   try {
     std::vector<Entry> entries;
-    if (n_ > 1 && meet(&entries)) {
+    if (n_ > 1 && meet(&entries) && same_engine(entries)) {
+      std::vector<bool> line(entries.size(), lines_ != nullptr && line_peers_ == nullptr);
+      if (line_peers_ != nullptr) {
+        for (const int rank : line_peers_(entries)) line[static_cast<std::size_t>(rank)] = true;
+      }
       for (int rank = 0; rank < me_; ++rank) {
         const Entry& entry = entries[static_cast<std::size_t>(rank)];
-        if (!dial(rank, entry, Purpose::control) || !dial(rank, entry, Purpose::data)) break;
+        if (!dial(rank, entry, Purpose::control)) break;
+        // Before that for frames, by which peers know that this rank is there.
+        if (line[static_cast<std::size_t>(rank)] && !dial(rank, entry, Purpose::engine)) break;
+        if (!dial(rank, entry, Purpose::data)) break;
       }
     }
   } catch (...) {
@@ -406,11 +430,12 @@ bool Mesh::wants(int rank, Purpose purpose) {
     const std::lock_guard lock(mutex_);
     return !life_[at];
   }
+  if (purpose == Purpose::engine) return lines_ != nullptr && lines_->find(rank) == nullptr;
   const std::lock_guard lock(peers_[at]->mutex);
   return !peers_[at]->data;
 }
 
-void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
+void Mesh::adopt(int rank, Purpose purpose, Socket socket) {
   const auto at = static_cast<std::size_t>(rank);
   socket.tune(place_.silence_ns);
   if (purpose == Purpose::control) {
@@ -419,11 +444,13 @@ void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& ke
     waker_.wake();
     return;
   }
+  if (purpose == Purpose::engine) {
+    static_cast<void>(lines_->add(rank, std::move(socket)));
+    return;
+  }
   Peer& peer = *peers_[at];
   const std::lock_guard lock(peer.mutex);
   peer.in.resize(kInBytes);
-  peer.sent = Seal(keys.send);
-  peer.received = Seal(keys.receive);
   peer.data = std::move(socket);
   {
     const std::lock_guard names(mutex_);

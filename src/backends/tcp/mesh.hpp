@@ -1,6 +1,7 @@
 // Mesh: two connections between every two ranks of a group: one for frames, one on which each says
 // now and then that it lives. Both ends of each have proved that they know the job's token. It is the
-// transport of a host::HostBackend, which it also tells whom it lost.
+// transport of a host::HostBackend, which it also tells whom it lost. An engine of that backend may
+// get a third one to each peer, or to some.
 //
 // Two threads of its own: one gets the rank in, and ends then; the other lets peers in, watches their
 // signs of life, and takes the rank out. The backend's threads send and receive frames.
@@ -9,6 +10,7 @@
 #include <trireme/transport.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,7 +19,7 @@
 #include "backends/tcp/address.hpp"
 #include "backends/tcp/directory.hpp"
 #include "backends/tcp/gate.hpp"
-#include "backends/tcp/seal.hpp"
+#include "backends/tcp/lines.hpp"
 
 namespace trireme::tcp {
 
@@ -29,6 +31,13 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
     Place place;
     std::string name;  // for messages
     Token token;
+    // What all ranks must have been asked to use, or the group fails as MISMATCH: "gloo"; "": none.
+    std::string engine;
+    // For the engine; null: none. Filled when the group is ready.
+    std::shared_ptr<Lines> lines;
+    // To whom a line is wanted, of all ranks by everybody's entries: two ranks answer alike of each
+    // other. Null: to all. Called on a thread of the mesh.
+    std::function<std::vector<int>(const std::vector<Entry>&)> line_peers;
   };
   // Makes the threads and waits for nobody. leave() has to follow.
   static Status open(const Options& options, std::shared_ptr<Mesh>* out);
@@ -36,8 +45,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
 
   // What it offers to the backend; `released` is leave().
   trireme_transport transport();
-  // Why receive() answered PEER_LOST, or send() failed, for this rank; -1: of all. CORRUPT: bytes came
-  // that the rank did not send.
+  // Why receive() answered PEER_LOST, or send() failed, for this rank; -1: of all.
   Status loss(int rank);
   // Hands over what was sent, and closes everything; without a wait, on a thread of its own.
   void leave() noexcept;
@@ -46,11 +54,9 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   struct Peer {
     std::mutex mutex;  // guards the next few
     Socket data;
-    Seal sent;               // of the next frame
     std::vector<char> rest;  // of a frame that was taken, from rest_at
     std::size_t rest_at = 0;
     // The receiving thread's.
-    Seal received;
     std::vector<char> in;
     std::size_t begin = 0;
     std::size_t end = 0;
@@ -68,17 +74,18 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   bool flush(Peer& peer);
   bool take_frame(int rank, void* data, std::uint64_t capacity, std::uint64_t* bytes);
   void read(int rank);
-  void end(int rank, trireme_status code, const std::string& why);
+  void end(int rank, const std::string& why);
   void arm(int rank, bool for_room);
 
   // Getting in.
   void join() noexcept;
   bool meet(std::vector<Entry>* out);
+  bool same_engine(const std::vector<Entry>& entries);
   bool dial(int rank, const Entry& entry, Purpose purpose);
   bool pause(int attempt);  // false: the rank leaves
   Digest job_of(const Digest& nonce) const;
   bool wants(int rank, Purpose purpose);
-  void adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& keys);
+  void adopt(int rank, Purpose purpose, Socket socket);
 
   // Watching.
   void watch() noexcept;
@@ -86,8 +93,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   void tick(std::uint64_t elapsed_ns);
   void linger() noexcept;
 
-  void lose(int rank, const std::string& why,
-            trireme_status code = TRIREME_ERROR_PEER_LOST) noexcept;
+  void lose(int rank, const std::string& why) noexcept;
   void fail(const Status& status) noexcept;
 
   const int me_;
@@ -95,6 +101,9 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   const Place place_;
   const std::string name_;  // "rank 1 of "job""
   const Token token_;
+  const std::string engine_;
+  const std::shared_ptr<Lines> lines_;
+  const std::function<std::vector<int>(const std::vector<Entry>&)> line_peers_;
   Endpoint meeting_;
   Entry own_{};
   Socket epoll_;
@@ -109,10 +118,9 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   std::atomic<int> joiners_{0};
   std::mutex mutex_;  // guards the following; taken after that of a peer
   std::vector<Socket> life_;
-  std::vector<std::string> where_;     // by rank: "10.0.0.2:4711"
-  std::vector<std::string> reasons_;   // by rank: why it is lost
-  std::vector<trireme_status> codes_;  // by rank: as what; 0: it is not
-  std::vector<int> lost_;              // not yet told to the backend
+  std::vector<std::string> where_;    // by rank: "10.0.0.2:4711"
+  std::vector<std::string> reasons_;  // by rank: why it is lost
+  std::vector<int> lost_;             // not yet told to the backend
   Status failure_ = Status::success();
   bool failure_told_ = false;
 };

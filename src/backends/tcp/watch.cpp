@@ -15,6 +15,11 @@ constexpr std::uint64_t kTickNs = 200 * kMillisecond;
 constexpr std::uint64_t kLingerNs = 2'000 * kMillisecond;
 constexpr int kLingerStepMs = 2;
 
+bool has_unanswered(const Socket& socket) {
+  int bytes = 0;
+  return ::ioctl(socket.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
 }  // namespace
 
 void Mesh::watch() noexcept {
@@ -54,10 +59,11 @@ void Mesh::turn(std::uint64_t* next_tick_ns, std::uint64_t* last_ns) {
     }
     peers_[rank]->heard = peers_[rank]->heard || moved > 0;
   }
-  gate_->serve(polled, gate, {Purpose::control, Purpose::data},
-               [this](int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
-                 if (wants(rank, purpose)) adopt(rank, purpose, std::move(socket), keys);
-               });
+  std::vector<Purpose> purposes{Purpose::control, Purpose::data};
+  if (lines_ != nullptr) purposes.push_back(Purpose::engine);
+  gate_->serve(polled, gate, purposes, [this](int rank, Purpose purpose, Socket socket) {
+    if (wants(rank, purpose)) adopt(rank, purpose, std::move(socket));
+  });
   const std::uint64_t after = now_ns();
   if (after < *next_tick_ns) return;
   tick(after - *last_ns);
@@ -109,13 +115,16 @@ void Mesh::linger() noexcept {
       Peer& peer = *peers_[rank];
       const std::lock_guard lock(peer.mutex);
       if (!peer.data) continue;
+      const Socket* const line = lines_ == nullptr ? nullptr : lines_->find(static_cast<int>(rank));
+      // The engine has gone before the rank leaves: nobody uses its line any more.
+      if (line != nullptr && !shut[rank]) ::shutdown(line->get(), SHUT_WR);
+      if (line != nullptr && has_unanswered(*line)) waiting = true;
       if (!flush(peer)) continue;
       if (peer.rest.empty() && !shut[rank]) {
         ::shutdown(peer.data.get(), SHUT_WR);
         shut[rank] = true;
       }
-      int unanswered = 0;
-      if (::ioctl(peer.data.get(), SIOCOUTQ, &unanswered) == 0 && unanswered > 0) waiting = true;
+      if (has_unanswered(peer.data)) waiting = true;
     }
     ::poll(nullptr, 0, kLingerStepMs);
   }
@@ -124,6 +133,7 @@ void Mesh::linger() noexcept {
     const std::lock_guard lock(peer->mutex);
     peer->data.reset();
   }
+  if (lines_ != nullptr) lines_->close();
   const std::lock_guard lock(mutex_);
   for (Socket& life : life_) life.reset();
 }

@@ -1,0 +1,344 @@
+#include "backends/tcp/exchange.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "backends/backend.hpp"
+#include "platform/thread.hpp"
+
+namespace trireme::tcp {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x45'4d'52'54;
+// A peer may be that many receives ahead. More than any algorithm has under way with one peer on all
+// channels.
+constexpr std::size_t kMostReady = 4096;
+constexpr std::uint64_t kMillisecond = 1'000'000;
+constexpr std::uint64_t kLongestPollNs = 60'000 * kMillisecond;
+
+bool meet(const Exchange::Transfer& transfer, std::uint64_t ticket, std::uint64_t slot) {
+  return transfer.ticket == ticket && transfer.slot == slot;
+}
+
+}  // namespace
+
+Exchange::Exchange(Members members, std::shared_ptr<const Lines> lines)
+    : members_(std::move(members)), lines_(std::move(lines)) {
+  for (int member = 0; member < size(); ++member) peers_.push_back(std::make_unique<Peer>());
+  polled_.reserve(peers_.size() + 1);
+  polled_members_.reserve(peers_.size());
+}
+
+Status Exchange::open() { return waker_.open(); }
+
+// --- failures ----------------------------------------------------------------------------------
+
+void Exchange::fail(const Status& status) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (failure_.ok()) failure_ = status;
+  failed_.store(true);
+  waker_.wake();  // and stays awake
+  changed_.notify_all();
+}
+
+void Exchange::abort() noexcept {
+  fail(Status::failure(TRIREME_ERROR_ABORTED, "the group ended during a collective of its engine"));
+}
+
+Status Exchange::lost(int member) {
+  const int rank = members_.ranks[static_cast<std::size_t>(member)];
+  FailureDetails details;
+  details.blamed = {rank};
+  const int error_number = peer(member).error_number;
+  std::string text = "rank " + std::to_string(rank) + ": its connection of the engine ";
+  text = error_number == 0 ? text + "was closed"
+                           : Status::system(error_number, text + "broke").message();
+  return Status::failure(TRIREME_ERROR_PEER_LOST, std::move(text)).with_details(std::move(details));
+}
+
+void Exchange::corrupt(int member, const char* what) {
+  const int rank = members_.ranks[static_cast<std::size_t>(member)];
+  FailureDetails details;
+  details.blamed = {rank};
+  end(peer(member), 0);
+  fail(Status::failure(TRIREME_ERROR_CORRUPT,
+                       "rank " + std::to_string(rank) + " sent the engine what cannot be: " + what)
+           .with_details(std::move(details)));
+}
+
+// Under the mutex of the peer.
+void Exchange::end(Peer& peer, int error_number) noexcept {
+  if (peer.ended.load()) return;
+  peer.error_number = error_number;
+  peer.ended.store(true);
+  update_events(peer);
+  const std::lock_guard lock(mutex_);
+  waker_.wake();
+  changed_.notify_all();
+}
+
+// --- the pieces --------------------------------------------------------------------------------
+
+// Nobody looks at a peer of whom nothing is wanted: what it says meanwhile waits in its socket.
+void Exchange::update_events(Peer& peer) {
+  short events = 0;
+  if (!peer.ended) {
+    if (!peer.out.empty()) events |= POLLOUT;
+    if (!peer.sends.empty() || !peer.receives.empty() || peer.incoming != nullptr) events |= POLLIN;
+  }
+  peer.events.store(events);
+}
+
+// Somebody else moves bytes, and has to look for more than before.
+void Exchange::poke() {
+  if (driven_.load()) waker_.wake();
+}
+
+Status Exchange::prepare(Peer& there, const Transfer& transfer) {
+  if (failed_.load()) {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  if (there.socket == nullptr) {
+    const int rank = members_.ranks[static_cast<std::size_t>(transfer.member)];
+    there.socket = lines_->find(rank);
+    if (there.socket == nullptr) {
+      return Status::failure(TRIREME_ERROR_INTERNAL,
+                             "the engine has no connection to rank " + std::to_string(rank));
+    }
+  }
+  return there.ended ? lost(transfer.member) : Status::success();
+}
+
+Status Exchange::send(Transfer& transfer) {
+  Peer& to = peer(transfer.member);
+  const std::lock_guard lock(to.mutex);
+  TRIREME_RETURN_IF_ERROR(prepare(to, transfer));
+  const auto found = std::find_if(to.ready.begin(), to.ready.end(), [&](const Header& header) {
+    return meet(transfer, header.ticket, header.slot);
+  });
+  if (found == to.ready.end()) {
+    to.sends.push_back(&transfer);
+  } else {
+    if (found->bytes != transfer.bytes) {
+      corrupt(transfer.member, "the length of a piece");
+      return look(transfer);
+    }
+    to.ready.erase(found);
+    const Header header{kMagic, Kind::data, transfer.ticket, transfer.slot, transfer.bytes};
+    to.out.push_back({header, &transfer, 0});
+    if (to.out.size() == 1) flush(to);
+  }
+  const short before = to.events.load();
+  update_events(to);
+  if ((to.events.load() & ~before) != 0) poke();
+  return Status::success();
+}
+
+Status Exchange::receive(Transfer& transfer) {
+  Peer& from = peer(transfer.member);
+  const std::lock_guard lock(from.mutex);
+  TRIREME_RETURN_IF_ERROR(prepare(from, transfer));
+  from.receives.push_back(&transfer);
+  const Header header{kMagic, Kind::ready, transfer.ticket, transfer.slot, transfer.bytes};
+  from.out.push_back({header, nullptr, 0});
+  if (from.out.size() == 1) flush(from);
+  const short before = from.events.load();
+  update_events(from);
+  if ((from.events.load() & ~before) != 0) poke();
+  return Status::success();
+}
+
+void Exchange::drop(Transfer& transfer) noexcept {
+  if (transfer.done.load(std::memory_order_acquire)) return;
+  {
+    Peer& with = peer(transfer.member);
+    const std::lock_guard lock(with.mutex);
+    std::erase(with.sends, &transfer);
+    std::erase(with.receives, &transfer);
+    std::erase_if(with.out, [&](const Outgoing& each) { return each.transfer == &transfer; });
+    if (with.incoming == &transfer) with.incoming = nullptr;
+    if (!transfer.done.load()) end(with, 0);
+    update_events(with);
+  }
+  if (!transfer.done.load()) this->abort();
+}
+
+// --- moving ------------------------------------------------------------------------------------
+
+// Under the mutex of the peer, as everything that moves.
+void Exchange::flush(Peer& to) {
+  constexpr int kMostParts = 16;
+  while (!to.out.empty() && !to.ended) {
+    iovec parts[kMostParts];
+    int count = 0;
+    for (auto it = to.out.begin(); it != to.out.end() && count + 2 <= kMostParts; ++it) {
+      std::uint64_t sent = it->sent;
+      if (sent < sizeof(Header)) {
+        parts[count++] = {reinterpret_cast<char*>(&it->header) + sent, sizeof(Header) - sent};
+        sent = sizeof(Header);
+      }
+      if (it->transfer == nullptr || it->transfer->bytes == 0) continue;
+      const std::uint64_t at = sent - sizeof(Header);
+      parts[count++] = {it->transfer->data + at, it->transfer->bytes - at};
+    }
+    std::size_t moved = 0;
+    const Moved result = to.socket->send(parts, count, &moved);
+    if (result == Moved::nothing) return;
+    if (result == Moved::ended) return end(to, errno);
+    while (moved > 0) {
+      Outgoing& first = to.out.front();
+      const std::uint64_t whole =
+          sizeof(Header) + (first.transfer == nullptr ? 0 : first.transfer->bytes);
+      const std::uint64_t part = std::min<std::uint64_t>(moved, whole - first.sent);
+      first.sent += part;
+      moved -= part;
+      if (first.sent < whole) break;
+      if (first.transfer != nullptr) first.transfer->done.store(true, std::memory_order_release);
+      to.out.pop_front();
+    }
+  }
+}
+
+// What has come, until a look at what is waited for pays.
+void Exchange::read(int member, const Transfer& awaited) {
+  Peer& from = peer(member);
+  while (!from.ended && !awaited.done.load(std::memory_order_relaxed)) {
+    Transfer* const into = from.incoming;
+    const bool of_header = into == nullptr;
+    std::byte* const to = of_header ? reinterpret_cast<std::byte*>(&from.header) : into->data;
+    const std::uint64_t whole = of_header ? sizeof(Header) : into->bytes;
+    std::size_t moved = 0;
+    if (from.got < whole) {
+      const Moved result = from.socket->receive(to + from.got, whole - from.got, &moved);
+      if (result == Moved::nothing) return;
+      if (result == Moved::ended) return end(from, errno);
+      from.got += moved;
+      if (from.got < whole) continue;
+    }
+    from.got = 0;
+    if (of_header) {
+      if (!take_header(member)) return;
+      if (from.incoming == nullptr || from.incoming->bytes > 0) continue;  // else that is all
+    }
+    from.incoming->done.store(true, std::memory_order_release);
+    from.incoming = nullptr;
+  }
+}
+
+bool Exchange::take_header(int member) {
+  Peer& from = peer(member);
+  const Header& header = from.header;
+  if (header.magic != kMagic) return corrupt(member, "no header"), false;
+  if (header.kind == Kind::ready) return take_ready(member);
+  if (header.kind != Kind::data) return corrupt(member, "a kind of message"), false;
+  const auto found =
+      std::find_if(from.receives.begin(), from.receives.end(),
+                   [&](const Transfer* each) { return meet(*each, header.ticket, header.slot); });
+  if (found == from.receives.end()) return corrupt(member, "a piece that nobody asked for"), false;
+  if ((*found)->bytes != header.bytes) return corrupt(member, "the length of a piece"), false;
+  from.incoming = *found;
+  from.receives.erase(found);
+  return true;
+}
+
+bool Exchange::take_ready(int member) {
+  Peer& from = peer(member);
+  const Header& header = from.header;
+  const auto found = std::find_if(from.sends.begin(), from.sends.end(), [&](const Transfer* each) {
+    return meet(*each, header.ticket, header.slot);
+  });
+  if (found == from.sends.end()) {
+    if (from.ready.size() >= kMostReady) return corrupt(member, "too many announcements"), false;
+    from.ready.push_back(header);
+    return true;
+  }
+  Transfer* const transfer = *found;
+  if (header.bytes != transfer->bytes) return corrupt(member, "the length of a piece"), false;
+  from.sends.erase(found);
+  const Header data{kMagic, Kind::data, transfer->ticket, transfer->slot, transfer->bytes};
+  from.out.push_back({data, transfer, 0});
+  if (from.out.size() == 1) flush(from);
+  return true;
+}
+
+Status Exchange::look(const Transfer& transfer) {
+  if (transfer.done.load(std::memory_order_acquire)) return Status::success();
+  if (failed_.load()) {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  return Status::success();
+}
+
+// One look at all peers of whom something is wanted, and what they have.
+void Exchange::move_bytes(const Transfer& awaited, Deadline deadline) {
+  polled_.clear();
+  polled_members_.clear();
+  polled_.push_back({waker_.get(), POLLIN, 0});
+  for (int member = 0; member < size(); ++member) {
+    const short events = peer(member).events.load();
+    if (events == 0) continue;
+    polled_.push_back({peer(member).socket->get(), events, 0});
+    polled_members_.push_back(member);
+  }
+  const std::uint64_t rest = std::min(deadline.remaining_ns(), kLongestPollNs);
+  const int ms = static_cast<int>((rest + kMillisecond - 1) / kMillisecond);
+  ::poll(polled_.data(), polled_.size(), ms);
+  if (polled_[0].revents != 0 && !failed_.load()) waker_.clear();
+  for (std::size_t i = 0; i < polled_members_.size(); ++i) {
+    const short happened = polled_[1 + i].revents;
+    if (happened == 0) continue;
+    const int member = polled_members_[i];
+    Peer& there = peer(member);
+    const std::lock_guard lock(there.mutex);
+    if ((happened & POLLOUT) != 0) flush(there);
+    if ((happened & ~POLLOUT) != 0) read(member, awaited);
+    update_events(there);
+  }
+}
+
+Status Exchange::wait(Transfer& transfer, Deadline deadline) {
+  Peer& with = peer(transfer.member);
+  while (!transfer.done.load(std::memory_order_acquire)) {
+    TRIREME_RETURN_IF_ERROR(look(transfer));
+    if (with.ended.load()) {
+      const std::lock_guard lock(with.mutex);
+      if (transfer.done.load()) break;
+      return lost(transfer.member);
+    }
+    if (deadline.passed()) {
+      FailureDetails details;
+      details.blamed = {members_.ranks[static_cast<std::size_t>(transfer.member)]};
+      return Status::failure(
+                 TRIREME_ERROR_TIMEOUT,
+                 "a collective of the engine was late: it waited for " + list_ranks(details.blamed))
+          .with_details(std::move(details));
+    }
+    std::unique_lock lock(mutex_);
+    if (driven_.load()) {
+      // Whoever moves bytes says so under the mutex, after all that it has done.
+      if (transfer.done.load() || failed_.load() || with.ended.load()) continue;
+      ++waiting_;
+      changed_.wait_for(
+          lock, std::chrono::nanoseconds(std::min(deadline.remaining_ns(), kLongestPollNs)));
+      --waiting_;
+      continue;
+    }
+    driven_.store(true);
+    lock.unlock();
+    try {
+      move_bytes(transfer, deadline);
+    } catch (...) {
+      fail(
+          Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for what an engine's peer said"));
+    }
+    lock.lock();
+    driven_.store(false);
+    if (waiting_ > 0) changed_.notify_all();
+  }
+  return Status::success();
+}
+
+}  // namespace trireme::tcp

@@ -1,0 +1,121 @@
+// Exchange: bytes between the members of an engine, from the sender's memory into the receiver's. Who
+// receives says so first, and nothing is sent that has no place yet: so nothing is kept elsewhere,
+// one operation never waits behind another, and what nobody asked for is an error. There is no thread:
+// whoever waits moves the bytes, of all operations.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backends/tcp/lines.hpp"
+
+namespace trireme::tcp {
+
+// Some ranks of a group, ascending; everything else here counts them from 0.
+struct Members {
+  std::vector<int> ranks;
+  int own = 0;  // this rank's place among them
+};
+
+class Exchange {
+ public:
+  // One piece under way. Its maker keeps it until it is done or dropped.
+  struct Transfer {
+    int member = 0;
+    std::uint64_t ticket = 0;  // of the operation
+    std::uint64_t slot = 0;    // within it; pieces of one slot arrive in order
+    std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+    std::atomic<bool> done{false};
+  };
+
+  // The lines are there, and stay, while anything is called but abort().
+  Exchange(Members members, std::shared_ptr<const Lines> lines);
+  Status open();
+
+  int size() const { return static_cast<int>(members_.ranks.size()); }
+  int own() const { return members_.own; }
+
+  // Neither waits for the peer, whose piece must be as large: else the exchange ends with CORRUPT.
+  Status send(Transfer& transfer);
+  Status receive(Transfer& transfer);
+  // TIMEOUT: no earlier than the deadline. Otherwise the exchange has ended, or the peer has gone.
+  Status wait(Transfer& transfer, Deadline deadline);
+  // Nothing touches the transfer or its memory from now on. One that is not done ends the exchange:
+  // the peer counts on it.
+  void drop(Transfer& transfer) noexcept;
+  // Ends the exchange. Any thread, more than once.
+  void abort() noexcept;
+
+ private:
+  enum class Kind : std::uint32_t { ready = 1, data };
+
+  struct Header {
+    std::uint32_t magic;
+    Kind kind;
+    std::uint64_t ticket;
+    std::uint64_t slot;
+    std::uint64_t bytes;
+  };
+  static_assert(sizeof(Header) == 32);
+
+  struct Outgoing {
+    Header header;
+    Transfer* transfer;  // null: the header is all
+    std::uint64_t sent;  // of header and data
+  };
+
+  struct Peer {
+    std::mutex mutex;  // guards everything here, and the memory of transfers with this peer
+    const Socket* socket = nullptr;
+    std::deque<Outgoing> out;
+    std::deque<Transfer*> sends;     // until the peer is ready
+    std::deque<Transfer*> receives;  // until their data begin
+    std::deque<Header> ready;        // what the peer said of receives whose sends are not here yet
+    Header header{};                 // of what comes
+    std::uint64_t got = 0;           // of it, and of the data behind it
+    Transfer* incoming = nullptr;    // whose data come
+    std::atomic<bool> ended{false};
+    int error_number = 0;
+    std::atomic<short> events{0};  // what whoever moves bytes has to look for
+  };
+
+  Peer& peer(int member) { return *peers_[static_cast<std::size_t>(member)]; }
+  Status prepare(Peer& peer, const Transfer& transfer);
+  void flush(Peer& peer);
+  void read(int member, const Transfer& awaited);
+  bool take_header(int member);
+  bool take_ready(int member);
+  void end(Peer& peer, int error_number) noexcept;
+  static void update_events(Peer& peer);
+  void poke();
+  void move_bytes(const Transfer& awaited, Deadline deadline);
+  Status look(const Transfer& transfer);
+  Status lost(int member);
+  void corrupt(int member, const char* what);
+  void fail(const Status& status) noexcept;
+
+  const Members members_;
+  const std::shared_ptr<const Lines> lines_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  Waker waker_;
+
+  std::mutex mutex_;  // taken after that of a peer
+  std::condition_variable changed_;
+  std::atomic<bool> driven_{false};  // somebody moves bytes; written under the mutex
+  int waiting_ = 0;                  // others who wait meanwhile
+  Status failure_ = Status::success();
+  std::atomic<bool> failed_{false};
+  std::vector<pollfd> polled_;  // of who moves bytes
+  std::vector<int> polled_members_;
+};
+
+}  // namespace trireme::tcp
