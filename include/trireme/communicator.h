@@ -52,7 +52,8 @@ typedef struct trireme_communicator_options {
      * inside mpirun "mpi://" is meant if nothing else is said); UTF-8; required.
      */
     const char    *rendezvous;
-    /** "local", "host" over sockets or a transport, or "mpi". Default: the rendezvous' own. */
+    /** "local", "host" over sockets or a transport, "mpi", or "gloo": with tcp:// alone, and the
+     * same on all ranks. Default: the rendezvous' own, which is never "gloo". */
     const char    *backend;
     const char    *name;        /**< Name in messages, at most 63 bytes. Default: the rendezvous. */
     uint64_t       timeout_ns;  /**< Longest any blocking call may wait. Default: 300 s. */
@@ -115,7 +116,8 @@ typedef struct trireme_group_options {
  * mpi://: mpirun has not started this process, or MPI has been finalised.
  * @retval TRIREME_ERROR_UNSUPPORTED  The backend, the device or the kind of rendezvous is not in
  * this build, or `options` sets a field newer than this library. mpi://: its plugin cannot be
- * loaded, or the program's MPI_Init gave less than MPI_THREAD_MULTIPLE, or was that of MPICH.
+ * loaded, or the program's MPI_Init gave less than MPI_THREAD_MULTIPLE. "gloo": its plugin cannot
+ * be loaded.
  * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  * @retval TRIREME_ERROR_SYSTEM  A socket, thread or mapping could not be made.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "api/boundary.hpp"
+#include "backends/gloo/engine.hpp"
 #include "backends/mpi/backend.hpp"
 #include "backends/parts.hpp"
 #include "kernels/reduce.hpp"
@@ -62,10 +63,12 @@ trireme_status trireme_capability(const trireme_capability_query* caller_query) 
     TRIREME_RETURN_IF_ERROR(check_numbers(query));
     if (query.backend != nullptr && std::strcmp(query.backend, "mpi") == 0) {
       TRIREME_RETURN_IF_ERROR(mpi::available());
+    } else if (query.backend != nullptr && std::strcmp(query.backend, "gloo") == 0) {
+      TRIREME_RETURN_IF_ERROR(gloo::available());
     } else if (query.backend != nullptr && std::strcmp(query.backend, "local") != 0 &&
                std::strcmp(query.backend, "host") != 0) {
       return unsupported("backend \"" + std::string(query.backend) +
-                         "\" is not in this build, which has local, host and mpi");
+                         "\" is not in this build, which has local, host, gloo and mpi");
     }
     if (query.device == TRIREME_DEVICE_CUDA) {
       return unsupported("CUDA memory is not in this build, which works on host memory");

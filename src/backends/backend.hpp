@@ -287,7 +287,7 @@ struct GroupOptions {
   // "local://NAME", "host://NAME", "tcp://ADDRESS:PORT", "host-transport://NAME" or "mpi://"; env://
   // is resolved before
   std::string rendezvous;
-  std::string backend;  // "" or the one of the rendezvous: "local", "host" or "mpi"
+  std::string backend;  // "" or the one of the rendezvous: "local", "host" or "mpi"; tcp://: or "gloo"
   std::optional<trireme_transport> transport;  // there with host-transport:// alone; checked
   std::string name;        // for messages
   // After a wait of this long the log hears of it, and whenever the wait has doubled.

@@ -1,7 +1,10 @@
 // The choice of the backend for a rendezvous.
+#include <numeric>
 #include <string_view>
+#include <vector>
 
 #include "backends/backend.hpp"
+#include "backends/gloo/engine.hpp"
 #include "backends/host/backend.hpp"
 #include "backends/local/backend.hpp"
 #include "backends/mpi/backend.hpp"
@@ -18,7 +21,8 @@ constexpr Scheme kThreads{"local://", "local"};
 constexpr Scheme kProcesses{"host://", "local"};
 constexpr Scheme kTransport{"host-transport://", "host"};
 constexpr Scheme kNetwork{"tcp://", "host"};
-constexpr Scheme kMpi{mpi::kScheme, "mpi"};
+
+constexpr char kGloo[] = "gloo";
 
 // The ranks' secret comes from where this process has it; it is never part of a rendezvous.
 Status join_network(const GroupOptions& options, std::string_view place,
@@ -29,24 +33,36 @@ Status join_network(const GroupOptions& options, std::string_view place,
   mesh_options.name = options.name;
   TRIREME_RETURN_IF_ERROR(tcp::parse_place(place, &mesh_options.place));
   TRIREME_RETURN_IF_ERROR(Token::from_environment(&mesh_options.token));
+  std::string description = "host (tcp)";
+  std::unique_ptr<host::Engine> engine;
+  if (options.backend == kGloo) {
+    description = "gloo (tcp)";
+    mesh_options.engine = kGloo;
+    mesh_options.lines = std::make_shared<tcp::Lines>(options.world_size);
+    tcp::Members all{std::vector<int>(static_cast<std::size_t>(options.world_size)), options.rank};
+    std::iota(all.ranks.begin(), all.ranks.end(), 0);
+    TRIREME_RETURN_IF_ERROR(gloo::GlooEngine::open(std::move(all), mesh_options.lines, &engine));
+  }
   std::shared_ptr<tcp::Mesh> mesh;
   TRIREME_RETURN_IF_ERROR(tcp::Mesh::open(mesh_options, &mesh));
   const trireme_transport transport = mesh->transport();
   const Status joined = host::HostBackend::join(
       options, mesh_options.place.name,
-      {transport, nullptr, "host (tcp)", [mesh](int rank) { return mesh->loss(rank); }}, out);
+      {transport, std::move(engine), description, [mesh](int rank) { return mesh->loss(rank); }},
+      out);
   if (!joined.ok()) transport.released(transport.user_data);
   return joined;
 }
+constexpr Scheme kMpi{mpi::kScheme, "mpi"};
 
 }  // namespace
 
 Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
   const std::string_view rendezvous = options.rendezvous;
   if (!options.backend.empty() && options.backend != "local" && options.backend != "host" &&
-      options.backend != "mpi") {
+      options.backend != kGloo && options.backend != "mpi") {
     return unsupported("backend \"" + options.backend +
-                       "\" is not in this build; it has \"local\", \"host\" and \"mpi\"");
+                       "\" is not in this build; it has \"local\", \"host\", \"gloo\" and \"mpi\"");
   }
   const Scheme* scheme = nullptr;
   for (const Scheme* const each : {&kThreads, &kProcesses, &kTransport, &kNetwork, &kMpi}) {
@@ -57,7 +73,8 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
                        "\" is of no kind in this build; it has local://NAME, host://NAME, "
                        "tcp://ADDRESS:PORT, host-transport://NAME and mpi://");
   }
-  if (!options.backend.empty() && options.backend != scheme->backend) {
+  const bool may_use_gloo = scheme == &kNetwork && options.backend == kGloo;
+  if (!options.backend.empty() && options.backend != scheme->backend && !may_use_gloo) {
     return unsupported("backend \"" + options.backend + "\" does not meet at \"" +
                        options.rendezvous + "\", which is of \"" + std::string(scheme->backend) +
                        "\"");

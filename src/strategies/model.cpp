@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -610,7 +611,9 @@ Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dt
 // Every group in turn; `values` is null on a rank that only helps its peers.
 Status Model::gather_all(char* values) {
   if (parameter_file_ != nullptr) {
-    TRIREME_RETURN_IF_ERROR(tell_disk(parameter_file_->expect_all()));
+    std::vector<std::uint64_t> groups(layout_->groups.size());
+    std::iota(groups.begin(), groups.end(), std::uint64_t{0});
+    TRIREME_RETURN_IF_ERROR(tell_disk(parameter_file_->expect(groups)));
   }
   for (std::size_t number = 0; number < layout_->groups.size(); ++number) {
     const Group& group = layout_->groups[number];

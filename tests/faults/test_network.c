@@ -42,6 +42,7 @@ static trireme_communicator *join_network(int rank, int world_size, const char *
     options.world_size = world_size;
     options.rendezvous = rendezvous;
     options.timeout_ns = PATIENT_NS;
+    options.backend = network_backend();
     trireme_communicator *communicator = NULL;
     if (trireme_communicator_create(&options, &communicator) != TRIREME_OK) {
         fprintf(stderr, "rank %d: %s\n", rank, trireme_last_error());

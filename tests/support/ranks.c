@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -49,12 +50,18 @@ void unique_network_rendezvous(char *text, size_t capacity) {
              id >> 7 & 127, 1 + (id & 127), atomic_fetch_add(&next, 1));
 }
 
+const char *network_backend(void) {
+    const char *const network = getenv("TRIREME_TESTS_NETWORK");
+    return network != NULL && strcmp(network, "gloo") == 0 ? network : NULL;
+}
+
 trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous) {
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
     options.rank = rank;
     options.world_size = world_size;
     options.rendezvous = rendezvous;
     options.timeout_ns = LONG_NS;
+    if (strncmp(rendezvous, "tcp", 3) == 0) options.backend = network_backend();
     trireme_communicator *communicator = NULL;
     if (trireme_communicator_create(&options, &communicator) != TRIREME_OK) {
         fprintf(stderr, "rank %d of %d cannot join: %s\n", rank, world_size, trireme_last_error());

@@ -42,6 +42,9 @@ void unique_rendezvous(char *text, size_t capacity);
  * needs TRIREME_TOKEN. */
 void unique_network_rendezvous(char *text, size_t capacity);
 
+/* The backend that groups of tcp:// are tested with: "gloo" if TRIREME_TESTS_NETWORK says so, else NULL. */
+const char *network_backend(void);
+
 /* Joins one rank; ends the program if that fails. The default deadline is LONG_NS. */
 trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous);
 

@@ -135,7 +135,7 @@ structs! {
         device: trireme_device_kind,
         /// Must be 0.
         reserved: u32,
-        /// "local", "host", "mpi", or NULL.
+        /// "local", "host", "gloo", "mpi", or NULL.
         backend: *const c_char,
     }
     /// A device. All zero is the host.
@@ -187,7 +187,7 @@ structs! {
         /// (all ranks of mpirun) or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and
         /// TRIREME_TOKEN); UTF-8; required.
         rendezvous: *const c_char,
-        /// "local", "host" or "mpi". Default: the one for the rendezvous.
+        /// "local", "host", "mpi", or "gloo" with tcp://. Default: the one for the rendezvous.
         backend: *const c_char,
         /// Name in messages, at most 63 bytes. Default: the rendezvous.
         name: *const c_char,

@@ -35,7 +35,7 @@ pub struct CommunicatorOptions {
     pub rank: i32,
     /// Number of ranks; env:// reads it from the environment.
     pub world_size: i32,
-    /// "local", "host", "mpi", or the one for the rendezvous.
+    /// "local", "host", "mpi", "gloo" with tcp://, or the one for the rendezvous.
     pub backend: Option<String>,
     /// Name in messages, at most 63 bytes; else the rendezvous.
     pub name: Option<String>,

@@ -1,0 +1,299 @@
+#include "backends/gloo/engine.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/parts.hpp"
+#include "kernels/reduce.hpp"
+#include "platform/dynamic_library.hpp"
+#include "platform/names.hpp"
+
+namespace trireme::gloo {
+
+using Piece = tcp::Exchange::Transfer;
+
+struct Transfer : Piece {};
+
+struct Run {
+  tcp::Exchange& exchange;
+  const Operation& operation;
+  std::uint64_t ticket;
+  Deadline deadline;
+  Status stopped = Status::success();  // why a service said no
+};
+
+namespace {
+
+bool is_integer(trireme_dtype dtype) {
+  return dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_U64;
+}
+
+// What comes out the same if partial results are of the dtype itself: narrow types are rounded once,
+// at the end.
+bool combines_in_steps(trireme_dtype dtype, trireme_reduction reduction) {
+  if (is_integer(dtype) || dtype == TRIREME_DTYPE_F32 || dtype == TRIREME_DTYPE_F64) return true;
+  return reduction == TRIREME_MIN || reduction == TRIREME_MAX;
+}
+
+// Division and scaling come at the end.
+trireme_reduction step_of(trireme_reduction reduction) {
+  const bool sums = reduction == TRIREME_AVERAGE || reduction == TRIREME_SCALED_SUM;
+  return sums ? trireme_reduction{TRIREME_SUM} : reduction;
+}
+
+Transfer* begin(Run* run, int member, std::uint64_t slot, const void* data, std::uint64_t bytes,
+                Status (tcp::Exchange::*way)(Piece&)) noexcept {
+  try {
+    auto transfer = std::make_unique<Transfer>();
+    transfer->member = member;
+    transfer->ticket = run->ticket;
+    transfer->slot = slot;
+    transfer->data = static_cast<std::byte*>(const_cast<void*>(data));
+    transfer->bytes = bytes;
+    run->stopped = (run->exchange.*way)(*transfer);
+    return run->stopped.ok() ? transfer.release() : nullptr;
+  } catch (...) {
+    run->stopped = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a collective");
+    return nullptr;
+  }
+}
+
+constexpr Services kServices{
+    [](Run* run, int member, std::uint64_t slot, const void* data, std::uint64_t bytes) noexcept {
+      return begin(run, member, slot, data, bytes, &tcp::Exchange::send);
+    },
+    [](Run* run, int member, std::uint64_t slot, void* data, std::uint64_t bytes) noexcept {
+      return begin(run, member, slot, data, bytes, &tcp::Exchange::receive);
+    },
+    [](Run* run, Transfer* transfer) noexcept {
+      try {
+        run->stopped = run->exchange.wait(*transfer, run->deadline);
+      } catch (...) {
+        run->stopped = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a collective");
+      }
+      return run->stopped.ok();
+    },
+    [](Run* run, Transfer* transfer) noexcept {
+      run->exchange.drop(*transfer);
+      delete transfer;
+    },
+    [](const Run* run, void* out, const void* one, const void* other,
+       std::uint64_t count) noexcept {
+      const void* const sources[] = {one, other};
+      kernels::reduce(run->operation.dtype, step_of(run->operation.reduction), out, sources, 2,
+                      count, 1, 1);
+    }};
+
+std::string plugin_file() {
+  const char* const named = std::getenv("TRIREME_GLOO_LIBRARY");
+  if (named != nullptr && *named != 0) return named;
+  const std::string folder = own_folder();
+  return (folder.empty() ? "" : folder + "/") + "libtrireme_gloo.so";
+}
+
+Status load(const Plugin** out) {
+  const std::string file = plugin_file();
+  std::string why;
+  const DynamicLibrary library = DynamicLibrary::open(file, &why);
+  if (!why.empty()) return unsupported("no Gloo: tried " + file + ": " + why);
+  const auto get = reinterpret_cast<GetPlugin>(library.symbol(kPluginSymbol));
+  if (get == nullptr) return unsupported("no Gloo: " + file + " is not a plugin of Trireme");
+  const Plugin* const plugin = get();
+  if (plugin->version != kPluginVersion || plugin->library != TRIREME_VERSION ||
+      plugin->bytes != sizeof(Plugin)) {
+    return unsupported("no Gloo: " + file + " is of version " + std::to_string(plugin->library) +
+                       "." + std::to_string(plugin->version) + ", but this library is of " +
+                       std::to_string(TRIREME_VERSION) + "." + std::to_string(kPluginVersion));
+  }
+  *out = plugin;
+  return Status::success();
+}
+
+}  // namespace
+
+Status available() {
+  const Plugin* plugin = nullptr;
+  return load(&plugin);
+}
+
+Status GlooEngine::open(tcp::Members members, std::shared_ptr<const tcp::Lines> lines,
+                        std::unique_ptr<host::Engine>* out) {
+  const Plugin* plugin = nullptr;
+  TRIREME_RETURN_IF_ERROR(load(&plugin));
+  auto engine = std::make_unique<GlooEngine>(*plugin, std::move(members), std::move(lines));
+  TRIREME_RETURN_IF_ERROR(engine->exchange_.open());
+  engine->group_ = plugin->open(engine->exchange_.own(), engine->exchange_.size(), &kServices);
+  if (engine->group_ == nullptr) {
+    return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a group of Gloo");
+  }
+  *out = std::move(engine);
+  return Status::success();
+}
+
+GlooEngine::~GlooEngine() {
+  if (group_ != nullptr) plugin_.close(group_);
+}
+
+bool GlooEngine::offers(const Operation& operation) const {
+  if (exchange_.size() == 1) return false;
+  switch (operation.kind) {
+    case OperationKind::all_reduce:
+    case OperationKind::reduce:
+    case OperationKind::reduce_scatter:
+      return combines_in_steps(operation.dtype, operation.reduction);
+    case OperationKind::all_gather:
+    case OperationKind::all_to_all:
+    case OperationKind::broadcast:
+    case OperationKind::barrier: return true;
+    default: return false;
+  }
+}
+
+bool GlooEngine::prefers(const Operation&) const { return true; }
+
+Status GlooEngine::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
+  if (operation.kind == OperationKind::reduce_scatter) {
+    return reduce_scatter(operation, ticket, deadline);
+  }
+  return run_in_gloo(operation, ticket, deadline);
+}
+
+Status GlooEngine::run_in_gloo(const Operation& operation, std::uint64_t ticket,
+                               Deadline deadline) {
+  const OperationKind kind = operation.kind;
+  const std::uint64_t size = dtype_size(operation.dtype);
+  const bool is_reduced = reduces(kind);
+  // Gloo has somewhere to put partial results on every member.
+  std::unique_ptr<std::byte[]> own;
+  void* receive = operation.receive;
+  const bool takes = kind != OperationKind::reduce || operation.root == exchange_.own();
+  if (!takes) {
+    own.reset(new std::byte[operation.count * size]);
+    receive = own.get();
+  }
+  const void* send = kind == OperationKind::broadcast ? nullptr : operation.send;
+  const auto own_block = static_cast<std::byte*>(receive) +
+                         static_cast<std::uint64_t>(exchange_.own()) * operation.count * size;
+  const bool in_place = send == receive || (kind == OperationKind::all_gather && send == own_block);
+  const Call call{kind,
+                  operation.channel,
+                  operation.root,
+                  is_reduced ? static_cast<std::uint32_t>(size) : 1,
+                  is_reduced ? operation.count : operation.count * size,
+                  in_place ? nullptr : send,
+                  receive};
+  Run run{exchange_, operation, ticket, deadline};
+  char error[kErrorBytes] = "";
+  switch (plugin_.run(group_, call, &run, error)) {
+    case State::done: break;
+    case State::stopped: return run.stopped;
+    case State::failed:
+      exchange_.abort();
+      return Status::failure(TRIREME_ERROR_SYSTEM, std::string("Gloo: ") + error);
+  }
+  if (is_reduced && takes && step_of(operation.reduction) != operation.reduction) {
+    const void* const source = receive;
+    kernels::reduce(operation.dtype, operation.reduction, receive, &source, 1, operation.count,
+                    static_cast<std::uint32_t>(exchange_.size()), operation.scale);
+  }
+  return Status::success();
+}
+
+namespace {
+
+// Of a ring, for each block: small enough that what has come is still in the caches when it is combined.
+constexpr std::uint64_t kRingPieceBytes = 256u << 10;
+// Receives that are announced ahead.
+constexpr std::uint64_t kAhead = 2;
+
+}  // namespace
+
+// A ring: each member combines what comes with its own share of the same block, and passes it on; block
+// b goes round from member b + 1 and ends at member b. What is combined lies where the result is to
+// be, unless that is part of what others still need.
+Status GlooEngine::reduce_scatter(const Operation& operation, std::uint64_t ticket,
+                                  Deadline deadline) {
+  if (operation.count == 0) return Status::success();
+  const auto n = static_cast<std::uint64_t>(exchange_.size());
+  const auto me = static_cast<std::uint64_t>(exchange_.own());
+  const std::uint64_t size = dtype_size(operation.dtype);
+  const auto* const send = static_cast<const std::byte*>(operation.send);
+  auto* const result = static_cast<std::byte*>(operation.receive);
+  const std::uint64_t block_bytes = operation.count * size;
+  std::unique_ptr<std::byte[]> own;
+  std::byte* partial = result;
+  if (n > 2 && result == send + me * block_bytes) {
+    own.reset(new std::byte[block_bytes]);
+    partial = own.get();
+  }
+  const std::uint64_t piece = kRingPieceBytes / size;  // elements
+  const std::uint64_t pieces = (operation.count + piece - 1) / piece;
+  const std::uint64_t steps = (n - 1) * pieces;
+  const auto bytes_of = [&](std::uint64_t step) {
+    return std::min(piece, operation.count - step % pieces * piece) * size;
+  };
+  const std::uint64_t room = std::min(piece, operation.count) * size;
+  const std::unique_ptr<std::byte[]> arrived(new std::byte[kAhead * room]);
+  Run run{exchange_, operation, ticket, deadline};
+  struct Held {  // goes before the memory that it is in
+    Run* run;
+    Transfer* transfer = nullptr;
+    ~Held() { clear(); }
+    void clear() {
+      if (transfer != nullptr) kServices.drop(run, std::exchange(transfer, nullptr));
+    }
+  };
+  std::vector<Held> receives(kAhead, Held{&run});
+  std::vector<Held> sends(static_cast<std::size_t>(pieces), Held{&run});
+  const int next = static_cast<int>((me + 1) % n);
+  const int previous = static_cast<int>((me + n - 1) % n);
+  const auto post_receive = [&](std::uint64_t step) {
+    if (step >= steps) return true;
+    Held& held = receives[static_cast<std::size_t>(step % kAhead)];
+    held.transfer =
+        kServices.receive(&run, previous, 0, arrived.get() + step % kAhead * room, bytes_of(step));
+    return held.transfer != nullptr;
+  };
+  const auto post_send = [&](std::uint64_t step, const std::byte* data) {
+    Held& held = sends[static_cast<std::size_t>(step % pieces)];
+    held.transfer = kServices.send(&run, next, 0, data, bytes_of(step));
+    return held.transfer != nullptr;
+  };
+  const auto wait_for = [&](Held& held) {
+    if (!kServices.wait(&run, held.transfer)) return false;
+    held.clear();
+    return true;
+  };
+  for (std::uint64_t step = 0; step < kAhead; ++step) {
+    if (!post_receive(step)) return run.stopped;
+  }
+  for (std::uint64_t at = 0; at < pieces; ++at) {
+    const std::uint64_t block = (me + n - 1) % n;
+    if (!post_send(at, send + (block * operation.count + at * piece) * size)) return run.stopped;
+  }
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    const std::uint64_t at = step % pieces;
+    const std::uint64_t round = step / pieces;
+    const bool last = round == n - 2;
+    const std::uint64_t block = (me + 2 * n - 2 - round) % n;
+    const std::uint64_t bytes = bytes_of(step);
+    if (!wait_for(receives[static_cast<std::size_t>(step % kAhead)])) return run.stopped;
+    // What the last round sent of this piece lies where its successor will.
+    Held& sent = sends[static_cast<std::size_t>(at)];
+    if (!wait_for(sent)) return run.stopped;
+    std::byte* const to = (last ? result : partial) + at * piece * size;
+    const void* const sources[] = {arrived.get() + step % kAhead * room,
+                                   send + (block * operation.count + at * piece) * size};
+    kernels::reduce(operation.dtype, last ? operation.reduction : step_of(operation.reduction), to,
+                    sources, 2, bytes / size, static_cast<std::uint32_t>(n), operation.scale);
+    if (!post_receive(step + kAhead)) return run.stopped;
+    if (!last && !post_send(step + pieces, to)) return run.stopped;
+  }
+  return Status::success();
+}
+
+}  // namespace trireme::gloo

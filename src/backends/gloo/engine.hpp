@@ -1,0 +1,44 @@
+// GlooEngine: collectives that Gloo runs among some ranks of a tcp:// group, over connections that the
+// group's mesh has made: nobody else gets to see a port of Gloo's. Gloo reads and writes the caller's
+// memory, and combines by the library's kernels.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "backends/gloo/plugin.hpp"
+#include "backends/host/engine.hpp"
+#include "backends/tcp/exchange.hpp"
+
+namespace trireme::gloo {
+
+class GlooEngine final : public host::Engine {
+ public:
+  // `lines` are there when the group is ready, and are closed after the engine has gone. UNSUPPORTED
+  // if the plugin cannot be loaded, with its file and the loader's reason.
+  static Status open(tcp::Members members, std::shared_ptr<const tcp::Lines> lines,
+                     std::unique_ptr<host::Engine>* out);
+  GlooEngine(const Plugin& plugin, tcp::Members members, std::shared_ptr<const tcp::Lines> lines)
+      : plugin_(plugin), exchange_(std::move(members), std::move(lines)) {}
+  ~GlooEngine() override;
+
+  const char* name() const override { return "gloo"; }
+  bool offers(const Operation& operation) const override;
+  bool prefers(const Operation& operation) const override;
+  bool tells_apart() const override { return true; }
+  Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
+  void abort() noexcept override { exchange_.abort(); }
+
+ private:
+  Status run_in_gloo(const Operation& operation, std::uint64_t ticket, Deadline deadline);
+  Status reduce_scatter(const Operation& operation, std::uint64_t ticket, Deadline deadline);
+
+  const Plugin& plugin_;
+  tcp::Exchange exchange_;
+  Group* group_ = nullptr;
+};
+
+// Whether the plugin can be loaded here.
+Status available();
+
+}  // namespace trireme::gloo

@@ -1,0 +1,64 @@
+// What the library and its plugin for Gloo say to each other: two tables of functions. The library has
+// never seen a header of Gloo, which stands on libraries that nobody else needs; the plugin has no
+// socket, and touches none but the library's. Both come from one build, and the library takes no other
+// plugin. No function throws.
+#pragma once
+
+#include <trireme/version.h>
+
+#include <cstdint>
+
+#include "backends/backend.hpp"
+
+namespace trireme::gloo {
+
+// Raised whenever anything here changes its meaning.
+constexpr std::uint32_t kPluginVersion = 1;
+constexpr char kPluginSymbol[] = "trireme_gloo_plugin";
+constexpr std::uint64_t kErrorBytes = 512;
+
+struct Group;     // the plugin's part of one engine
+struct Run;       // the library's part of one collective under way
+struct Transfer;  // the library's part of one piece of it
+
+// What the library does for the plugin. Members are counted from 0; an answer of false, or null, means
+// that the collective is over, and the library knows why.
+struct Services {
+  Transfer* (*send)(Run* run, int member, std::uint64_t slot, const void* data,
+                    std::uint64_t bytes) noexcept;
+  Transfer* (*receive)(Run* run, int member, std::uint64_t slot, void* data,
+                       std::uint64_t bytes) noexcept;
+  bool (*wait)(Run* run, Transfer* transfer) noexcept;
+  // Once for each, before its memory goes, waited for or not.
+  void (*drop)(Run* run, Transfer* transfer) noexcept;
+  // out[i] = one[i] op other[i]; out may be one of them.
+  void (*combine)(const Run* run, void* out, const void* one, const void* other,
+                  std::uint64_t count) noexcept;
+};
+
+struct Call {
+  OperationKind kind;
+  std::uint32_t channel;
+  std::int32_t root;
+  std::uint32_t element_bytes;
+  std::uint64_t count;  // as in PlainOperation
+  const void* send;     // null: it lies where it is to be received
+  void* receive;        // all-reduce and reduce: of all elements, on all members
+};
+
+enum class State : std::int32_t { done, stopped, failed };  // stopped: a service said no
+
+struct Plugin {
+  std::uint32_t version;  // kPluginVersion
+  std::uint32_t library;  // TRIREME_VERSION
+  std::uint32_t bytes;    // of this table
+  // Null without memory. `services` stay.
+  Group* (*open)(int member, int size, const Services* services) noexcept;
+  // One call at a time on each channel. `error` gets what Gloo says of a failure, a text.
+  State (*run)(Group* group, const Call& call, Run* run, char* error) noexcept;
+  void (*close)(Group* group) noexcept;
+};
+
+using GetPlugin = const Plugin* (*)();
+
+}  // namespace trireme::gloo
