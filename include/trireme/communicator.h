@@ -134,9 +134,11 @@ trireme_communicator_create(const trireme_communicator_options *options,
 /**
  * Leaves the group and gives the handle back.
  *
- * Never waits for a peer; operations that still run fail on every rank. Peers that start an
- * operation afterwards get PEER_LOST, which says that this rank left. What children such as
- * models and requests need lives on until they are destroyed.
+ * Never waits for what a peer calls; operations that still run fail on every rank. Peers that
+ * start an operation afterwards get PEER_LOST, which says that this rank left. Over a network what
+ * the rank has sent is handed over first, so that the process may end at once; 300 ms in which
+ * nothing of it moves end that wait. What children such as models and requests need lives on until
+ * they are destroyed.
  *
  * @param communicator  A communicator; NULL and a stale handle are ignored.
  *

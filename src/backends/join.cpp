@@ -48,7 +48,8 @@ Status join_network(const GroupOptions& options, std::string_view place,
   const trireme_transport transport = mesh->transport();
   const Status joined = host::HostBackend::join(
       options, mesh_options.place.name,
-      {transport, std::move(engine), description, [mesh](int rank) { return mesh->loss(rank); }},
+      {transport, std::move(engine), description, [mesh](int rank) { return mesh->loss(rank); },
+       [mesh] { mesh->settle(); }},
       out);
   if (!joined.ok()) transport.released(transport.user_data);
   return joined;

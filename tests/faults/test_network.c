@@ -15,7 +15,13 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -139,6 +145,49 @@ static void a_rank_that_left_is_named(void **state) {
     harm_one(LEFT);
 }
 
+/* ---- who has said everything ---- */
+
+#define LAST_COUNT 60000 /* bytes: one is on its way, the other still in the sender's memory */
+
+static void send_and_end(int rank, void *context, struct outcome *outcome) {
+    const struct job *const job = context;
+    static unsigned char bytes[LAST_COUNT];
+    trireme_communicator *const communicator = join_network(rank, 2, job->rendezvous);
+    outcome->status = trireme_communicator_wait_ready(communicator, PATIENT_NS);
+    for (int number = 0; number < 2 && outcome->status == TRIREME_OK; ++number) {
+        if (rank == 1) {
+            memset(bytes, 'a' + number, sizeof bytes);
+            outcome->status =
+                trireme_send(communicator, bytes, LAST_COUNT, TRIREME_DTYPE_U8, 0, 7, NULL);
+            continue;
+        }
+        if (number == 0) sleep_ms(100); /* the other one has ended, if it does not wait for this */
+        outcome->status =
+            trireme_receive(communicator, bytes, LAST_COUNT, TRIREME_DTYPE_U8, 1, 7, NULL);
+        for (int i = 0; i < LAST_COUNT; ++i) outcome->wrong |= bytes[i] != 'a' + number;
+    }
+    if (outcome->status != TRIREME_OK) keep_error(outcome, outcome->status);
+    trireme_communicator_destroy(communicator);
+}
+
+static void what_a_process_sent_before_it_ended_arrives(void **state) {
+    (void)state;
+    for (int trial = 0; trial < (is_quick() ? 1 : 3); ++trial) {
+        struct job job = {.harm = LEFT};
+        struct processes processes;
+        unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+        start_processes(&processes, 2, send_and_end, &job);
+        wait_processes(&processes);
+        for (int rank = 0; rank < 2; ++rank) {
+            const struct outcome *const outcome = &processes.outcomes[rank];
+            if (outcome->status != TRIREME_OK || outcome->wrong || outcome->exit_code != 0) {
+                fail_msg("rank %d: %s", rank, outcome->message);
+            }
+        }
+        free_processes(&processes);
+    }
+}
+
 /* ---- strangers ---- */
 
 /* The ports at which this process listens on its own address of the loopback. */
@@ -250,6 +299,7 @@ int main(void) {
         cmocka_unit_test(a_killed_rank_is_named),
         cmocka_unit_test(a_stopped_rank_is_named),
         cmocka_unit_test(a_rank_that_left_is_named),
+        cmocka_unit_test(what_a_process_sent_before_it_ended_arrives),
         cmocka_unit_test(strangers_get_nothing_and_hinder_nobody),
     };
     setenv("TRIREME_TOKEN", "the token of these tests", 1);

@@ -8,10 +8,11 @@
 namespace trireme::host {
 
 HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier,
-                         std::string description)
+                         std::string description, std::function<void()> settle)
     : Backend(options.rank, options.world_size),
       carrier_(std::move(carrier)),
       description_(std::move(description)),
+      settle_(std::move(settle)),
       group_(carrier_->group()),
       buffers_(std::make_shared<local::Buffers>(group_)),
       collectives_(group_, *buffers_),
@@ -21,6 +22,7 @@ HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> c
 HostBackend::~HostBackend() {
   buffers_->detach();
   carrier_->leave();
+  if (settle_ != nullptr) settle_();
 }
 
 Status HostBackend::join(const GroupOptions& options, const std::string& group_name, Ways ways,
@@ -29,7 +31,7 @@ Status HostBackend::join(const GroupOptions& options, const std::string& group_n
                                            options.name, ways.transport, std::move(ways.engine),
                                            std::move(ways.loss), options.stall_warning_ns);
   std::unique_ptr<HostBackend> backend(
-      new HostBackend(options, carrier, std::move(ways.description)));
+      new HostBackend(options, carrier, std::move(ways.description), std::move(ways.settle)));
   TRIREME_RETURN_IF_ERROR(carrier->start());
   *out = std::move(backend);
   return Status::success();

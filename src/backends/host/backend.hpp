@@ -27,6 +27,8 @@ class HostBackend final : public Backend {
     // Ours alone: receive() may answer PEER_LOST for a rank whose last frame was taken, and this
     // says why; for rank -1, why the group fails. Null: the transport knows no losses.
     std::function<Status(int)> loss;
+    // Ours alone: waits, but not long, until the system has what send() took, and the process may end.
+    std::function<void()> settle = nullptr;
   };
   // group_name: what all ranks of the group call it. `ways` is kept if this succeeds.
   static Status join(const GroupOptions& options, const std::string& group_name, Ways ways,
@@ -62,7 +64,7 @@ class HostBackend final : public Backend {
 
  private:
   HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier,
-              std::string description);
+              std::string description, std::function<void()> settle);
   local::Messages& set_of(const Message& message) {
     return message.context == 0 ? messages_ : algorithms_;
   }
@@ -74,6 +76,7 @@ class HostBackend final : public Backend {
 
   const std::shared_ptr<Carrier> carrier_;
   const std::string description_;
+  const std::function<void()> settle_;
   local::Group& group_;
   const std::shared_ptr<local::Buffers> buffers_;
   local::Collectives collectives_;

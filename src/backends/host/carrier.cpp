@@ -21,10 +21,10 @@ constexpr std::uint64_t kDefaultFrameBytes = 65'536;
 // the receiver until it looks whether the group is over.
 constexpr std::uint64_t kSendWaitNs = 2 * kMillisecond;
 constexpr std::uint64_t kReceiveWaitNs = 20 * kMillisecond;
-// A rank that leaves: how long it goes on to offer what it has sent to peers that do not take it,
-// and how long its own thread waits for that.
+// A rank that leaves: how long it goes on to offer what it has sent to peers that do not take it. Its
+// own thread waits for that, because the process may end then, but not as long while nothing moves.
 constexpr std::uint64_t kLingerNs = 5'000 * kMillisecond;
-constexpr std::uint64_t kLeaveWaitNs = 200 * kMillisecond;
+constexpr std::uint64_t kStuckNs = 300 * kMillisecond;
 // How long a failed call waits until the peers have been told.
 constexpr std::uint64_t kSpreadNs = 100 * kMillisecond;
 // A peer that leaves takes its end of the transport with it; its last words may be on their way.
@@ -110,7 +110,12 @@ void Carrier::leave() noexcept {
   ++pokes_;
   changed_.notify_all();
   if (!started_) return;
-  wait_until(changed_, lock, Deadline::after(kLeaveWaitNs), [&] { return tried_all_; });
+  bool moves = true;
+  while (moves && !tried_all_) {
+    const std::uint64_t seen = moved_;
+    moves = wait_until(changed_, lock, Deadline::after(kStuckNs),
+                       [&] { return tried_all_ || moved_ != seen; });
+  }
 }
 
 void Carrier::spread_failure() noexcept {
@@ -192,6 +197,7 @@ void Carrier::send_frames() noexcept {
     bool moved = false;
     bool refused = false;
     bool all_done = true;
+    bool waited_for = false;  // by a peer that is there and well
     for (int step = 0; step < n_; ++step) {
       const int rank = (next + step) % n_;
       Link& peer = link(rank);
@@ -213,7 +219,8 @@ void Carrier::send_frames() noexcept {
         if (answer == TRIREME_OK) {
           peer.frame.clear();
           moved = true;
-          if (peer.said_failure) changed_.notify_all();
+          ++moved_;
+          if (peer.said_failure || leaving_) changed_.notify_all();
         } else if (answer == TRIREME_ERROR_TIMEOUT) {
           refused = true;
         } else {
@@ -223,10 +230,12 @@ void Carrier::send_frames() noexcept {
           peer.answer = answer;
         }
       }
-      all_done = all_done && is_done_with(rank);
+      const bool done = is_done_with(rank);
+      all_done = all_done && done;
+      waited_for = waited_for || (!done && joined(rank));
     }
     next = (next + 1) % n_;
-    if (leaving_ && !moved && !tried_all_) {
+    if (leaving_ && !moved && !tried_all_ && (!waited_for || group_.failed())) {
       tried_all_ = true;
       changed_.notify_all();
     }

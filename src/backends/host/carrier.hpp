@@ -37,8 +37,8 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   ~Carrier() override;
 
   Status start();  // makes the threads
-  // Hands over what is left, says goodbye and ends the threads, without a wait for any of them to
-  // answer.
+  // Hands over what is left, says goodbye and ends the threads. Waits as long as that goes on, but not
+  // for a peer that takes nothing.
   void leave() noexcept;
 
   // After a failure: waits until the peers have been told, but not long. Who gets a failure may end at
@@ -115,9 +115,10 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   bool started_ = false;
   bool abandoned_ = false;  // the threads end before they call anything
   bool leaving_ = false;
-  bool stopped_ = false;    // nothing more is to be sent
-  bool spread_ = false;     // nobody waits any more until the failure has been told
-  bool tried_all_ = false;  // leaving: everything that could be handed over has been
+  bool stopped_ = false;     // nothing more is to be sent
+  bool spread_ = false;      // nobody waits any more until the failure has been told
+  std::uint64_t moved_ = 0;  // frames that the transport took
+  bool tried_all_ = false;   // leaving: everything that could be handed over has been
 };
 
 }  // namespace trireme::host

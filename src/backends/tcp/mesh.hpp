@@ -47,6 +47,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   trireme_transport transport();
   // Why receive() answered PEER_LOST, or send() failed, for this rank; -1: of all.
   Status loss(int rank);
+  // Waits until the system has what was sent, as long as that goes on.
+  void settle() noexcept;
   // Hands over what was sent, and closes everything; without a wait, on a thread of its own.
   void leave() noexcept;
 

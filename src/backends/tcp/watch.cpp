@@ -14,6 +14,8 @@ constexpr std::uint64_t kTickNs = 200 * kMillisecond;
 // How long a rank that leaves goes on to deliver what it has sent.
 constexpr std::uint64_t kLingerNs = 2'000 * kMillisecond;
 constexpr int kLingerStepMs = 2;
+// How long nothing may move of what a rank has sent before it goes without.
+constexpr std::uint64_t kStuckNs = 300 * kMillisecond;
 
 bool has_unanswered(const Socket& socket) {
   int bytes = 0;
@@ -101,6 +103,27 @@ void Mesh::tick(std::uint64_t elapsed_ns) {
     }
   }
   if (all) gate_->close();
+}
+
+// Called when nothing more is sent. A process that ends takes what its system has not got yet with it.
+void Mesh::settle() noexcept {
+  std::uint64_t before = UINT64_MAX;
+  std::uint64_t since_ns = now_ns();
+  while (true) {
+    std::uint64_t unsent = 0;
+    for (const auto& peer : peers_) {
+      const std::lock_guard lock(peer->mutex);
+      if (!peer->data || !flush(*peer)) continue;
+      int queued = 0;
+      if (::ioctl(peer->data.get(), SIOCOUTQNSD, &queued) != 0) queued = 0;
+      unsent += peer->rest.size() - peer->rest_at + static_cast<std::uint64_t>(queued);
+    }
+    const std::uint64_t now = now_ns();
+    if (unsent != before) since_ns = now;
+    if (unsent == 0 || now - since_ns >= kStuckNs) return;
+    before = unsent;
+    ::poll(nullptr, 0, 1);
+  }
 }
 
 // Nothing else is called any more but join(), which ends soon.
