@@ -12,14 +12,11 @@ namespace {
 std::string quoted(std::string_view key) {
   constexpr std::size_t kMost = 80;
   const std::size_t part = whole_letters(key, kMost);
-  return "\"" + clean_text(key.substr(0, part)) + (part < key.size() ? "...\"" : "\"");
+  return std::string("\"").append(clean_text(key.substr(0, part))) +
+         (part < key.size() ? "...\"" : "\"");
 }
 
 StoreReply refusal(const Status& status) { return {status.code(), 0, {}, status.message()}; }
-
-bool changes(StoreOperation operation) {
-  return operation != StoreOperation::get && operation != StoreOperation::wait;
-}
 
 bool read_number(std::string_view text, std::int64_t* out) {
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
@@ -36,6 +33,10 @@ Status check_key(std::string_view key) {
 }
 
 }  // namespace
+
+bool changes(StoreOperation operation) {
+  return operation != StoreOperation::get && operation != StoreOperation::wait;
+}
 
 Status check_store_request(const StoreRequest& request) {
   if (request.operation != StoreOperation::wait) {

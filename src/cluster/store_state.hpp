@@ -29,6 +29,8 @@ using Lane = std::array<std::uint8_t, 16>;
 
 enum class StoreOperation : std::uint8_t { set = 1, get, wait, add, compare_exchange, remove };
 
+bool changes(StoreOperation operation);  // or only looks
+
 struct StoreRequest {
   StoreOperation operation{};
   Lane lane{};

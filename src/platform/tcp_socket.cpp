@@ -58,6 +58,14 @@ void Socket::tune(std::uint64_t silence_ns) const {
   setsockopt(descriptor_, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 }
 
+void Socket::keep_alive() const {
+  const int on = 1, idle_s = 5, interval_s = 1, probes = 5;
+  setsockopt(descriptor_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  setsockopt(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  setsockopt(descriptor_, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
 Moved Socket::send(const void* data, std::size_t bytes, std::size_t* moved) const {
   iovec part{const_cast<void*>(data), bytes};
   return send(&part, 1, moved);

@@ -32,6 +32,8 @@ class Socket {
   Status own_endpoint(Endpoint* out, int port = -1) const;
   // Small messages at once, and an end of the connection when what was sent stays unanswered.
   void tune(std::uint64_t silence_ns) const;
+  // Notices within 10 s that the other host has vanished, though nobody sends anything.
+  void keep_alive() const;
 
   // As many bytes as there is room for, without a wait.
   Moved send(const void* data, std::size_t bytes, std::size_t* moved) const;
