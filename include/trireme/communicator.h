@@ -116,8 +116,8 @@ typedef struct trireme_group_options {
  * mpi://: mpirun has not started this process, or MPI has been finalised.
  * @retval TRIREME_ERROR_UNSUPPORTED  The backend, the device or the kind of rendezvous is not in
  * this build, or `options` sets a field newer than this library. mpi://: its plugin cannot be
- * loaded, or the program's MPI_Init gave less than MPI_THREAD_MULTIPLE. "gloo": its plugin cannot
- * be loaded.
+ * loaded, or the program's MPI_Init gave less than MPI_THREAD_MULTIPLE, or was that of MPICH.
+ * "gloo": its plugin cannot be loaded.
  * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  * @retval TRIREME_ERROR_SYSTEM  A socket, thread or mapping could not be made.

@@ -495,6 +495,7 @@ trireme_optimizer_get_range(const trireme_optimizer *optimizer, uint64_t index,
  * @retval TRIREME_ERROR_CORRUPT  What the file gives is not what was written to it. The model goes
  * on.
  * @retval TRIREME_ERROR_TIMEOUT  The disk does not answer within the deadline of the model.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  None is left for a block that could not be written before.
  * @return The status with which the model has failed, if it has.
  *
  * Thread safety: one call at a time per model.
@@ -522,6 +523,7 @@ trireme_optimizer_read_range(const trireme_optimizer *optimizer, uint64_t index,
  * needed; elements of blocks before it are written.
  * @retval TRIREME_ERROR_CORRUPT  As of trireme_optimizer_read_range().
  * @retval TRIREME_ERROR_TIMEOUT  As of trireme_optimizer_read_range().
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  As of trireme_optimizer_read_range().
  * @return The status with which the model has failed, if it has.
  *
  * Thread safety: one call at a time per model.
@@ -573,8 +575,8 @@ trireme_optimizer_saved_bytes(const trireme_optimizer *optimizer, uint64_t *out_
  * steps, learning rate, loss scale) into memory of the caller, with a description of the layout and a checksum
  * (64-bit XXH3).
  *
- * Local: does not wait for the peers. Every rank saves its own part, all after the same step. Keeps
- * no pointer.
+ * Local: does not wait for the peers, but for the disk where something lies in a file. Every rank
+ * saves its own part, all after the same step. Keeps no pointer.
  *
  * @param optimizer  The optimizer.
  * @param[out] state  Memory for it; its content is undefined after a failure.
@@ -585,6 +587,8 @@ trireme_optimizer_saved_bytes(const trireme_optimizer *optimizer, uint64_t *out_
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  state is NULL, or capacity is too small; the message
  * names both sizes.
  * @retval TRIREME_ERROR_INVALID_STATE  A step is under way.
+ * @retval TRIREME_ERROR_SYSTEM  As of trireme_optimizer_read_range(); so are CORRUPT, TIMEOUT and
+ * OUT_OF_MEMORY. The model goes on.
  * @return The status with which the model has failed, if it has.
  *
  * Thread safety: one call at a time per model.

@@ -21,6 +21,7 @@ constexpr Scheme kThreads{"local://", "local"};
 constexpr Scheme kProcesses{"host://", "local"};
 constexpr Scheme kTransport{"host-transport://", "host"};
 constexpr Scheme kNetwork{"tcp://", "host"};
+constexpr Scheme kMpi{mpi::kScheme, "mpi"};
 
 constexpr char kGloo[] = "gloo";
 
@@ -54,7 +55,6 @@ Status join_network(const GroupOptions& options, std::string_view place,
   if (!joined.ok()) transport.released(transport.user_data);
   return joined;
 }
-constexpr Scheme kMpi{mpi::kScheme, "mpi"};
 
 }  // namespace
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -611,9 +610,7 @@ Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dt
 // Every group in turn; `values` is null on a rank that only helps its peers.
 Status Model::gather_all(char* values) {
   if (parameter_file_ != nullptr) {
-    std::vector<std::uint64_t> groups(layout_->groups.size());
-    std::iota(groups.begin(), groups.end(), std::uint64_t{0});
-    TRIREME_RETURN_IF_ERROR(tell_disk(parameter_file_->expect(groups)));
+    TRIREME_RETURN_IF_ERROR(tell_disk(parameter_file_->expect_all()));
   }
   for (std::size_t number = 0; number < layout_->groups.size(); ++number) {
     const Group& group = layout_->groups[number];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "kernels/hash.hpp"
@@ -56,6 +57,12 @@ Status ParameterFile::expect(const std::vector<std::uint64_t>& groups) {
   }
   next_ = 0;
   return read_ahead();
+}
+
+Status ParameterFile::expect_all() {
+  std::vector<std::uint64_t> groups(layout_.groups.size());
+  std::iota(groups.begin(), groups.end(), std::uint64_t{0});
+  return expect(groups);
 }
 
 Status ParameterFile::expect_updates() {
@@ -244,18 +251,25 @@ Status ParameterFile::acquire(std::uint64_t number, Access access) {
   if (slot == nullptr) {
     TRIREME_RETURN_IF_ERROR(take_slot(&slot));
     slot->block = number;
-    if (loads && !block.fresh) {
-      start(slot, false);
-    } else {
-      slot->use = Slot::Use::loaded;
-      std::memset(slot->data, 0, plan_.blocks[number].room());
-    }
+    slot->use = Slot::Use::free;
+    if (loads && !block.fresh) start(slot, false);
+  } else if (!loads && slot->use == Slot::Use::reading) {
+    // Whatever comes of it: nobody wants that any more.
+    TRIREME_RETURN_IF_ERROR(file_.wait(slot->transfer));
+    slot->use = Slot::Use::free;
+  }
+  if (slot->use == Slot::Use::free) {
+    slot->use = Slot::Use::loaded;
+    std::memset(slot->data, 0, plan_.blocks[number].room());
   }
   held_ = slot;
-  const Status ahead = read_ahead();  // first: the disk has more to do then
-  const Status read = ahead.ok() ? end_read(slot) : Status(ahead);
-  if (!read.ok()) held_ = nullptr;
-  return read;
+  Status status = read_ahead();  // first: the disk has more to do then
+  if (status.ok()) status = end_read(slot);
+  if (status.ok()) return status;
+  held_ = nullptr;
+  // It does not have what is in the file.
+  if (!loads) slot->use = Slot::Use::free;
+  return status;
 }
 
 Status ParameterFile::close_window() {

@@ -38,6 +38,7 @@ class ParameterFile {
   // In which order groups, or those parts of them that this rank updates, will be looked at: begins
   // to read the first. What was told before is forgotten.
   Status expect(const std::vector<std::uint64_t>& groups);
+  Status expect_all();
   Status expect_updates();
 
   std::uint64_t blocks_of(std::uint64_t group) const {

@@ -260,6 +260,9 @@ Status Optimizer::save(char* state, std::uint64_t capacity) const {
   };
   write(steps_of_.data(), steps_of_.size() * sizeof steps_of_[0]);
   write(&loss_scale_.state(), scale_bytes());
+  if (model.parameter_file_ != nullptr) {
+    TRIREME_RETURN_IF_ERROR(model.parameter_file_->expect_all());
+  }
   for (std::size_t number = 0; number < model.layout_->groups.size(); ++number) {
     const Group& group = model.layout_->groups[number];
     TRIREME_RETURN_IF_ERROR(model.for_each_stretch(

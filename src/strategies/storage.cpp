@@ -96,12 +96,13 @@ void Link::fail(trireme_status code, std::string_view why) const noexcept {
 Status Link::in_model_ranks(const Communicator& ranks, Status status) const {
   if (status.ok() || &ranks == communicator.get() || status.details() == nullptr) return status;
   // Who is lost is lost to the communicator, too, and a survivor that heard of it there has left its
-  // groups: the loss of the one is to blame, not the leaving of the other.
+  // groups: the loss of the one is to blame, not the leaving of the other. And what a rank could not
+  // do it has said in the communicator first, with the number that it has there.
   const Deadline patience = Deadline::after(std::min<std::uint64_t>(timeout_ns, 250'000'000));
-  while (status.code() == TRIREME_ERROR_PEER_LOST) {
+  for (;;) {
     Status cause = communicator->failure();
     if (!cause.ok()) return cause;
-    if (waited_for_cause || patience.passed()) break;
+    if (status.code() != TRIREME_ERROR_PEER_LOST || waited_for_cause || patience.passed()) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   waited_for_cause = status.code() == TRIREME_ERROR_PEER_LOST;  // not again for each gather

@@ -29,12 +29,15 @@ static void expect_all(float *values) {
 
 struct trial {
     int world_size;
+    int shard_ranks; /* 0: zero3 */
     uint64_t buffer; /* 0: the least one */
     bool state_too;  /* lies in a file */
     bool in_backward;
     trireme_status statuses[MOST_RANKS];
     char messages[MOST_RANKS][800];
     trireme_offload_info infos[MOST_RANKS];
+    char failpoint[64];
+    uint64_t visits; /* of file.read */
     bool right[MOST_RANKS];
     struct verdict verdicts[MOST_RANKS];
 };
@@ -42,7 +45,9 @@ struct trial {
 static trireme_model *make_file_model(struct verdict *v, trireme_communicator *ranks,
                                       const struct trial *trial) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
-    options.strategy = TRIREME_STRATEGY_ZERO3;
+    options.strategy =
+        trial->shard_ranks != 0 ? TRIREME_STRATEGY_HYBRID_SHARD : TRIREME_STRATEGY_ZERO3;
+    options.shard_ranks = (uint32_t)trial->shard_ranks;
     options.minimum_unit_bytes = 1;
     options.bucket_bytes = 50000;
     options.offload_path = directory;
@@ -282,6 +287,25 @@ static void threads_instead_of_a_ring_fail_the_same_way(void **state) {
     assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
 }
 
+/* Groups of the model's own have other numbers for its ranks, which nobody else knows. */
+static void ranks_are_named_as_in_the_communicator(void **state) {
+    (void)state;
+    int stopped = 0;
+    for (uint64_t hit = 3; hit < 90; hit += 29) {
+        struct trial trial = {.world_size = 4, .shard_ranks = 2};
+        char text[64];
+        name_failpoint(text, sizeof text, "file.read", EIO, hit, true);
+        assert_int_equal(trireme_failpoint_set(text), TRIREME_OK);
+        run_trial(&trial);
+        stopped += stopped_or_right(&trial, text, TRIREME_ERROR_SYSTEM, "reading byte ");
+        for (int rank = 0; rank < 4; ++rank) {
+            assert_null(strstr(trial.messages[rank], "in the group of"));
+        }
+    }
+    assert_true(stopped > 0);
+    assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+}
+
 /* With state in a file, too, both may be struck; writes of both lose nothing. */
 static void both_files_may_fail(void **state) {
     (void)state;
@@ -363,6 +387,71 @@ static void after_a_refusal_the_next_step_is_right(void **state) {
         run_ranks(world_size, train_with_refusals, &trial);
         assert_verdicts(trial.verdicts, world_size);
     }
+}
+
+/* What was read ahead after a step is not wanted when all of it is replaced. */
+static void load_over_what_cannot_be_read(trireme_communicator *ranks, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const v = &trial->verdicts[rank];
+    trireme_model *const model = make_file_model(v, ranks, trial);
+    trireme_optimizer *const optimizer =
+        make_optimizer(v, model, rule_options(TRIREME_OPTIMIZER_USER));
+    float *const values = malloc(ALL * sizeof(float)), *const saved = malloc(ALL * sizeof(float));
+    uint64_t bytes = 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    char *const state = malloc(bytes);
+    if (values == NULL || saved == NULL || state == NULL) abort();
+    for (int i = 0; i < ALL; ++i) saved[i] = initial(i);
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_set_parameters(model, saved, ALL, TRIREME_DTYPE_F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, state, bytes, NULL));
+    /* The last unit first: it is the first that a step updates, so it is not in the buffer then. */
+    EXPECT_STATUS(v, TRIREME_OK, go_through(model, true));
+    EXPECT_STATUS(v, TRIREME_OK, go_through(model, false));
+    for (int i = 0; i < ALL; ++i) values[i] = gradient_of(0, i, rank, trial->world_size);
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_accumulate_flat(model, values, ALL, TRIREME_DTYPE_F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+    if (rank == 0) EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_set(trial->failpoint));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+    trial->statuses[rank] = trireme_optimizer_step(optimizer);
+    if (trial->statuses[rank] == TRIREME_OK) {
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+        if (rank == 0) {
+            EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_hits("file.read", &trial->visits));
+        }
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_load(optimizer, state, bytes));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+        if (rank == 0) EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_set(NULL));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_get_parameters(model, values, ALL, TRIREME_DTYPE_F32));
+        EXPECT(v, memcmp(values, saved, ALL * sizeof(float)) == 0);
+    }
+    free(values);
+    free(saved);
+    free(state);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void a_load_replaces_what_cannot_be_read(void **state) {
+    (void)state;
+    struct trial trial = {.world_size = 1, .buffer = LARGER_BUFFER, .failpoint = "file.read=off"};
+    run_ranks(1, load_over_what_cannot_be_read, &trial);
+    assert_verdicts(trial.verdicts, 1);
+    const uint64_t visits = trial.visits;
+    int loaded = 0;
+    for (uint64_t back = 0; back < 4; ++back) {
+        name_failpoint(trial.failpoint, sizeof trial.failpoint, "file.read", EIO, visits - back,
+                       true);
+        run_ranks(1, load_over_what_cannot_be_read, &trial);
+        assert_verdicts(trial.verdicts, 1);
+        assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+        loaded += trial.statuses[0] == TRIREME_OK;
+    }
+    assert_true(loaded > 0); /* else nothing was read ahead */
 }
 
 /* ---- rotten data ---- */
@@ -453,8 +542,10 @@ int main(void) {
         cmocka_unit_test(a_write_that_fails_loses_nothing),
         cmocka_unit_test(a_read_that_fails_is_tried_again),
         cmocka_unit_test(threads_instead_of_a_ring_fail_the_same_way),
+        cmocka_unit_test(ranks_are_named_as_in_the_communicator),
         cmocka_unit_test(both_files_may_fail),
         cmocka_unit_test(after_a_refusal_the_next_step_is_right),
+        cmocka_unit_test(a_load_replaces_what_cannot_be_read),
         cmocka_unit_test(rotten_parameters_are_no_wrong_number),
     };
     return cmocka_run_group_tests_name("parameter errors", tests, make_directory, remove_directory);

@@ -111,9 +111,10 @@ void Directory::Server::turn() {
     if (!was_whole && it->whole()) complete.push_back(it);
     ++it;
   }
-  gate_.serve(polled, gate, {Purpose::store}, [this](int, Purpose, Socket socket) {
-    guests_.push_back({std::move(socket), now_ns()});
-  });
+  gate_.serve(polled, gate, {Purpose::store},
+              [this](int, Purpose, Socket socket, const SessionKeys&) {
+                guests_.push_back({std::move(socket), now_ns()});
+              });
   // Each of them may take all others of its group away with it.
   for (const auto& each : complete) {
     const auto there = [&](const Guest& guest) { return &guest == &*each; };

@@ -98,7 +98,7 @@ void Gate::serve(const std::vector<pollfd>& polled, std::size_t first,
       continue;
     }
     if (step == Step::proved) {
-      enter(it->handshake->other_rank(), it->purpose, std::move(it->socket));
+      enter(it->handshake->other_rank(), it->purpose, std::move(it->socket), it->handshake->keys());
     } else if (warnings_ < kMostWarnings && log_wanted(TRIREME_LOG_WARNING)) {
       ++warnings_;
       log_line(TRIREME_LOG_WARNING, name_ +

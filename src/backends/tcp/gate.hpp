@@ -29,7 +29,8 @@ class Gate {
   // What to poll for; the entries go to serve() as they are after poll(), first of which is `first`.
   void add_to(std::vector<pollfd>* polled) const;
   // Hands over those who have proved themselves, and for which of these purposes they came.
-  using Enter = std::function<void(int rank, Purpose purpose, Socket socket)>;
+  using Enter =
+      std::function<void(int rank, Purpose purpose, Socket socket, const SessionKeys& keys)>;
   void serve(const std::vector<pollfd>& polled, std::size_t first,
              const std::vector<Purpose>& purposes, const Enter& enter);
   // Nobody is let in any more.

@@ -25,8 +25,6 @@ constexpr std::uint64_t kWarnNs = 3'000'000'000;
 // One refusal may come from somebody who has taken over an address since.
 constexpr int kMostRefusals = 3;
 
-using Length = std::uint32_t;  // before each frame
-
 }  // namespace
 
 Mesh::Mesh(const Options& options)
@@ -40,7 +38,8 @@ Mesh::Mesh(const Options& options)
       line_peers_(options.line_peers),
       life_(static_cast<std::size_t>(options.world_size)),
       where_(static_cast<std::size_t>(options.world_size)),
-      reasons_(static_cast<std::size_t>(options.world_size)) {
+      reasons_(static_cast<std::size_t>(options.world_size)),
+      codes_(static_cast<std::size_t>(options.world_size)) {
   for (int rank = 0; rank < n_; ++rank) peers_.push_back(std::make_unique<Peer>());
 }
 
@@ -107,11 +106,12 @@ void Mesh::leave() noexcept {
 
 // --- failures ----------------------------------------------------------------------------------
 
-void Mesh::lose(int rank, const std::string& why) noexcept {
+void Mesh::lose(int rank, const std::string& why, trireme_status code) noexcept {
   const auto at = static_cast<std::size_t>(rank);
   const std::lock_guard lock(mutex_);
   try {
-    if (!reasons_[at].empty()) return;
+    if (codes_[at] != TRIREME_OK) return;
+    codes_[at] = code;
     lost_.push_back(rank);
     reasons_[at] = why;
   } catch (...) {  // without words: it is lost all the same
@@ -132,10 +132,12 @@ Status Mesh::loss(int rank) {
   FailureDetails details;
   details.blamed = {rank};
   const std::string& why = reasons_[at].empty() ? "its connection broke" : reasons_[at];
+  const bool corrupt = codes_[at] == TRIREME_ERROR_CORRUPT;
   std::string text =
       "rank " + std::to_string(rank) + " is lost to rank " + std::to_string(me_) + ": " + why;
   if (!where_[at].empty()) text += " (" + where_[at] + ")";
-  return Status::failure(TRIREME_ERROR_PEER_LOST, std::move(text)).with_details(std::move(details));
+  return Status::failure(corrupt ? TRIREME_ERROR_CORRUPT : TRIREME_ERROR_PEER_LOST, std::move(text))
+      .with_details(std::move(details));
 }
 
 // --- frames ------------------------------------------------------------------------------------
@@ -177,9 +179,8 @@ std::int32_t Mesh::send(int to, const void* data, std::uint64_t bytes, std::uint
     if (!flush(peer)) return TRIREME_ERROR_PEER_LOST;
     if (!peer.rest.empty()) return TRIREME_ERROR_TIMEOUT;
   }
-  const auto length = static_cast<Length>(bytes);
-  iovec parts[2] = {{const_cast<Length*>(&length), sizeof length},
-                    {const_cast<void*>(data), bytes}};
+  Seal::Head head = peer.sent.make(data, static_cast<std::uint32_t>(bytes));
+  iovec parts[2] = {{&head, sizeof head}, {const_cast<void*>(data), bytes}};
   std::size_t moved = 0;
   const Moved result = peer.data.send(parts, 2, &moved);
   if (result == Moved::ended) return TRIREME_ERROR_PEER_LOST;
@@ -188,14 +189,15 @@ std::int32_t Mesh::send(int to, const void* data, std::uint64_t bytes, std::uint
     wait_for(peer.data.get(), POLLOUT, Deadline::after(timeout_ns), stop_);
     return TRIREME_ERROR_TIMEOUT;
   }
-  if (moved == sizeof length + bytes) return TRIREME_OK;
-  if (moved < sizeof length) {
-    const char* const from = reinterpret_cast<const char*>(&length);
-    peer.rest.assign(from + moved, from + sizeof length);
-    moved = sizeof length;
+  peer.sent.advance();
+  if (moved == sizeof head + bytes) return TRIREME_OK;
+  if (moved < sizeof head) {
+    const char* const from = reinterpret_cast<const char*>(&head);
+    peer.rest.assign(from + moved, from + sizeof head);
+    moved = sizeof head;
   }
   const char* const from = static_cast<const char*>(data);
-  peer.rest.insert(peer.rest.end(), from + (moved - sizeof length), from + bytes);
+  peer.rest.insert(peer.rest.end(), from + (moved - sizeof head), from + bytes);
   arm(to, true);
   return TRIREME_OK;
 }
@@ -203,18 +205,24 @@ std::int32_t Mesh::send(int to, const void* data, std::uint64_t bytes, std::uint
 // The next whole frame of this rank that is already here.
 bool Mesh::take_frame(int rank, void* data, std::uint64_t capacity, std::uint64_t* bytes) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
-  if (peer.end - peer.begin < sizeof(Length)) return false;
-  Length length = 0;
-  std::memcpy(&length, peer.in.data() + peer.begin, sizeof length);
-  if (length == 0 || length > capacity || length > kFrameBytes) {
+  Seal::Head head;
+  if (peer.end - peer.begin < sizeof head) return false;
+  std::memcpy(&head, peer.in.data() + peer.begin, sizeof head);
+  const bool told = peer.received.fits(head);
+  const bool takes = head.bytes > 0 && head.bytes <= capacity && head.bytes <= kFrameBytes;
+  if (told && takes && peer.end - peer.begin < sizeof head + head.bytes) return false;
+  const char* const frame = peer.in.data() + peer.begin + sizeof head;
+  if (!told || !takes || !peer.received.fits(head, frame)) {
     peer.begin = peer.end = 0;
-    end(rank, "it sent a frame of " + std::to_string(length) + " bytes");
+    end(rank, TRIREME_ERROR_CORRUPT,
+        told && !takes ? "it sent a frame of " + std::to_string(head.bytes) + " bytes"
+                       : "what came is not what it sent");
     return false;
   }
-  if (peer.end - peer.begin < sizeof length + length) return false;
-  std::memcpy(data, peer.in.data() + peer.begin + sizeof length, length);
-  *bytes = length;
-  peer.begin += sizeof length + length;
+  std::memcpy(data, frame, head.bytes);
+  *bytes = head.bytes;
+  peer.begin += sizeof head + head.bytes;
+  peer.received.advance();
   return true;
 }
 
@@ -234,16 +242,17 @@ void Mesh::read(int rank) {
   peer.end += moved;
   if (result != Moved::ended) return;
   const int error_number = errno;
-  end(rank, error_number == 0 ? "its connection was closed"
-                              : Status::system(error_number, "its connection broke").message());
+  end(rank, TRIREME_ERROR_PEER_LOST,
+      error_number == 0 ? "its connection was closed"
+                        : Status::system(error_number, "its connection broke").message());
 }
 
 // Nothing more is read of this rank. What it had said whole is taken first.
-void Mesh::end(int rank, const std::string& why) {
+void Mesh::end(int rank, trireme_status code, const std::string& why) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   peer.ended = true;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.data.get(), nullptr);
-  lose(rank, why);
+  lose(rank, why, code);
 }
 
 std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacity,
@@ -381,8 +390,9 @@ bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
   const std::uint64_t begin = now_ns();
   for (int attempt = 0;; ++attempt) {
     Socket socket;
-    status = call(endpoint, where, token_, terms, Deadline::after(kCallNs), stop_, &socket);
-    if (status.ok()) return adopt(rank, purpose, std::move(socket)), true;
+    SessionKeys keys;
+    status = call(endpoint, where, token_, terms, Deadline::after(kCallNs), stop_, &socket, &keys);
+    if (status.ok()) return adopt(rank, purpose, std::move(socket), keys), true;
     if (stop_.load(std::memory_order_acquire)) return false;
     FailureDetails details;
     details.blamed = {rank};
@@ -435,7 +445,7 @@ bool Mesh::wants(int rank, Purpose purpose) {
   return !peers_[at]->data;
 }
 
-void Mesh::adopt(int rank, Purpose purpose, Socket socket) {
+void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
   const auto at = static_cast<std::size_t>(rank);
   socket.tune(place_.silence_ns);
   if (purpose == Purpose::control) {
@@ -451,6 +461,8 @@ void Mesh::adopt(int rank, Purpose purpose, Socket socket) {
   Peer& peer = *peers_[at];
   const std::lock_guard lock(peer.mutex);
   peer.in.resize(kInBytes);
+  peer.sent = Seal(keys.send);
+  peer.received = Seal(keys.receive);
   peer.data = std::move(socket);
   {
     const std::lock_guard names(mutex_);

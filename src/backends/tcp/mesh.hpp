@@ -20,6 +20,7 @@
 #include "backends/tcp/directory.hpp"
 #include "backends/tcp/gate.hpp"
 #include "backends/tcp/lines.hpp"
+#include "backends/tcp/seal.hpp"
 
 namespace trireme::tcp {
 
@@ -45,7 +46,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
 
   // What it offers to the backend; `released` is leave().
   trireme_transport transport();
-  // Why receive() answered PEER_LOST, or send() failed, for this rank; -1: of all.
+  // Why receive() answered PEER_LOST, or send() failed, for this rank; -1: of all. CORRUPT: bytes came
+  // that the rank did not send.
   Status loss(int rank);
   // Waits until the system has what was sent, as long as that goes on.
   void settle() noexcept;
@@ -56,9 +58,11 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   struct Peer {
     std::mutex mutex;  // guards the next few
     Socket data;
+    Seal sent;               // of the next frame
     std::vector<char> rest;  // of a frame that was taken, from rest_at
     std::size_t rest_at = 0;
     // The receiving thread's.
+    Seal received;
     std::vector<char> in;
     std::size_t begin = 0;
     std::size_t end = 0;
@@ -76,7 +80,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   bool flush(Peer& peer);
   bool take_frame(int rank, void* data, std::uint64_t capacity, std::uint64_t* bytes);
   void read(int rank);
-  void end(int rank, const std::string& why);
+  void end(int rank, trireme_status code, const std::string& why);
   void arm(int rank, bool for_room);
 
   // Getting in.
@@ -87,7 +91,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   bool pause(int attempt);  // false: the rank leaves
   Digest job_of(const Digest& nonce) const;
   bool wants(int rank, Purpose purpose);
-  void adopt(int rank, Purpose purpose, Socket socket);
+  void adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& keys);
 
   // Watching.
   void watch() noexcept;
@@ -95,7 +99,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   void tick(std::uint64_t elapsed_ns);
   void linger() noexcept;
 
-  void lose(int rank, const std::string& why) noexcept;
+  void lose(int rank, const std::string& why,
+            trireme_status code = TRIREME_ERROR_PEER_LOST) noexcept;
   void fail(const Status& status) noexcept;
 
   const int me_;
@@ -120,9 +125,10 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   std::atomic<int> joiners_{0};
   std::mutex mutex_;  // guards the following; taken after that of a peer
   std::vector<Socket> life_;
-  std::vector<std::string> where_;    // by rank: "10.0.0.2:4711"
-  std::vector<std::string> reasons_;  // by rank: why it is lost
-  std::vector<int> lost_;             // not yet told to the backend
+  std::vector<std::string> where_;     // by rank: "10.0.0.2:4711"
+  std::vector<std::string> reasons_;   // by rank: why it is lost
+  std::vector<trireme_status> codes_;  // by rank: as what; 0: it is not
+  std::vector<int> lost_;              // not yet told to the backend
   Status failure_ = Status::success();
   bool failure_told_ = false;
 };

@@ -63,9 +63,10 @@ void Mesh::turn(std::uint64_t* next_tick_ns, std::uint64_t* last_ns) {
   }
   std::vector<Purpose> purposes{Purpose::control, Purpose::data};
   if (lines_ != nullptr) purposes.push_back(Purpose::engine);
-  gate_->serve(polled, gate, purposes, [this](int rank, Purpose purpose, Socket socket) {
-    if (wants(rank, purpose)) adopt(rank, purpose, std::move(socket));
-  });
+  gate_->serve(polled, gate, purposes,
+               [this](int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
+                 if (wants(rank, purpose)) adopt(rank, purpose, std::move(socket), keys);
+               });
   const std::uint64_t after = now_ns();
   if (after < *next_tick_ns) return;
   tick(after - *last_ns);

@@ -1,0 +1,47 @@
+// Seal: what stands before each frame of one direction of a connection, so that bytes that were changed
+// on the way are noticed: TCP's own checksum misses one error in 65,536, and what lies between two
+// hosts may write a new one. Neither a signature nor a secret: XXH3, from the keys of the connection.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/hash.hpp"
+#include "platform/hmac.hpp"
+#include "platform/mix.hpp"
+
+namespace trireme::tcp {
+
+class Seal {
+ public:
+  struct Head {
+    std::uint32_t bytes;       // of the frame
+    std::uint32_t bytes_code;  // of their number: a wrong one would be waited for
+    std::uint64_t code;        // of the frame
+  };
+  static_assert(sizeof(Head) == 16);
+
+  Seal() = default;
+  explicit Seal(const Digest& key) { std::memcpy(&key_, key.data(), sizeof key_); }
+
+  Head make(const void* frame, std::uint32_t bytes) const {
+    return {bytes, code_of(bytes), kernels::hash(frame, bytes, place())};
+  }
+  bool fits(const Head& head) const { return head.bytes_code == code_of(head.bytes); }
+  bool fits(const Head& head, const void* frame) const {
+    return head.code == kernels::hash(frame, head.bytes, place());
+  }
+  // To the next frame: one that is repeated or left out does not fit.
+  void advance() { ++sequence_; }
+
+ private:
+  std::uint64_t place() const { return mix(key_, sequence_); }
+  std::uint32_t code_of(std::uint32_t bytes) const {
+    return static_cast<std::uint32_t>(mix(place(), bytes));
+  }
+
+  std::uint64_t key_ = 0;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace trireme::tcp
