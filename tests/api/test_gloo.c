@@ -75,7 +75,7 @@ static void use_groups(int rank, void *context) {
 
 static void groups_of_gloo_make_groups_of_gloo(void **state) {
     (void)state;
-    struct job job = {{0}};
+    struct job job = {.rendezvous = ""};
     unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
     run_threads(RANKS, use_groups, &job);
     assert_verdicts(job.verdicts, RANKS);
