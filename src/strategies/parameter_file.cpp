@@ -81,26 +81,30 @@ Status ParameterFile::expect_updates() {
   return read_ahead();
 }
 
+std::uint64_t ParameterFile::end_of_window() const {
+  return std::min<std::uint64_t>(next_ + plan_.slots, expected_.size());
+}
+
+// Among those that may be read ahead now; else where these end.
+std::uint64_t ParameterFile::place_of(std::uint64_t block) const {
+  std::uint64_t at = next_;
+  while (at < end_of_window() && expected_[at] != block) ++at;
+  return at;
+}
+
 bool ParameterFile::is_expected(std::uint64_t block) const {
-  const std::uint64_t end = std::min<std::uint64_t>(next_ + plan_.slots, expected_.size());
-  const auto first = expected_.begin();
-  const auto last = first + static_cast<std::ptrdiff_t>(end);
-  return std::find(first + static_cast<std::ptrdiff_t>(next_), last, block) != last;
+  return place_of(block) < end_of_window();
 }
 
 // It is looked at now. What is not expected leaves the others as they are.
 void ParameterFile::pass(std::uint64_t block) {
-  const std::uint64_t end = std::min<std::uint64_t>(next_ + plan_.slots, expected_.size());
-  for (std::uint64_t i = next_; i < end; ++i) {
-    if (expected_[i] != block) continue;
-    next_ = i + 1;
-    return;
-  }
+  const std::uint64_t at = place_of(block);
+  if (at < end_of_window()) next_ = at + 1;
 }
 
 // Begins to read what is expected, as far as there are slots for it now.
 Status ParameterFile::read_ahead() {
-  const std::uint64_t end = std::min<std::uint64_t>(next_ + plan_.slots, expected_.size());
+  const std::uint64_t end = end_of_window();
   for (std::uint64_t i = next_; i < end; ++i) {
     const std::uint64_t block = expected_[i];
     if (!blocks_[block].in_file || blocks_[block].fresh || find(block) != nullptr) continue;
@@ -211,17 +215,15 @@ Status ParameterFile::take_slot(Slot** out) {
   if (*out != nullptr) return Status::success();
   Slot* writing = nullptr;
   Slot* last = nullptr;
-  std::ptrdiff_t place = -1;
+  std::uint64_t place = 0;
   for (Slot& slot : buffers_->slots) {
     if (&slot == held_) continue;
     if (slot.use == Slot::Use::writing) {
       writing = &slot;
       continue;
     }
-    const auto at = std::find(expected_.begin() + static_cast<std::ptrdiff_t>(next_),
-                              expected_.end(), slot.block) -
-                    expected_.begin();
-    if (at > place) {
+    const std::uint64_t at = place_of(slot.block);
+    if (last == nullptr || at > place) {
       place = at;
       last = &slot;
     }

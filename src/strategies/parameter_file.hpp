@@ -83,6 +83,8 @@ class ParameterFile {
 
   Status expect_blocks();
   Slot* find(std::uint64_t block);
+  std::uint64_t end_of_window() const;
+  std::uint64_t place_of(std::uint64_t block) const;
   bool is_expected(std::uint64_t block) const;
   void pass(std::uint64_t block);
   void start(Slot* slot, bool write);
