@@ -2,13 +2,14 @@
  * backend "gloo": how it is asked for, what is said where it cannot be had, and that ranks which ask for
  * different backends hear of it. What it computes is in the tests of collectives, which run by it, too.
  */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "ranks.h"
 
