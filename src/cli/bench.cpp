@@ -7,6 +7,7 @@
 #include "cli/bench_limits.hpp"
 #include "cli/bench_peers.hpp"
 #include "cli/bench_settings.hpp"
+#include "cli/bench_values.hpp"
 
 namespace trireme::bench {
 
@@ -35,12 +36,16 @@ struct Row {
 
 class Bench {
  public:
-  explicit Bench(const Settings& settings)
+  Bench(const Settings& settings, const Joined* given)
       : settings_(settings),
-        group_{settings.ranks, ranks_of(settings),
-               settings.memory == "private" ? Memory::ordinary : Memory::registered},
-        rounds_(settings.rounds != 0 ? settings.rounds : settings.peers.empty() ? 1 : 5),
-        prints_(settings.json != "-") {}
+        group_{given != nullptr ? given->size() : number_of_ranks(settings), ranks_of(settings),
+               settings.memory == "private" ? Memory::ordinary : Memory::registered,
+               settings.backend, given},
+        tells_(given == nullptr || given->rank() == 0),
+        rounds_(settings.rounds != 0     ? settings.rounds
+                : settings.peers.empty() ? 1
+                                         : 5),
+        prints_(tells_ && settings.json != "-") {}
 
   int run() {
     make_rows();
@@ -50,11 +55,13 @@ class Bench {
       for (const Row& row : rows_) print(row);
     }
     print_end();
-    if (!settings_.json.empty()) write_json();
+    if (!settings_.json.empty() && tells_) write_json();
     return wrong() == 0 ? 0 : 1;
   }
 
  private:
+  // The limits are those of one host, and the ranks may be on several.
+  bool is_given() const { return group_.given != nullptr; }
   bool prints_each() const { return rounds_ == 1 && settings_.peers.empty(); }
 
   void make_rows() {
@@ -73,7 +80,7 @@ class Bench {
   void make_rows(Op op, trireme_dtype dtype, trireme_reduction reduction) {
     const std::uint64_t last = largest_bytes(settings_);
     Case what{op, dtype, reduction, settings_.root, 1, false, algorithm_of(settings_)};
-    const std::uint64_t unit = bytes_of(what, settings_.ranks);
+    const std::uint64_t unit = bytes_of(what, group_.size);
     if (op == Op::barrier) return add_row({op, dtype, reduction, 0, 0, false, what.algorithm});
     for (std::uint64_t bytes = parse_bytes(settings_.minimum); bytes <= last;) {
       what.count = bytes == 0 ? 0 : std::max<std::uint64_t>(1, bytes / unit);
@@ -86,7 +93,7 @@ class Bench {
   void add_row(const Case& what) {
     Row row;
     row.what = what;
-    row.bytes = bytes_of(what, settings_.ranks);
+    row.bytes = bytes_of(what, group_.size);
     // Sizes below one element are one element, once.
     if (!rows_.empty()) {
       const Case& last = rows_.back().what;
@@ -110,7 +117,7 @@ class Bench {
   }
 
   void run_round(int round) {
-    const double before = flag_round_trip();
+    const double before = is_given() ? 0 : flag_round_trip();
     run_group(group_, plan_, [&](std::size_t index, const Result& result) {
       for (Row& row : rows_) {
         for (Form& form : row.forms) {
@@ -126,10 +133,11 @@ class Bench {
     for (std::size_t p = 0; p < settings_.peers.size(); ++p) {
       std::vector<PeerCase> cases;
       for (const Row& row : rows_) cases.push_back({row.what.op, row.bytes});
-      const std::vector<double> times = run_peer(folder_of(settings_), settings_.peers[p],
-                                                 settings_.ranks, cases, settings_.effort);
+      const std::vector<double> times =
+          run_peer(folder_of(settings_), settings_.peers[p], group_.size, cases, settings_.effort);
       for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i].peers[p].push_back(times[i]);
     }
+    if (is_given()) return;
     const double after = flag_round_trip();
     trips_.insert(trips_.end(), {before, after});
     if (prints_ && !prints_each()) {
@@ -140,13 +148,17 @@ class Bench {
   }
 
   void print_head() {
-    limit_ = sum_kernel(kLimitBytes);
+    if (!is_given()) limit_ = sum_kernel(kLimitBytes);
     if (!prints_) return;
     std::printf("# %s\n", trireme_build_info());
     std::printf("# %d ranks as %s, %s memory; time: median of the slowest rank over samples\n",
                 group_.size, ranks_name(group_.ranks), memory_name(group_.memory));
-    std::printf("# memory limit: a = b = a + b, 2 threads, %llu MiB: %.2f GB/s\n",
-                static_cast<unsigned long long>(kLimitBytes >> 20), limit_);
+    if (is_given()) {
+      std::printf("# backend: %s\n", group_.given->backend().c_str());
+    } else {
+      std::printf("# memory limit: a = b = a + b, 2 threads, %llu MiB: %.2f GB/s\n",
+                  static_cast<unsigned long long>(kLimitBytes >> 20), limit_);
+    }
     std::printf("#%58s %-45s %s\n", "", "out of place", "in place");
     std::printf("# %12s %11s %6s %10s %4s", "size (B)", "count", "type", "redop", "root");
     for (int form = 0; form < 2; ++form) {
@@ -205,8 +217,10 @@ class Bench {
 
   void print_end() const {
     if (!prints_) return;
-    const double trip = percentile(trips_, 0.5);
-    std::printf("# flag round trip %.3f us (%s)\n", trip, placement(trip));
+    if (!is_given()) {
+      const double trip = percentile(trips_, 0.5);
+      std::printf("# flag round trip %.3f us (%s)\n", trip, placement(trip));
+    }
     if (settings_.check) {
       std::printf("# wrong elements: %llu\n", static_cast<unsigned long long>(wrong()));
     }
@@ -220,12 +234,17 @@ class Bench {
       if (file == nullptr) throw Failure("cannot write " + settings_.json);
       out = file.get();
     }
-    const double trip = percentile(trips_, 0.5);
     std::fprintf(out, "{\"library\": \"%s\", \"ranks\": %d, \"ranks_as\": \"%s\", ",
                  trireme_build_info(), group_.size, ranks_name(group_.ranks));
     std::fprintf(out, "\"memory\": \"%s\", \"rounds\": %d, ", memory_name(group_.memory), rounds_);
-    std::fprintf(out, "\"memory_limit_gbps\": %.4f, \"flag_round_trip_us\": %.4f, ", limit_, trip);
-    std::fprintf(out, "\"placement\": \"%s\", \"rows\": [", placement(trip));
+    if (is_given()) {
+      std::fprintf(out, "\"backend\": \"%s\", \"rows\": [", group_.given->backend().c_str());
+    } else {
+      const double trip = percentile(trips_, 0.5);
+      std::fprintf(out, "\"memory_limit_gbps\": %.4f, \"flag_round_trip_us\": %.4f, ", limit_,
+                   trip);
+      std::fprintf(out, "\"placement\": \"%s\", \"rows\": [", placement(trip));
+    }
     const char* between = "\n";
     for (const Row& row : rows_) {
       std::fprintf(out, "%s  {\"operation\": \"%s\", \"bytes\": %llu, \"count\": %llu, ", between,
@@ -268,6 +287,7 @@ class Bench {
 
   const Settings& settings_;
   const Group group_;
+  const bool tells_;  // this process has the results
   const int rounds_;
   const bool prints_;
   Plan plan_;
@@ -281,7 +301,16 @@ class Bench {
 
 int run(const Settings& settings) {
   if (settings.table) return run_table(settings);
-  return settings.all ? run_sweep(settings) : Bench(settings).run();
+  std::unique_ptr<Joined> given;
+  if (ranks_of(settings) == Ranks::given) {
+    given = std::make_unique<Joined>(settings.backend);
+    if (given->size() > kMostRanks || settings.root >= given->size()) {
+      throw Failure("of " + std::to_string(given->size()) + " ranks, root " +
+                    std::to_string(settings.root) + ": there may be " + std::to_string(kMostRanks) +
+                    ", and the root has to be one of them");
+    }
+  }
+  return settings.all ? run_sweep(settings, given.get()) : Bench(settings, given.get()).run();
 }
 
 }  // namespace trireme::bench

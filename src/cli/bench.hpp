@@ -36,7 +36,9 @@ bool op_is_uneven(Op op);  // blocks of different lengths
 bool op_takes_out_of_place(Op op);
 bool op_takes_in_place(Op op);
 
-enum class Ranks { threads, processes, host };  // host: threads over a transport of their own
+// host: threads over a transport of their own. tcp: processes that meet on the loopback. given: this
+// process is one rank of a group that somebody else has started.
+enum class Ranks { threads, processes, host, tcp, given };
 enum class Memory { registered, ordinary };
 const char* ranks_name(Ranks ranks);
 const char* memory_name(Memory memory);
@@ -71,11 +73,15 @@ struct Case {
   trireme_algorithm algorithm = TRIREME_ALGORITHM_AUTOMATIC;
 };
 
+class Joined;
+
 // A group and what it runs.
 struct Group {
   int size = 2;
   Ranks ranks = Ranks::processes;
   Memory memory = Memory::registered;
+  std::string backend;  // empty: the rendezvous' own
+  const Joined* given = nullptr;
 };
 
 struct Result {

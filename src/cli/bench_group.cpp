@@ -5,13 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -48,6 +51,9 @@ bool send(int pipe, const Report& report) {
   } while (written < 0 && errno == EINTR);
   return written == static_cast<ssize_t>(sizeof report);
 }
+
+// Who is told what a rank has measured.
+using Tell = std::function<void(const Report&)>;
 
 class Area {
  public:
@@ -89,26 +95,29 @@ class Worker {
   Worker(const Group& group, const Plan& plan, const std::string& rendezvous, int rank,
          const trireme_transport* transport)
       : group_(group), plan_(plan), rank_(rank) {
+    if (group.given != nullptr) {
+      communicator_ = group.given->communicator();
+      return;
+    }
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
     options.rendezvous = rendezvous.c_str();
     options.rank = rank;
     options.world_size = group.size;
     options.timeout_ns = kTimeout;
     options.transport = transport;
-    trireme_communicator* communicator = nullptr;
-    must(trireme_communicator_create(&options, &communicator));
-    communicator_.reset(communicator);
+    options.backend = group.backend.empty() ? nullptr : group.backend.c_str();
+    must(trireme_communicator_create(&options, &communicator_));
+    own_.reset(communicator_);
   }
 
-  void work(int pipe) {
+  void work(const Tell& tell) {
     try {
-      must(trireme_communicator_wait_ready(communicator_.get(), kTimeout));
+      must(trireme_communicator_wait_ready(communicator_, kTimeout));
       allocate();
-      for (std::size_t i = 0; i < plan_.cases.size(); ++i) run(pipe, i);
-      must(trireme_barrier(communicator_.get(), nullptr));
+      for (std::size_t i = 0; i < plan_.cases.size(); ++i) tell(run(i));
+      must(trireme_barrier(communicator_, nullptr));
     } catch (const std::exception&) {  // the others shall not wait for this rank
-      static_cast<void>(trireme_communicator_abort(communicator_.get(), "a rank failed") ==
-                        TRIREME_OK);
+      static_cast<void>(trireme_communicator_abort(communicator_, "a rank failed") == TRIREME_OK);
       throw;
     }
   }
@@ -124,8 +133,8 @@ class Worker {
       if (!what.in_place) send = std::max(send, shape.send * size);
       receive = std::max(receive, (what.in_place ? both : shape.receive) * size);
     }
-    send_ = std::make_unique<Area>(communicator_.get(), group_.memory, send + kGuard);
-    receive_ = std::make_unique<Area>(communicator_.get(), group_.memory, receive + kGuard);
+    send_ = std::make_unique<Area>(communicator_, group_.memory, send + kGuard);
+    receive_ = std::make_unique<Area>(communicator_, group_.memory, receive + kGuard);
   }
 
   const Values& values(const Case& what) {
@@ -137,7 +146,7 @@ class Worker {
     return *entry;
   }
 
-  void run(int pipe, std::size_t index) {
+  Report run(std::size_t index) {
     const Case& what = plan_.cases[index];
     const Shape shape = shape_of(what, group_.size, rank_);
     const std::uint64_t size = trireme_dtype_size(what.dtype);
@@ -147,9 +156,7 @@ class Worker {
     std::byte* const send = one_buffer ? whole + shape.send_at * size : send_->data();
     std::byte* const receive = one_buffer ? whole + shape.receive_at * size : whole;
     const std::uint64_t extent = one_buffer ? std::max(shape.send, shape.receive) : shape.receive;
-    const auto once = [&] {
-      call(communicator_.get(), what, shape, group_.size, rank_, send, receive);
-    };
+    const auto once = [&] { call(communicator_, what, shape, group_.size, rank_, send, receive); };
     const Values& known = values(what);
     std::memset(whole, static_cast<int>(kPoison), extent * size + kGuard);
     known.fill(send, rank_, 0, shape.send);
@@ -164,8 +171,7 @@ class Worker {
       } catch (const Unsupported&) {
         if (plan_.timed) throw;
         report.unsupported = 1;  // on all ranks alike
-        if (!bench::send(pipe, report)) throw Failure("nobody listens");
-        return;
+        return report;
       }
       const std::byte* at = receive;
       for (const Run& run : shape.expected) {
@@ -178,9 +184,9 @@ class Worker {
                         [](std::byte byte) { return byte != kPoison; }));
     }
     if (plan_.timed) {
-      const auto meet = [&] { must(trireme_barrier(communicator_.get(), nullptr)); };
+      const auto meet = [&] { must(trireme_barrier(communicator_, nullptr)); };
       const auto agree = [&](double value) {
-        must(trireme_broadcast(communicator_.get(), &value, 1, TRIREME_DTYPE_F64, 0, nullptr));
+        must(trireme_broadcast(communicator_, &value, 1, TRIREME_DTYPE_F64, 0, nullptr));
         return value;
       };
       const Effort& effort = plan_.effort;
@@ -189,13 +195,14 @@ class Worker {
       report.samples = static_cast<std::uint32_t>(samples.size());
       std::copy(samples.begin(), samples.end(), report.microseconds);
     }
-    if (!bench::send(pipe, report)) throw Failure("nobody listens");
+    return report;
   }
 
   const Group group_;
   const Plan& plan_;
   const int rank_;
-  std::unique_ptr<trireme_communicator, CommunicatorEnd> communicator_;
+  trireme_communicator* communicator_ = nullptr;
+  std::unique_ptr<trireme_communicator, CommunicatorEnd> own_;
   std::unique_ptr<Area> send_;
   std::unique_ptr<Area> receive_;
   std::map<std::pair<trireme_dtype, trireme_reduction>, std::unique_ptr<Values>> values_;
@@ -207,7 +214,9 @@ void work(const Group& group, const Plan& plan, const std::string& rendezvous, i
   report.kind = Report::end;
   report.rank = static_cast<std::uint32_t>(rank);
   try {
-    Worker(group, plan, rendezvous, rank, transport).work(pipe);
+    Worker(group, plan, rendezvous, rank, transport).work([&](const Report& result) {
+      if (!bench::send(pipe, result)) throw Failure("nobody listens");
+    });
   } catch (const std::exception& error) {
     report.kind = Report::error;
     std::strncpy(report.words, error.what(), sizeof report.words - 1);
@@ -272,6 +281,42 @@ class Collector {
   std::string words_;
 };
 
+// The group itself carries what the ranks report to rank 0.
+std::vector<Result> run_given(const Group& group, const Plan& plan,
+                              const std::function<void(std::size_t, const Result&)>& done) {
+  trireme_communicator* const communicator = group.given->communicator();
+  std::vector<Result> results(plan.cases.size());
+  Worker(group, plan, "", group.given->rank(), nullptr).work([&](const Report& report) {
+    std::array<float, kMostSamples> slowest{};
+    std::uint64_t wrong = 0;
+    must(trireme_reduce(communicator, report.microseconds, slowest.data(), report.samples,
+                        TRIREME_DTYPE_F32, TRIREME_MAX, 0, nullptr));
+    must(trireme_reduce(communicator, &report.wrong, &wrong, 1, TRIREME_DTYPE_U64, TRIREME_SUM, 0,
+                        nullptr));
+    if (group.given->rank() != 0) return;
+    Result& result = results[report.index];
+    result.wrong = wrong;
+    result.unsupported = report.unsupported != 0;
+    result.samples.assign(slowest.begin(), slowest.begin() + report.samples);
+    if (done) done(report.index, result);
+  });
+  return results;
+}
+
+// An address of the loopback that no other run of this command uses, and a token if there is none.
+std::string loopback_rendezvous(const std::string& name) {
+  if (std::getenv("TRIREME_TOKEN") == nullptr && std::getenv("TRIREME_TOKEN_FILE") == nullptr) {
+    std::random_device random;
+    std::string token;
+    for (int i = 0; i < 8; ++i) token += std::to_string(random()) + ".";
+    setenv("TRIREME_TOKEN", token.c_str(), 1);
+  }
+  const unsigned number = static_cast<unsigned>(getpid());
+  const auto part = [&](int shift) { return std::to_string((number >> shift) & 127); };
+  return "tcp://127." + std::to_string(128 + ((number >> 14) & 127)) + "." + part(7) + "." +
+         part(0) + ":29500/" + name;
+}
+
 // Runs `body` in a child. This process itself joins no group: its handles would mean nothing in
 // later children.
 template <class Body>
@@ -303,8 +348,28 @@ void run_threads(const Group& group, const Plan& plan, const std::string& name, 
 
 }  // namespace
 
+Joined::Joined(const std::string& backend) {
+  trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+  options.rendezvous = "env://";
+  options.backend = backend.empty() ? nullptr : backend.c_str();
+  options.timeout_ns = kTimeout;
+  must(trireme_communicator_create(&options, &communicator_));
+  const CommunicatorEnd end;
+  std::unique_ptr<trireme_communicator, CommunicatorEnd> kept(communicator_, end);
+  must(trireme_communicator_wait_ready(communicator_, kTimeout));
+  must(trireme_communicator_rank(communicator_, &rank_));
+  must(trireme_communicator_world_size(communicator_, &size_));
+  char text[128];
+  must(trireme_communicator_backend(communicator_, text, sizeof text, nullptr));
+  backend_ = text;
+  static_cast<void>(kept.release());
+}
+
+Joined::~Joined() { trireme_communicator_destroy(communicator_); }
+
 std::vector<Result> run_group(const Group& group, const Plan& plan,
                               const std::function<void(std::size_t, const Result&)>& done) {
+  if (group.given != nullptr) return run_given(group, plan, done);
   static std::atomic<int> number{0};
   const std::string name = "trireme-bench-" + std::to_string(getpid()) + "-" +
                            std::to_string(number.fetch_add(1));
@@ -312,12 +377,14 @@ std::vector<Result> run_group(const Group& group, const Plan& plan,
   if (::pipe(pipe) != 0) throw Failure(std::string("a pipe: ") + std::strerror(errno));
   std::vector<pid_t> children;
   std::fflush(nullptr);
-  if (group.ranks != Ranks::processes) {
+  if (group.ranks == Ranks::threads || group.ranks == Ranks::host) {
     in_child(pipe, &children, [&] { run_threads(group, plan, name, pipe[1]); });
   } else {
+    const std::string rendezvous =
+        group.ranks == Ranks::tcp ? loopback_rendezvous(name) : "host://" + name;
     // If one cannot be made, those that are there wait for it in vain, and say so.
     for (int rank = 0; rank < group.size; ++rank) {
-      const auto run = [&] { work(group, plan, "host://" + name, rank, pipe[1]); };
+      const auto run = [&] { work(group, plan, rendezvous, rank, pipe[1]); };
       if (!in_child(pipe, &children, run)) break;
     }
   }

@@ -75,6 +75,8 @@ const char* ranks_name(Ranks ranks) {
     case Ranks::threads: return "threads";
     case Ranks::processes: return "processes";
     case Ranks::host: return "host";
+    case Ranks::tcp: return "tcp";
+    case Ranks::given: return "env";
   }
   return "unknown";
 }

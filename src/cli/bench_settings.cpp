@@ -109,9 +109,13 @@ std::vector<trireme_reduction> reductions_of(const Settings& settings) {
   return reductions;
 }
 
+int number_of_ranks(const Settings& settings) { return settings.ranks != 0 ? settings.ranks : 2; }
+
 Ranks ranks_of(const Settings& settings) {
   if (settings.ranks_as == "threads") return Ranks::threads;
-  return settings.ranks_as == "host" ? Ranks::host : Ranks::processes;
+  if (settings.ranks_as == "host") return Ranks::host;
+  if (settings.ranks_as == "tcp") return Ranks::tcp;
+  return settings.ranks_as == "env" ? Ranks::given : Ranks::processes;
 }
 
 trireme_algorithm algorithm_of(const Settings& settings) {
@@ -169,6 +173,18 @@ void add_options(CLI::App& command, Settings* s) {
   CLI::Option* const table =
       command.add_flag("--table", s->table, "Measure what the project promises, beside the peers");
 
+  CLI::Option* const ranks_as =
+      command
+          .add_option("--ranks-as", s->ranks_as,
+                      "threads, processes (the default), host: threads over a transport, tcp: "
+                      "processes over the loopback, or env: this process is one of them")
+          ->check(CLI::IsMember({"threads", "processes", "host", "tcp", "env"}))
+          ->excludes(table);
+  command
+      .add_option("--backend", s->backend,
+                  "As the field of trireme_communicator_options, for ranks as tcp and env")
+      ->needs(ranks_as);
+
   // Neither of the two runs of its own looks at these.
   CLI::Option* const step =
       command.add_option("-i,--stepbytes", s->step, "Bytes from one size to the next")
@@ -189,10 +205,6 @@ void add_options(CLI::App& command, Settings* s) {
           ->check(CLI::Range(1, kMostRanks)),
       command.add_option("--algorithm", s->algorithm, "How it is made of messages (automatic)")
           ->check(CLI::IsMember(algorithm_names())),
-      command
-          .add_option("--ranks-as", s->ranks_as,
-                      "threads, processes (the default), or host: threads over a transport")
-          ->check(CLI::IsMember({"threads", "processes", "host"})),
       command.add_option("--memory", s->memory, "registered (the default) or private")
           ->check(CLI::IsMember({"registered", "private"})),
       command.add_option("--place", s->place, "in, out or both (the default)")
@@ -217,9 +229,11 @@ void check_settings(const Settings& s) {
     refuse("--minbytes", "is above --maxbytes");
   }
   if (!s.step.empty() && parse_bytes(s.step) == 0) refuse("--stepbytes", "is 0");
-  if (s.root < 0 || s.root >= s.ranks) {
+  const bool given = s.ranks_as == "env";
+  const int ranks = given ? kMostRanks : number_of_ranks(s);
+  if (s.root < 0 || s.root >= ranks) {
     refuse("--root", "is " + std::to_string(s.root) + ", but the ranks are 0 to " +
-                         std::to_string(s.ranks - 1));
+                         std::to_string(ranks - 1));
   }
   if (std::isnan(s.effort.seconds)) refuse("--seconds", "is not a number");
   if (s.algorithm != "automatic" && !s.operations.empty() &&
@@ -227,6 +241,12 @@ void check_settings(const Settings& s) {
     refuse("--algorithm", "does not go with send_receive");
   }
   if (s.all && !s.check) refuse("--all", "goes with --check");
+  if (!s.backend.empty() && !given && s.ranks_as != "tcp") {
+    refuse("--backend", "goes with --ranks-as tcp and env");
+  }
+  if (given && !s.peers.empty())
+    refuse("--peer", "does not go with ranks that others have started");
+  if (given && s.ranks != 0) refuse("--ranks", "are as many as others have started");
   if (s.table && !s.operations.empty()) refuse("--table", "has its own operations");
   if (!s.peers.empty() && !s.table && (s.dtype != "f32" || s.reduction != "sum" || s.root != 0)) {
     refuse("--peer", "goes with f32, sum and root 0 only");

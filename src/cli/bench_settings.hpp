@@ -22,9 +22,10 @@ struct Settings {
   std::string dtype = "f32";
   std::string reduction = "sum";
   std::int32_t root = 0;
-  int ranks = 2;
+  int ranks = 0;  // 0: 2, or as many as there are
   std::string algorithm = "automatic";
-  std::string ranks_as = "processes";
+  std::string ranks_as;  // empty: processes; with --all threads, processes and host
+  std::string backend;   // empty: the rendezvous' own
   std::string memory = "registered";
   std::string place = "both";
   bool check = false;
@@ -43,7 +44,7 @@ void check_settings(const Settings& settings);
 int run(const Settings& settings);
 
 // The parts of run().
-int run_sweep(const Settings& settings);  // --all --check
+int run_sweep(const Settings& settings, const Joined* given);  // --all --check
 int run_table(const Settings& settings);  // --table
 
 // What the texts mean, which check_settings() has accepted.
@@ -51,6 +52,7 @@ std::uint64_t parse_bytes(const std::string& text);
 std::uint64_t largest_bytes(const Settings& settings);
 std::vector<Op> operations_of(const Settings& settings);
 std::vector<trireme_dtype> dtypes_of(const Settings& settings);
+int number_of_ranks(const Settings& settings);  // of a group that is made here
 Ranks ranks_of(const Settings& settings);
 trireme_algorithm algorithm_of(const Settings& settings);
 std::vector<trireme_reduction> reductions_of(const Settings& settings);

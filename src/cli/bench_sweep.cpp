@@ -13,6 +13,10 @@ namespace {
 constexpr std::uint64_t kCounts[] = {0, 1, 7, 1000, 4099, 150'001};
 // Less than a rank has elements, and several pieces.
 constexpr std::uint64_t kAlgorithmCounts[] = {3, 2053};
+// Of an engine: several of its pieces, too.
+constexpr std::uint64_t kNativeCounts[] = {1031, 150'001};
+
+bool is_memory_shared(Ranks ranks) { return ranks == Ranks::threads || ranks == Ranks::processes; }
 
 // Calls add(case) for every operation, dtype, reduction and place with this count.
 template <class Add>
@@ -36,12 +40,16 @@ void each_case(const Settings& settings, int ranks, std::uint64_t count, Add add
 std::vector<Case> all_cases(const Settings& settings, int ranks, Ranks kind) {
   std::vector<Case> cases;
   for (const std::uint64_t count : kCounts) {
-    if (kind == Ranks::host && count > 4099) continue;  // every byte is copied four times
+    // Every byte is copied four times, or goes through sockets.
+    if (!is_memory_shared(kind) && count > 4099) continue;
     each_case(settings, ranks, count, [&](const Case& what) { cases.push_back(what); });
   }
-  for (trireme_algorithm algorithm = TRIREME_ALGORITHM_DIRECT;
-       algorithm < TRIREME_ALGORITHM_NATIVE; ++algorithm) {
-    for (const std::uint64_t count : kAlgorithmCounts) {
+  // Of memory that is shared, native is what has been run already.
+  const trireme_algorithm last =
+      is_memory_shared(kind) ? TRIREME_ALGORITHM_NATIVE - 1 : TRIREME_ALGORITHM_NATIVE;
+  for (trireme_algorithm algorithm = TRIREME_ALGORITHM_DIRECT; algorithm <= last; ++algorithm) {
+    for (const std::uint64_t count :
+         algorithm == TRIREME_ALGORITHM_NATIVE ? kNativeCounts : kAlgorithmCounts) {
       each_case(settings, ranks, count, [&](Case what) {
         if (what.op == Op::send_receive) return;
         what.algorithm = algorithm;
@@ -75,6 +83,7 @@ Total sweep(const Settings& settings, const Group& group) {
                 static_cast<unsigned long long>(result.wrong));
   };
   run_group(group, plan, done);
+  if (group.given != nullptr && group.given->rank() != 0) return total;
   std::printf("%d %s, %s memory: %llu cases, %llu elements wrong\n", group.size,
               ranks_name(group.ranks), memory_name(group.memory),
               static_cast<unsigned long long>(total.cases),
@@ -85,21 +94,29 @@ Total sweep(const Settings& settings, const Group& group) {
 
 }  // namespace
 
-int run_sweep(const Settings& settings) {
+int run_sweep(const Settings& settings, const Joined* given) {
+  std::vector<Ranks> kinds{Ranks::threads, Ranks::processes, Ranks::host};
+  if (!settings.ranks_as.empty()) kinds = {ranks_of(settings)};
   Total all;
-  for (const Ranks ranks : {Ranks::threads, Ranks::processes, Ranks::host}) {
+  for (const Ranks ranks : kinds) {
+    std::vector<int> sizes{1, 2, 3, 4, 5};
+    if (ranks != Ranks::tcp) sizes.push_back(8);
+    if (given != nullptr) sizes = {given->size()};
     for (const Memory memory : {Memory::registered, Memory::ordinary}) {
-      if (ranks == Ranks::host && memory == Memory::registered) continue;  // it makes no difference
-      for (const int size : {1, 2, 3, 4, 5, 8}) {
-        const Total one = sweep(settings, {size, ranks, memory});
+      // Else it makes no difference.
+      if (!is_memory_shared(ranks) && memory == Memory::registered) continue;
+      for (const int size : sizes) {
+        const Total one = sweep(settings, {size, ranks, memory, settings.backend, given});
         all.cases += one.cases;
         all.wrong += one.wrong;
       }
     }
   }
-  std::printf("all: %llu cases, %llu elements wrong\n",
-              static_cast<unsigned long long>(all.cases),
-              static_cast<unsigned long long>(all.wrong));
+  if (given == nullptr || given->rank() == 0) {
+    std::printf("all: %llu cases, %llu elements wrong\n",
+                static_cast<unsigned long long>(all.cases),
+                static_cast<unsigned long long>(all.wrong));
+  }
   return all.wrong == 0 ? 0 : 1;
 }
 

@@ -172,7 +172,7 @@ class Table {
       if (goal.ranks == ranks || held_against) add(goal);
     }
     if (plan.cases.empty()) return;
-    const std::vector<Result> results = run_group({size, ranks, memory}, plan);
+    const std::vector<Result> results = run_group({size, ranks, memory, "", nullptr}, plan);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       times_[keys[i]].push_back(percentile(results[i].samples, 0.5));
     }

@@ -80,6 +80,49 @@ class Runs(unittest.TestCase):
         self.assertNotEqual(bench("all_reduce", "--algorithm", "magic").returncode, 0)
         self.assertNotEqual(bench("send_receive", "--algorithm", "ring").returncode, 0)
 
+    def test_ranks_over_a_network(self):
+        operations = ["all_reduce", "all_gather", "send_receive"]
+        for backend in ("host", "gloo"):
+            with self.subTest(backend=backend):
+                result = bench(*operations, *QUICK, "-b", "64K", "-e", "64K", "-c", "-g", "2",
+                               "--ranks-as", "tcp", "--backend", backend, "--json", "-")
+                if "libtrireme_gloo.so" in result.stderr:
+                    self.skipTest("Gloo is not installed")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                rows = json.loads(result.stdout)["rows"]
+                self.assertEqual([row["operation"] for row in rows], operations)
+                for row in rows:
+                    form = row.get("in_place") or row["out_of_place"]
+                    self.assertEqual(form["wrong"], 0, row)
+
+    def start_ranks(self, *arguments):
+        """Two processes that others have started: what each said, and how it ended."""
+        shared = {**os.environ, "WORLD_SIZE": "2", "TRIREME_TOKEN": "a token of the tests",
+                  "TRIREME_RENDEZVOUS": f"host://trireme-test-bench-{os.getpid()}"}
+        jobs = [subprocess.Popen([TRIREME, "bench", *arguments, "--ranks-as", "env"], text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 env={**shared, "RANK": str(rank)}) for rank in range(2)]
+        said = [job.communicate(timeout=LONG) for job in jobs]
+        return [job.returncode for job in jobs], said
+
+    def test_ranks_that_others_have_started(self):
+        codes, said = self.start_ranks("all_reduce", "reduce", *QUICK, "-b", "4K", "-e", "4K",
+                                       "-c", "-r", "1", "--json", "-")
+        self.assertEqual(codes, [0, 0], said)
+        data = json.loads(said[0][0])
+        self.assertEqual((data["ranks"], data["ranks_as"]), (2, "env"))
+        self.assertEqual(data["backend"], "local (processes)")
+        for row in data["rows"]:
+            self.assertEqual(row["out_of_place"]["wrong"], 0, row)
+            self.assertGreater(row["out_of_place"]["time_us"], 0)
+        self.assertEqual(said[1][0], "")  # rank 0 speaks for all
+        codes, said = self.start_ranks("barrier", "--all", "--check")
+        self.assertEqual(codes, [0, 0], said)
+        self.assertRegex(said[0][0], r"all: [1-9]\d* cases, 0 elements wrong\n$")
+        codes, said = self.start_ranks("broadcast", *QUICK, "-r", "2")
+        self.assertEqual(codes, [1, 1], said)
+        self.assertIn("root 2", said[0][1])
+
     def test_sizes(self):
         def counts(*options):
             rows = figures("all_reduce", *QUICK, "--place", "in", "-g", "2", *options)["rows"]
@@ -232,6 +275,12 @@ class Refusals(unittest.TestCase):
                 (["all_gather_v", "--peer", "gloo"], "all_gather_v"),
                 (["scatter_v", "--peer", "gloo"], "scatter_v"),
                 (["--rounds", "0"], "0"),
+                (["--backend", "gloo"], "--ranks-as"),
+                (["--backend", "gloo", "--ranks-as", "threads"], "--backend"),
+                (["--ranks-as", "env", "-g", "2"], "--ranks"),
+                (["--ranks-as", "env", "--peer", "gloo"], "--peer"),
+                (["--ranks-as", "env", "-r", "64"], "--root"),
+                (["--table", "--ranks-as", "tcp"], "--table"),
         ):
             with self.subTest(arguments=arguments):
                 self.refused(arguments, words)
