@@ -1,5 +1,6 @@
-// The operations of Gloo over TCP on the loopback, f32; all-reduce by the faster of its two
-// algorithms. Its own argument is the number of ranks.
+// The operations of Gloo over TCP, f32; all-reduce by the faster of its two algorithms. Its own
+// argument is the number of ranks, which it starts on the loopback, or RANKS,RANK,INTERFACE,FOLDER:
+// then it is one of them, and they meet in the folder.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
@@ -32,9 +33,10 @@ void all_reduce(const Context& context, float* data, std::size_t count,
   gloo::allreduce(options);
 }
 
-void work(int rank, int n, const std::string& folder, const peer::Arguments& arguments) {
+void work(int rank, int n, const std::string& interface, const std::string& folder,
+          const peer::Arguments& arguments) {
   gloo::transport::tcp::attr attributes;
-  attributes.iface = "lo";
+  attributes.iface = interface;
   auto device = gloo::transport::tcp::CreateDevice(attributes);
   auto store = std::make_shared<gloo::rendezvous::FileStore>(folder);
   auto context = std::make_shared<gloo::rendezvous::Context>(rank, n);
@@ -121,11 +123,18 @@ int main(int argc, char** argv) {
   if (argc < 2) return 2;
   const int n = std::atoi(argv[1]);
   const peer::Arguments arguments = peer::parse(argc - 2, argv + 2);
+  int rank = 0;
+  char interface[64];
+  char meeting[4096];
+  if (std::sscanf(argv[1], "%*d,%d,%63[^,],%4095s", &rank, interface, meeting) == 3) {
+    work(rank, n, interface, meeting, arguments);
+    return 0;
+  }
   char folder[] = "/tmp/trireme-peer-gloo-XXXXXX";
   if (mkdtemp(folder) == nullptr) return 1;
-  for (int rank = 0; rank < n; ++rank) {
+  for (rank = 0; rank < n; ++rank) {
     if (fork() == 0) {
-      work(rank, n, folder, arguments);
+      work(rank, n, "lo", folder, arguments);
       _exit(0);
     }
   }

@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+"""The speed between hosts beside its bars, as one table.
+
+Usage: table.py BUILD_FOLDER [--rounds N] [--seconds S] [ROW...]
+
+Rows: gloo, hierarchical, mpi, store; without any, all of them. "check" is a row that is
+only run when it is asked for: every operation, dtype and reduction over each of these backends,
+each element compared; it takes minutes, and a wrong element makes the exit code 1.
+
+Two network namespaces are the hosts (root only). A round measures ours and each peer once, one
+after the other; a ratio is the median of the ratios within the rounds. Speed is not asserted:
+machines differ, and what else runs on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from statistics import median
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "cluster"))
+
+import hosts  # noqa: E402
+
+SECONDS = 900  # longest a single program may take
+WARM_UP = 5
+LARGE = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+TOKEN = "a token of the benchmark, which no job has"
+MPIS = {"openmpi": ["--allow-run-as-root", "--oversubscribe"], "mpich": []}
+
+
+class Missing(Exception):
+    """A peer, a plugin or a right that is not there."""
+
+
+class Failed(Exception):
+    """A program that has not done what it should."""
+
+
+def bytes_text(count: int) -> str:
+    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count // size} {unit}"
+    return f"{count} B"
+
+
+def time_text(microseconds: float) -> str:
+    return f"{microseconds:.2f} us" if microseconds < 1000 else f"{microseconds / 1000:.2f} ms"
+
+
+def verdict(reached: bool) -> str:
+    return "reached" if reached else "below"
+
+
+class Table:
+    """Prints lines as they come."""
+
+    WIDTHS = (42, 11, 30, 11, 9, 11)
+
+    def __init__(self) -> None:
+        self.line("case", "ours", "against", "theirs", "ratio", "bar", "")
+
+    def line(self, *cells: str) -> None:
+        padded = [cell.ljust(width) for cell, width in zip(cells, self.WIDTHS)]
+        print(" | ".join([*padded, *cells[len(padded):]]).rstrip(), flush=True)
+
+    def note(self, text: str) -> None:
+        print(f"  ({text})", flush=True)
+
+    def faster(self, case: str, ours: list[float], against: str, theirs: list[float],
+               bar: float) -> None:
+        ratio = median(b / a for a, b in zip(ours, theirs))
+        self.line(case, time_text(median(ours)), against, time_text(median(theirs)),
+                  f"{ratio:.2f}x", f">= {bar:g}x", verdict(ratio >= bar))
+
+    def at_most_more(self, case: str, ours: list[float], against: str, theirs: list[float],
+                     limit: float) -> None:
+        more = median(a - b for a, b in zip(ours, theirs))
+        self.line(case, time_text(median(ours)), against, time_text(median(theirs)),
+                  f"{more:+.2f} us", f"<= +{limit:g} us", verdict(more <= limit))
+
+
+Times = dict[int, float]  # microseconds of an all-reduce, by bytes
+
+
+class Bench:
+    def __init__(self, build: Path, rounds: int, seconds: float) -> None:
+        self.build, self.rounds, self.seconds = build, rounds, seconds
+        self.table = Table()
+        self.trireme = str(build / "trireme")
+        self.wrong = False
+        self.meetings = 0
+
+    # ---- running --------------------------------------------------------------------------
+
+    def finish(self, jobs: list[subprocess.Popen]) -> str:
+        """Waits for all; what the first one said."""
+        said = [job.communicate(timeout=SECONDS) for job in jobs]
+        for job, (_, errors) in zip(jobs, said):
+            if job.returncode == 0:
+                continue
+            if ".so" in errors and "tried" in errors:
+                raise Missing(errors.strip())
+            raise Failed(f"{Path(str(job.args[-1])).name}: status {job.returncode}: "
+                         f"{errors[-2000:].strip()}")
+        return said[0][0]
+
+    def bench_arguments(self, sizes: list[int]) -> list[str]:
+        """Sizes in equal steps by factor."""
+        factor = sizes[1] // sizes[0] if len(sizes) > 1 else 2
+        return ["bench", "all_reduce", "-b", str(sizes[0]), "-e", str(sizes[-1]), "-f",
+                str(factor), "-w", str(WARM_UP), "--seconds", str(self.seconds), "--place", "in",
+                "--ranks-as", "env", "--json", "-"]
+
+    @staticmethod
+    def times_of_ours(text: str, backend: str) -> Times:
+        data = json.loads(text)
+        if not data["backend"].startswith(backend):
+            raise Failed(f"the ranks have met as {data['backend']}, not as {backend}")
+        return {row["bytes"]: row["in_place"]["time_us"] for row in data["rows"]}
+
+    @staticmethod
+    def times_of_peer(text: str) -> Times:
+        rows = (line.split() for line in text.splitlines())
+        return {int(row[1]): float(row[2]) for row in rows if len(row) == 3}
+
+    def peer_arguments(self, sizes: list[int]) -> list[str]:
+        return [str(WARM_UP), "0", str(self.seconds), *(f"all_reduce:{size}" for size in sizes)]
+
+    def peer_program(self, name: str) -> Path:
+        program = self.build / f"tests/bench/peers/bench_peer_{name}"
+        if not program.exists():
+            raise Missing(f"the peer {name} is not built, as it is not installed")
+        return program
+
+    def ours_on_hosts(self, network: hosts.Hosts, each: int, backend: str, sizes: list[int],
+                      *more: str) -> Times:
+        """`each` ranks on each host, one host after the other."""
+        count = each * len(network.addresses)
+        self.meetings += 1
+        where = f"tcp://{network.addresses[0]}:29500/{self.meetings}"
+        jobs = []
+        for rank in range(count):
+            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(count),
+                           "TRIREME_TOKEN": TOKEN, "TRIREME_RENDEZVOUS": where}
+            program = [self.trireme, *self.bench_arguments(sizes), "--memory", "private", *more]
+            jobs.append(network.popen(rank // each, program, env=environment, text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return self.times_of_ours(self.finish(jobs), backend)
+
+    def gloo_on_hosts(self, network: hosts.Hosts, each: int, sizes: list[int]) -> Times:
+        program = self.peer_program("gloo")
+        count = each * len(network.addresses)
+        with tempfile.TemporaryDirectory() as folder:
+            jobs = [network.popen(rank // each,
+                                  [program, f"{count},{rank},eth0,{folder}",
+                                   *self.peer_arguments(sizes)],
+                                  text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                    for rank in range(count)]
+            return self.times_of_peer(self.finish(jobs))
+
+    def start(self, *command: object, **environment: str) -> subprocess.Popen:
+        return subprocess.Popen(["timeout", "-k", "5", str(SECONDS), *map(str, command)],
+                                env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def mpirun(self, name: str, ranks: int, *program: object) -> str:
+        if shutil.which(f"mpirun.{name}") is None:
+            raise Missing(f"mpirun of {name} is not installed")
+        return self.finish([self.start(f"mpirun.{name}", *MPIS[name], "-np", ranks, *program)])
+
+    @staticmethod
+    def column(rounds: list[Times], size: int) -> list[float]:
+        return [times[size] for times in rounds]
+
+    # ---- rows -----------------------------------------------------------------------------
+
+    def gloo(self) -> None:
+        with hosts.Hosts(2) as network:
+            ours, theirs = [], []
+            for _ in range(self.rounds):
+                ours.append(self.ours_on_hosts(network, 1, "gloo", LARGE, "--backend", "gloo"))
+                theirs.append(self.gloo_on_hosts(network, 1, LARGE))
+        for size in LARGE:
+            self.table.faster(f"gloo, 2 hosts x 1, {bytes_text(size)}", self.column(ours, size),
+                              "Gloo itself, better algorithm", self.column(theirs, size), 0.95)
+
+    def hierarchical(self) -> None:
+        sizes = [16 << 20, 64 << 20]
+        with hosts.Hosts(2) as network:
+            ours, flat = [], []
+            for _ in range(self.rounds):
+                ours.append(self.ours_on_hosts(network, 2, "hierarchical", sizes))
+                flat.append(self.ours_on_hosts(network, 2, "gloo", sizes, "--backend", "gloo"))
+        for size in sizes:
+            self.table.faster(f"hierarchical, 2 hosts x 2, {bytes_text(size)}",
+                              self.column(ours, size), "flat, our gloo",
+                              self.column(flat, size), 1.7)
+
+    def mpi(self) -> None:
+        for name in MPIS:
+            try:
+                self.one_mpi(name)
+            except Missing as why:
+                self.table.note(f"left out: {why}")
+
+    def one_mpi(self, name: str) -> None:
+        program = self.peer_program(name)
+        ways = ("registered", "private")
+        ours: dict[str, list[Times]] = {way: [] for way in ways}
+        theirs = []
+        for _ in range(self.rounds):
+            for way in ways:
+                times: Times = {}
+                for sizes in ([8], LARGE):
+                    times |= self.times_of_ours(
+                        self.mpirun(name, 2, self.trireme, *self.bench_arguments(sizes),
+                                    "--memory", way), "mpi")
+                ours[way].append(times)
+            theirs.append(self.times_of_peer(
+                self.mpirun(name, 2, program, *self.peer_arguments([8, *LARGE]))))
+        self.table.at_most_more("mpi, n=2, 8 B", self.column(ours["private"], 8),
+                                f"{name} itself", self.column(theirs, 8), 1)
+        for way in ways:
+            for size in LARGE:
+                self.table.faster(f"mpi, n=2, {way}, {bytes_text(size)}",
+                                  self.column(ours[way], size), f"{name} itself, private",
+                                  self.column(theirs, size), 0.95)
+
+    # What bench_store prints: lines of numbers below a line that begins with #.
+    def store_figures(self) -> tuple[list[float], dict[int, list[float]]]:
+        program = self.build / "tests/bench/bench_store"
+        if not program.exists():
+            raise Missing("bench_store is not built")
+        best, joined = [], {}
+        for _ in range(self.rounds):
+            rows = [line.split() for line in self.finish([self.start(program)]).splitlines()
+                    if not line.startswith("#")]
+            best.append(max(float(row[2]) for row in rows if len(row) == 3 and row[1] == "32"))
+            for row in rows:
+                if len(row) == 2:
+                    joined.setdefault(int(row[0]), []).append(float(row[1]))
+        return best, joined
+
+    def store(self) -> None:
+        best, joined = self.store_figures()
+        speed = median(best)
+        self.table.line("store, operations a second, loopback", f"{speed:.0f}", "", "", "",
+                        ">= 20000", verdict(speed >= 20000))
+        for ranks, seconds in joined.items():
+            bar = {256: 1.0, 1024: 3.0}[ranks]
+            self.table.line(f"joining by the store, {ranks} ranks", f"{median(seconds):.2f} s", "",
+                            "", "", f"<= {bar:g} s", verdict(median(seconds) <= bar))
+
+    def check(self) -> None:
+        for backend in ("host", "gloo"):
+            text = self.finish([self.start(self.trireme, "bench", "--all", "--check", "--ranks-as",
+                                           "tcp", "--backend", backend)])
+            self.checked(f"tcp://, {backend}, 1 to 5 ranks", text)
+        for count in (3, 4, 5):  # of fewer none share one of two hosts
+            self.meetings += 1
+            jobs = [self.start(self.trireme, "bench", "--all", "--check", "--ranks-as", "env",
+                               RANK=str(rank), WORLD_SIZE=str(count), TRIREME_TOKEN=TOKEN,
+                               TRIREME_RENDEZVOUS=f"tcp://127.201.0.1:29500/{self.meetings}"
+                                                  f"?host={rank % 2}")
+                    for rank in range(count)]
+            self.checked(f"hierarchical, {count} ranks on 2 hosts in turn", self.finish(jobs))
+        for name in MPIS:
+            for count in range(1, 6):
+                try:
+                    self.checked(f"mpi, {name}, n={count}",
+                                 self.mpirun(name, count, self.trireme, "bench", "--all",
+                                             "--check", "--ranks-as", "env"))
+                except Missing as why:
+                    self.table.note(f"left out: {why}")
+
+    def checked(self, case: str, text: str) -> None:
+        cases, wrong = text.splitlines()[-1].removeprefix("all: ").split(" cases, ")
+        wrong = int(wrong.split()[0])
+        self.wrong |= wrong != 0
+        self.table.line(f"check: {case}", cases, "cases", str(wrong), "wrong", "0",
+                        "reached" if wrong == 0 else "WRONG")
+
+
+ROWS = ("gloo", "hierarchical", "mpi", "store", "check")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", type=Path)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.3, help="for each case in a round")
+    arguments = parser.parse_intermixed_args()
+    if arguments.rounds < 1 or arguments.seconds <= 0:
+        parser.error("--rounds and --seconds are at least 1 and above 0")
+    for row in arguments.rows:
+        if row not in ROWS:
+            parser.error(f"{row} is not one of {', '.join(ROWS)}")
+    bench = Bench(arguments.build.resolve(), arguments.rounds, arguments.seconds)
+    failed = False
+    for row in arguments.rows or ROWS[:-1]:
+        try:
+            getattr(bench, row)()
+        except (Missing, unittest.SkipTest) as why:
+            bench.table.note(f"{row} is left out: {why}")
+        except (Failed, subprocess.TimeoutExpired) as why:
+            bench.table.note(f"{row} FAILED: {why}")
+            failed = True
+    return 1 if failed or bench.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
