@@ -125,6 +125,8 @@ step_quickstart() {
 
 requires_build_tools && requires libcmocka-dev python3 || { say "cannot build"; exit 1; }
 requires libopenblas-dev || skip "examples/gpt: OpenBLAS is missing"
+requires libgloo-dev || skip "backend gloo: Gloo (libgloo-dev) is missing"
+requires openmpi-bin libopenmpi-dev mpich libmpich-dev || skip "mpi://: Open MPI and MPICH are missing"
 for step in "${steps[@]}"; do
     declare -F "step_$step" >/dev/null || { say "no step $step"; exit 2; }
     case $step in

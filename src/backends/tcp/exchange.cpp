@@ -10,7 +10,8 @@
 namespace trireme::tcp {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x45'4d'52'54;
+// Small enough that it is still in the caches when its code is compared.
+constexpr std::uint64_t kPartBytes = 256u << 10;
 // A peer may be that many receives ahead. More than any algorithm has under way with one peer on all
 // channels.
 constexpr std::size_t kMostReady = 4096;
@@ -62,8 +63,8 @@ void Exchange::corrupt(int member, const char* what) {
   FailureDetails details;
   details.blamed = {rank};
   end(peer(member), 0);
-  fail(Status::failure(TRIREME_ERROR_CORRUPT,
-                       "rank " + std::to_string(rank) + " sent the engine what cannot be: " + what)
+  fail(Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(rank) +
+                                                  ": on its connection of the engine came " + what)
            .with_details(std::move(details)));
 }
 
@@ -102,11 +103,14 @@ Status Exchange::prepare(Peer& there, const Transfer& transfer) {
   }
   if (there.socket == nullptr) {
     const int rank = members_.ranks[static_cast<std::size_t>(transfer.member)];
-    there.socket = lines_->find(rank);
-    if (there.socket == nullptr) {
+    const Lines::Line* const line = lines_->find(rank);
+    if (line == nullptr) {
       return Status::failure(TRIREME_ERROR_INTERNAL,
                              "the engine has no connection to rank " + std::to_string(rank));
     }
+    there.socket = &line->socket;
+    there.sent = line->sent;
+    there.received = line->received;
   }
   return there.ended ? lost(transfer.member) : Status::success();
 }
@@ -122,12 +126,12 @@ Status Exchange::send(Transfer& transfer) {
     to.sends.push_back(&transfer);
   } else {
     if (found->bytes != transfer.bytes) {
-      corrupt(transfer.member, "the length of a piece");
+      corrupt(transfer.member, "a piece of another length");
       return look(transfer);
     }
     to.ready.erase(found);
-    const Header header{kMagic, Kind::data, transfer.ticket, transfer.slot, transfer.bytes};
-    to.out.push_back({header, &transfer, 0});
+    const Header header{Kind::data, 0, transfer.ticket, transfer.slot, transfer.bytes};
+    to.out.push_back({header, &transfer});
     if (to.out.size() == 1) flush(to);
   }
   const short before = to.events.load();
@@ -141,8 +145,8 @@ Status Exchange::receive(Transfer& transfer) {
   const std::lock_guard lock(from.mutex);
   TRIREME_RETURN_IF_ERROR(prepare(from, transfer));
   from.receives.push_back(&transfer);
-  const Header header{kMagic, Kind::ready, transfer.ticket, transfer.slot, transfer.bytes};
-  from.out.push_back({header, nullptr, 0});
+  const Header header{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes};
+  from.out.push_back({header, nullptr});
   if (from.out.size() == 1) flush(from);
   const short before = from.events.load();
   update_events(from);
@@ -167,35 +171,57 @@ void Exchange::drop(Transfer& transfer) noexcept {
 
 // --- moving ------------------------------------------------------------------------------------
 
-// Under the mutex of the peer, as everything that moves.
+// Under the mutex of the peer, as everything that moves. The first of what is to be sent has more.
+void Exchange::begin_part(Peer& to) {
+  Outgoing& first = to.out.front();
+  const std::uint64_t whole = first.transfer == nullptr ? 0 : first.transfer->bytes;
+  to.part_bytes = std::min(kPartBytes, whole - first.begun);
+  to.moved = 0;
+  Seal::Head of_header{};
+  if (first.begun == 0) {
+    of_header = to.sent.make(&first.header, sizeof first.header);
+    to.sent.advance();
+  }
+  Seal::Head of_part{};
+  if (to.part_bytes > 0) {
+    of_part =
+        to.sent.make(first.transfer->data + first.begun, static_cast<std::uint32_t>(to.part_bytes));
+    to.sent.advance();
+  }
+  const Start start{of_header, first.header, of_part};
+  to.before_bytes = first.begun == 0 ? sizeof start : sizeof of_part;
+  const auto* const from = reinterpret_cast<const std::byte*>(&start) + sizeof start;
+  std::copy(from - to.before_bytes, from, to.before.begin());
+  first.begun += to.part_bytes;
+}
+
 void Exchange::flush(Peer& to) {
-  constexpr int kMostParts = 16;
   while (!to.out.empty() && !to.ended) {
-    iovec parts[kMostParts];
+    const std::uint64_t whole = to.before_bytes + to.part_bytes;
+    if (to.moved == whole) {
+      begin_part(to);
+      continue;
+    }
+    Outgoing& first = to.out.front();
+    iovec parts[2];
     int count = 0;
-    for (auto it = to.out.begin(); it != to.out.end() && count + 2 <= kMostParts; ++it) {
-      std::uint64_t sent = it->sent;
-      if (sent < sizeof(Header)) {
-        parts[count++] = {reinterpret_cast<char*>(&it->header) + sent, sizeof(Header) - sent};
-        sent = sizeof(Header);
-      }
-      if (it->transfer == nullptr || it->transfer->bytes == 0) continue;
-      const std::uint64_t at = sent - sizeof(Header);
-      parts[count++] = {it->transfer->data + at, it->transfer->bytes - at};
+    if (to.moved < to.before_bytes) {
+      parts[count++] = {to.before.data() + to.moved, to.before_bytes - to.moved};
+    }
+    if (to.part_bytes > 0) {
+      const std::uint64_t rest = std::min(to.part_bytes, whole - to.moved);
+      parts[count++] = {first.transfer->data + (first.begun - rest), rest};
     }
     std::size_t moved = 0;
     const Moved result = to.socket->send(parts, count, &moved);
     if (result == Moved::nothing) return;
     if (result == Moved::ended) return end(to, errno);
-    while (moved > 0) {
-      Outgoing& first = to.out.front();
-      const std::uint64_t whole =
-          sizeof(Header) + (first.transfer == nullptr ? 0 : first.transfer->bytes);
-      const std::uint64_t part = std::min<std::uint64_t>(moved, whole - first.sent);
-      first.sent += part;
-      moved -= part;
-      if (first.sent < whole) break;
-      if (first.transfer != nullptr) first.transfer->done.store(true, std::memory_order_release);
+    to.moved += moved;
+    if (to.moved < whole) continue;
+    if (first.transfer == nullptr) {
+      to.out.pop_front();
+    } else if (first.begun == first.transfer->bytes) {
+      first.transfer->done.store(true, std::memory_order_release);
       to.out.pop_front();
     }
   }
@@ -206,46 +232,81 @@ void Exchange::read(int member, const Transfer& awaited) {
   Peer& from = peer(member);
   while (!from.ended && !awaited.done.load(std::memory_order_relaxed)) {
     Transfer* const into = from.incoming;
-    const bool of_header = into == nullptr;
-    std::byte* const to = of_header ? reinterpret_cast<std::byte*>(&from.header) : into->data;
-    const std::uint64_t whole = of_header ? sizeof(Header) : into->bytes;
+    auto* to = reinterpret_cast<std::byte*>(&from.start);
+    std::uint64_t whole = sizeof from.start;
+    if (into != nullptr) {
+      to = from.of_part ? into->data + from.arrived
+                        : reinterpret_cast<std::byte*>(&from.start.of_part);
+      whole = from.of_part ? std::min(kPartBytes, into->bytes - from.arrived)
+                           : sizeof from.start.of_part;
+    }
     std::size_t moved = 0;
-    if (from.got < whole) {
-      const Moved result = from.socket->receive(to + from.got, whole - from.got, &moved);
-      if (result == Moved::nothing) return;
-      if (result == Moved::ended) return end(from, errno);
-      from.got += moved;
-      if (from.got < whole) continue;
-    }
+    const Moved result = from.socket->receive(to + from.got, whole - from.got, &moved);
+    if (result == Moved::nothing) return;
+    if (result == Moved::ended) return end(from, errno);
+    from.got += moved;
+    if (from.got < whole) continue;
     from.got = 0;
-    if (of_header) {
-      if (!take_header(member)) return;
-      if (from.incoming == nullptr || from.incoming->bytes > 0) continue;  // else that is all
+    if (into == nullptr) {
+      if (!take_start(member)) return;
+    } else if (from.of_part) {
+      if (!take_part(member)) return;
+    } else {
+      from.of_part = true;
     }
-    from.incoming->done.store(true, std::memory_order_release);
-    from.incoming = nullptr;
   }
 }
 
-bool Exchange::take_header(int member) {
+bool Exchange::take_start(int member) {
   Peer& from = peer(member);
-  const Header& header = from.header;
-  if (header.magic != kMagic) return corrupt(member, "no header"), false;
+  const Header& header = from.start.header;
+  const Seal::Head& code = from.start.of_header;
+  if (!from.received.fits(code) || code.bytes != sizeof header ||
+      !from.received.fits(code, &header)) {
+    return corrupt(member, "what it did not send"), false;
+  }
+  from.received.advance();
   if (header.kind == Kind::ready) return take_ready(member);
-  if (header.kind != Kind::data) return corrupt(member, "a kind of message"), false;
+  if (header.kind != Kind::data) return corrupt(member, "a message of no kind"), false;
   const auto found =
       std::find_if(from.receives.begin(), from.receives.end(),
                    [&](const Transfer* each) { return meet(*each, header.ticket, header.slot); });
   if (found == from.receives.end()) return corrupt(member, "a piece that nobody asked for"), false;
-  if ((*found)->bytes != header.bytes) return corrupt(member, "the length of a piece"), false;
-  from.incoming = *found;
+  if ((*found)->bytes != header.bytes) return corrupt(member, "a piece of another length"), false;
+  Transfer* const transfer = *found;
   from.receives.erase(found);
+  if (transfer->bytes == 0) {
+    transfer->done.store(true, std::memory_order_release);
+    return true;
+  }
+  from.incoming = transfer;
+  from.arrived = 0;
+  from.of_part = true;
+  return true;
+}
+
+// A whole part has come.
+bool Exchange::take_part(int member) {
+  Peer& from = peer(member);
+  Transfer* const into = from.incoming;
+  const std::uint64_t bytes = std::min(kPartBytes, into->bytes - from.arrived);
+  const Seal::Head& code = from.start.of_part;
+  if (!from.received.fits(code) || code.bytes != bytes ||
+      !from.received.fits(code, into->data + from.arrived)) {
+    return corrupt(member, "what it did not send"), false;
+  }
+  from.received.advance();
+  from.arrived += bytes;
+  from.of_part = false;
+  if (from.arrived < into->bytes) return true;
+  from.incoming = nullptr;
+  into->done.store(true, std::memory_order_release);
   return true;
 }
 
 bool Exchange::take_ready(int member) {
   Peer& from = peer(member);
-  const Header& header = from.header;
+  const Header& header = from.start.header;
   const auto found = std::find_if(from.sends.begin(), from.sends.end(), [&](const Transfer* each) {
     return meet(*each, header.ticket, header.slot);
   });
@@ -255,10 +316,10 @@ bool Exchange::take_ready(int member) {
     return true;
   }
   Transfer* const transfer = *found;
-  if (header.bytes != transfer->bytes) return corrupt(member, "the length of a piece"), false;
+  if (header.bytes != transfer->bytes) return corrupt(member, "a piece of another length"), false;
   from.sends.erase(found);
-  const Header data{kMagic, Kind::data, transfer->ticket, transfer->slot, transfer->bytes};
-  from.out.push_back({data, transfer, 0});
+  const Header data{Kind::data, 0, transfer->ticket, transfer->slot, transfer->bytes};
+  from.out.push_back({data, transfer});
   if (from.out.size() == 1) flush(from);
   return true;
 }

@@ -1,11 +1,13 @@
 // Exchange: bytes between the members of an engine, from the sender's memory into the receiver's. Who
 // receives says so first, and nothing is sent that has no place yet: so nothing is kept elsewhere,
 // one operation never waits behind another, and what nobody asked for is an error. There is no thread:
-// whoever waits moves the bytes, of all operations.
+// whoever waits moves the bytes, of all operations. All bytes are under codes: those that were changed
+// on the way are CORRUPT.
 #pragma once
 
 #include <poll.h>
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -59,30 +61,47 @@ class Exchange {
   enum class Kind : std::uint32_t { ready = 1, data };
 
   struct Header {
-    std::uint32_t magic;
     Kind kind;
+    std::uint32_t reserved;  // 0
     std::uint64_t ticket;
     std::uint64_t slot;
     std::uint64_t bytes;
   };
   static_assert(sizeof(Header) == 32);
 
+  // A piece goes in parts of a known length, each with its code before it; the header before the first.
+  struct Start {
+    Seal::Head of_header;
+    Header header;
+    Seal::Head of_part;  // 0 of a header that is all
+  };
+  static_assert(sizeof(Start) == 64);
+
   struct Outgoing {
     Header header;
-    Transfer* transfer;  // null: the header is all
-    std::uint64_t sent;  // of header and data
+    Transfer* transfer;       // null: the header is all
+    std::uint64_t begun = 0;  // bytes of parts that have been sent or are on their way
   };
 
   struct Peer {
     std::mutex mutex;  // guards everything here, and the memory of transfers with this peer
     const Socket* socket = nullptr;
+    Seal sent;
+    Seal received;
     std::deque<Outgoing> out;
+    // Of the first of them, what is on its way: what stands before a part, and the part.
+    std::array<std::byte, sizeof(Start)> before{};
+    std::uint64_t before_bytes = 0;
+    std::uint64_t part_bytes = 0;
+    std::uint64_t moved = 0;         // of both; all: the next part is to be begun
     std::deque<Transfer*> sends;     // until the peer is ready
     std::deque<Transfer*> receives;  // until their data begin
     std::deque<Header> ready;        // what the peer said of receives whose sends are not here yet
-    Header header{};                 // of what comes
-    std::uint64_t got = 0;           // of it, and of the data behind it
-    Transfer* incoming = nullptr;    // whose data come
+    Start start{};                   // of what comes; then of_part alone
+    std::uint64_t got = 0;           // of it, or of the part behind it
+    bool of_part = false;            // which of the two comes
+    Transfer* incoming = nullptr;    // whose parts come
+    std::uint64_t arrived = 0;       // bytes of these before this part
     std::atomic<bool> ended{false};
     int error_number = 0;
     std::atomic<short> events{0};  // what whoever moves bytes has to look for
@@ -90,9 +109,11 @@ class Exchange {
 
   Peer& peer(int member) { return *peers_[static_cast<std::size_t>(member)]; }
   Status prepare(Peer& peer, const Transfer& transfer);
+  void begin_part(Peer& peer);
   void flush(Peer& peer);
   void read(int member, const Transfer& awaited);
-  bool take_header(int member);
+  bool take_start(int member);
+  bool take_part(int member);
   bool take_ready(int member);
   void end(Peer& peer, int error_number) noexcept;
   static void update_events(Peer& peer);

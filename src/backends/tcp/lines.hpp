@@ -7,37 +7,45 @@
 #include <utility>
 #include <vector>
 
-#include "backends/tcp/socket.hpp"
+#include "backends/tcp/seal.hpp"
+#include "platform/handshake.hpp"
+#include "platform/tcp_socket.hpp"
 
 namespace trireme::tcp {
 
 class Lines {
  public:
-  explicit Lines(int world_size) : sockets_(static_cast<std::size_t>(world_size)) {}
+  struct Line {
+    Socket socket;
+    Seal sent;  // of the first frame; so is the next
+    Seal received;
+  };
+
+  explicit Lines(int world_size) : lines_(static_cast<std::size_t>(world_size)) {}
 
   // False if there is one already.
-  bool add(int rank, Socket socket) {
+  bool add(int rank, Socket socket, const SessionKeys& keys) {
     const std::lock_guard lock(mutex_);
-    Socket& place = sockets_[static_cast<std::size_t>(rank)];
-    if (place) return false;
-    place = std::move(socket);
+    Line& line = lines_[static_cast<std::size_t>(rank)];
+    if (line.socket) return false;
+    line = {std::move(socket), Seal(keys.send), Seal(keys.receive)};
     return true;
   }
   // Null if there is none. Stays until the engine has gone.
-  const Socket* find(int rank) const {
+  const Line* find(int rank) const {
     const std::lock_guard lock(mutex_);
-    const Socket& place = sockets_[static_cast<std::size_t>(rank)];
-    return place ? &place : nullptr;
+    const Line& line = lines_[static_cast<std::size_t>(rank)];
+    return line.socket ? &line : nullptr;
   }
   // Nobody uses them any more.
   void close() {
     const std::lock_guard lock(mutex_);
-    for (Socket& socket : sockets_) socket.reset();
+    for (Line& line : lines_) line.socket.reset();
   }
 
  private:
   mutable std::mutex mutex_;
-  std::vector<Socket> sockets_;
+  std::vector<Line> lines_;
 };
 
 }  // namespace trireme::tcp

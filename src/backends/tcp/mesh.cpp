@@ -455,7 +455,7 @@ void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& ke
     return;
   }
   if (purpose == Purpose::engine) {
-    static_cast<void>(lines_->add(rank, std::move(socket)));
+    static_cast<void>(lines_->add(rank, std::move(socket), keys));
     return;
   }
   Peer& peer = *peers_[at];

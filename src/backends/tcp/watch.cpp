@@ -139,10 +139,11 @@ void Mesh::linger() noexcept {
       Peer& peer = *peers_[rank];
       const std::lock_guard lock(peer.mutex);
       if (!peer.data) continue;
-      const Socket* const line = lines_ == nullptr ? nullptr : lines_->find(static_cast<int>(rank));
+      const Lines::Line* const line =
+          lines_ == nullptr ? nullptr : lines_->find(static_cast<int>(rank));
       // The engine has gone before the rank leaves: nobody uses its line any more.
-      if (line != nullptr && !shut[rank]) ::shutdown(line->get(), SHUT_WR);
-      if (line != nullptr && has_unanswered(*line)) waiting = true;
+      if (line != nullptr && !shut[rank]) ::shutdown(line->socket.get(), SHUT_WR);
+      if (line != nullptr && has_unanswered(line->socket)) waiting = true;
       if (!flush(peer)) continue;
       if (peer.rest.empty() && !shut[rank]) {
         ::shutdown(peer.data.get(), SHUT_WR);
