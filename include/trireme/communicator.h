@@ -44,8 +44,8 @@ typedef struct trireme_communicator_options {
     uint32_t       flags;       /**< Must be 0. */
     /**
      * "local://NAME" (threads of this process), "host://NAME" (processes of this host),
-     * "tcp://ADDRESS:PORT[/NAME][?interface=NAME][&silence_ms=N]" (processes of any hosts, who know
-     * the job's token), "host-transport://NAME" (over `transport`), "mpi://" (all ranks of mpirun;
+     * "tcp://ADDRESS:PORT[/NAME][?interface=NAME][&host=LABEL][&silence_ms=N]" (processes of any
+     * hosts, who know the job's token), "host-transport://NAME" (over `transport`), "mpi://" (all ranks of mpirun;
      * MPI is initialised unless the program has done so, and then finalised when the process exits)
      * or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and
      * TRIREME_TOKEN; without RANK and WORLD_SIZE those of Open MPI, of MPICH or of Slurm, where

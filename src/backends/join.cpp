@@ -1,10 +1,13 @@
 // The choice of the backend for a rendezvous.
+#include <cstdio>
+#include <memory>
 #include <numeric>
 #include <string_view>
 #include <vector>
 
 #include "backends/backend.hpp"
 #include "backends/gloo/engine.hpp"
+#include "backends/hierarchical/engine.hpp"
 #include "backends/host/backend.hpp"
 #include "backends/local/backend.hpp"
 #include "backends/mpi/backend.hpp"
@@ -25,6 +28,49 @@ constexpr Scheme kMpi{mpi::kScheme, "mpi"};
 
 constexpr char kGloo[] = "gloo";
 
+// The ranks of one host meet under a name that tells nobody anything, and that is no other group's.
+std::string name_of_host_group(const Token& token, const std::vector<tcp::Entry>& entries, int me) {
+  std::string all = "ranks of one host\n";
+  const auto add = [&](const Digest& digest) {
+    all.append(reinterpret_cast<const char*>(digest.data()), digest.size());
+  };
+  add(entries[static_cast<std::size_t>(me)].host);
+  for (const tcp::Entry& entry : entries) add(entry.nonce);
+  const Digest digest = hmac_sha256(token.secret(), all);
+  char text[2 * sizeof digest + 1] = "";
+  for (std::size_t i = 0; i < digest.size(); ++i) {
+    std::snprintf(text + 2 * i, 3, "%02x", digest[i]);
+  }
+  return text;
+}
+
+// Which ranks share a host is known when they have met.
+std::shared_ptr<hierarchical::HierarchicalEngine> hierarchical_engine(
+    const GroupOptions& options, const std::shared_ptr<std::weak_ptr<tcp::Mesh>>& mesh,
+    tcp::Mesh::Options* mesh_options) {
+  mesh_options->lines = std::make_shared<tcp::Lines>(options.world_size);
+  hierarchical::HierarchicalEngine::Options own;
+  own.rank = options.rank;
+  own.world_size = options.world_size;
+  own.name = options.name;
+  own.lines = mesh_options->lines;
+  own.silent = [mesh] {
+    const auto open = mesh->lock();
+    return open == nullptr ? std::vector<std::int32_t>{} : open->silent();
+  };
+  auto engine = std::make_shared<hierarchical::HierarchicalEngine>(std::move(own));
+  mesh_options->line_peers = [weak = std::weak_ptr(engine), token = mesh_options->token,
+                              me = options.rank](const std::vector<tcp::Entry>& entries,
+                                                 std::vector<int>* ranks) {
+    const auto open = weak.lock();
+    if (open == nullptr) return Status::success();  // it has left
+    std::vector<Digest> hosts;
+    for (const tcp::Entry& entry : entries) hosts.push_back(entry.host);
+    return open->open(hosts, name_of_host_group(token, entries, me), ranks);
+  };
+  return engine;
+}
+
 // The ranks' secret comes from where this process has it; it is never part of a rendezvous.
 Status join_network(const GroupOptions& options, std::string_view place,
                     std::unique_ptr<Backend>* out) {
@@ -35,17 +81,23 @@ Status join_network(const GroupOptions& options, std::string_view place,
   TRIREME_RETURN_IF_ERROR(tcp::parse_place(place, &mesh_options.place));
   TRIREME_RETURN_IF_ERROR(Token::from_environment(&mesh_options.token));
   std::string description = "host (tcp)";
-  std::unique_ptr<host::Engine> engine;
+  std::shared_ptr<host::Engine> engine;
+  const auto watched = std::make_shared<std::weak_ptr<tcp::Mesh>>();
   if (options.backend == kGloo) {
     description = "gloo (tcp)";
     mesh_options.engine = kGloo;
     mesh_options.lines = std::make_shared<tcp::Lines>(options.world_size);
     tcp::Members all{std::vector<int>(static_cast<std::size_t>(options.world_size)), options.rank};
     std::iota(all.ranks.begin(), all.ranks.end(), 0);
-    TRIREME_RETURN_IF_ERROR(gloo::GlooEngine::open(std::move(all), mesh_options.lines, &engine));
+    std::unique_ptr<host::Engine> made;
+    TRIREME_RETURN_IF_ERROR(gloo::GlooEngine::open(std::move(all), mesh_options.lines, &made));
+    engine = std::move(made);
+  } else {
+    engine = hierarchical_engine(options, watched, &mesh_options);
   }
   std::shared_ptr<tcp::Mesh> mesh;
   TRIREME_RETURN_IF_ERROR(tcp::Mesh::open(mesh_options, &mesh));
+  *watched = mesh;
   const trireme_transport transport = mesh->transport();
   const Status joined = host::HostBackend::join(
       options, mesh_options.place.name,

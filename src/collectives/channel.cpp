@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backends/parts.hpp"
+#include "collectives/algorithm.hpp"
 #include "collectives/request.hpp"
 #include "platform/thread.hpp"
 
@@ -199,6 +200,7 @@ Status Channel::execute(Backend& backend, const Operation& operation, std::uint6
   bool returned = false;
   const auto move = [&](const Operation& one) {
     if (published) return backend.finish_brief(one, sequence, deadline);
+    backend.know_natives(deadline);
     if (runs_natively(backend, one)) return backend.run(one, sequence, deadline);
     return run_algorithm(backend, messages_, records_, passing_, one, sequence, deadline);
   };
@@ -243,7 +245,19 @@ Status Channel::run(const PlainOperation& operation, std::uint64_t timeout_ns) {
   return status;
 }
 
+// Who asks for "native" must be told the same on all ranks, whoever has met the others already.
+void Channel::know_natives(const Operation& operation, Deadline deadline) {
+  if (operation.algorithm != static_cast<std::int32_t>(Algorithm::native)) return;
+  std::shared_ptr<Backend> backend;
+  {
+    const std::lock_guard lock(mutex_);
+    backend = backend_;
+  }
+  if (backend != nullptr) backend->know_natives(deadline);
+}
+
 Status Channel::run(const Operation& operation, Deadline deadline) {
+  know_natives(operation, deadline);
   std::shared_ptr<Backend> left;  // let go of after the lock
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Backend> backend = backend_;
@@ -303,6 +317,7 @@ Status Channel::start(const std::shared_ptr<void>& keep, const void* owner, Oper
       std::make_shared<Collective>(*this, keep, owner, std::move(operation), deadline);
   Queue turn;
   turn.push_back({0, collective});
+  know_natives(collective->operation, deadline);
 
   const std::lock_guard lock(mutex_);
   if (backend_ == nullptr) return records_.left();

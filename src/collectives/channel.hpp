@@ -67,6 +67,7 @@ class Channel {
   };
   using Queue = std::list<Turn>;
 
+  void know_natives(const Operation& operation, Deadline deadline);
   Status wait_turn(std::unique_lock<std::mutex>& lock, Queue* turn, OperationKind kind,
                    std::uint64_t sequence, Deadline deadline);
   Status fail_composite(Backend& backend, OperationKind kind, std::uint64_t sequence,

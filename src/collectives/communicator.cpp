@@ -123,7 +123,11 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   int rank() const override { return records_.rank; }
   int world_size() const override { return records_.world_size; }
   const std::string& name() const override { return records_.name; }
-  std::string description() const override { return description_; }
+  // It may say more once the ranks have met.
+  std::string description() const override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    return backend == nullptr ? description_ : backend->description();
+  }
   std::uint64_t timeout_ns() const override { return timeout_ns_; }
   const GroupOptions& options() const override { return options_; }
   const std::vector<std::int32_t>& root_ranks() const override { return root_ranks_; }

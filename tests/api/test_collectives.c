@@ -104,7 +104,17 @@ static void check_call(trireme_communicator *communicator, const struct call *ca
     } else {
         fill_pattern(used.send, rank, used.send_bytes);
     }
-    EXPECT_STATUS(verdict, TRIREME_OK, run_call(communicator, call, &used, way.started, LONG_NS));
+    /* Ranks of several hosts: in their way also what is so small that they would not choose it. */
+    struct call native = *call;
+    native.algorithm = TRIREME_ALGORITHM_NATIVE;
+    trireme_status status = TRIREME_ERROR_UNSUPPORTED;
+    if (getenv("TRIREME_TESTS_HOSTS") != NULL) {
+        status = run_call(communicator, &native, &used, way.started, LONG_NS);
+    }
+    if (status == TRIREME_ERROR_UNSUPPORTED) {
+        status = run_call(communicator, call, &used, way.started, LONG_NS);
+    }
+    EXPECT_STATUS(verdict, TRIREME_OK, status);
     if (reduces(call->operation)) {
         EXPECT(verdict, is_reduced(call->dtype, call->reduction, call->scale, world_size, salt,
                                    used.receive, before / size, used.receive_bytes / size));

@@ -217,7 +217,7 @@ static void places_that_are_none_are_refused(void **state) {
         {"tcp://127.0.0.1:29500?interface=0.0.0.0", "every address"},
         {"tcp://127.0.0.1:29500?silence_ms=999", "silence_ms"},
         {"tcp://127.0.0.1:29500?silence_ms=1e4", "silence_ms"},
-        {"tcp://127.0.0.1:29500?token=secret", "neither"},
+        {"tcp://127.0.0.1:29500?token=secret", "is none of"},
         {"tcp://127.0.0.1:29500/0123456789012345678901234567890123456789012345678901234567890123",
          "63 bytes"},
     };

@@ -2,9 +2,10 @@
 """A job on two hosts, which are network namespaces: the bits of one host, a token that is wrong, a
 link that is cut.
 
-Usage: test_hosts.py DIGITS [unittest arguments]
+Usage: test_hosts.py DIGITS TRIREME [unittest arguments]
 """
 
+import json
 import os
 import pathlib
 import subprocess
@@ -15,6 +16,7 @@ import unittest
 import hosts
 
 DIGITS = ""
+TRIREME = ""
 DATA = str(pathlib.Path(__file__).resolve().parents[2] / "examples/data/digits.csv.gz")
 LONG = 100  # seconds; longer than anything healthy takes on a busy machine
 TOKEN = "a token of the tests, which no job has"
@@ -53,6 +55,25 @@ class TwoHosts(unittest.TestCase):
             said, codes = self.train("--strategy", strategy, *self.out(strategy))
             self.assertEqual(codes, [0] * 4, said)
             self.assertEqual(self.parameters(strategy), self.parameters("alone"), strategy)
+
+    def test_collectives_go_over_the_hosts(self):
+        operations = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"]
+        jobs = []
+        for rank in range(4):
+            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "4", "TRIREME_TOKEN": TOKEN,
+                           "TRIREME_RENDEZVOUS": f"tcp://{self.hosts.addresses[0]}:29500"}
+            jobs.append(self.hosts.popen(
+                rank // 2, [TRIREME, "bench", *operations, "-n", "2", "-w", "1", "-b", "3000000",
+                            "-e", "3000000", "-c", "--ranks-as", "env", "--json", "-"],
+                env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        said = [job.communicate(timeout=LONG) for job in jobs]
+        self.assertEqual([job.returncode for job in jobs], [0] * 4, said)
+        data = json.loads(said[0][0])
+        self.assertEqual(data["backend"], "hierarchical (2 hosts x 2)")
+        self.assertEqual([row["operation"] for row in data["rows"]], operations)
+        for row in data["rows"]:
+            form = row.get("in_place") or row["out_of_place"]
+            self.assertEqual(form["wrong"], 0, row)
 
     def test_a_wrong_token_is_refused_and_named(self):
         jobs = [self.start(rank, "--passes", "1") for rank in range(3)]
@@ -98,6 +119,7 @@ class TwoHosts(unittest.TestCase):
 
 if __name__ == "__main__":
     DIGITS = sys.argv.pop(1)
+    TRIREME = sys.argv.pop(1)
     why_not = hosts.missing()
     if why_not:
         print(f"skipped: {why_not}")

@@ -46,7 +46,10 @@ static trireme_communicator *join_network(int rank, int world_size, const char *
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
     options.rank = rank;
     options.world_size = world_size;
-    options.rendezvous = rendezvous;
+    char place[128];
+    snprintf(place, sizeof place, "%s", rendezvous);
+    add_host(place, sizeof place, rank);
+    options.rendezvous = place;
     options.timeout_ns = PATIENT_NS;
     options.backend = network_backend();
     trireme_communicator *communicator = NULL;

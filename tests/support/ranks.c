@@ -55,6 +55,14 @@ const char *network_backend(void) {
     return network != NULL && strcmp(network, "gloo") == 0 ? network : NULL;
 }
 
+void add_host(char *rendezvous, size_t capacity, int rank) {
+    const char *const hosts = getenv("TRIREME_TESTS_HOSTS");
+    if (hosts == NULL || strncmp(rendezvous, "tcp", 3) != 0) return;
+    const size_t length = strlen(rendezvous);
+    snprintf(rendezvous + length, capacity - length, "%chost=%c",
+             strchr(rendezvous, '?') == NULL ? '?' : '&', hosts[(size_t)rank % strlen(hosts)]);
+}
+
 trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous) {
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
     options.rank = rank;
@@ -89,7 +97,10 @@ static void rank_main(int rank, void *argument) {
     struct group *const group = argument;
     trireme_communicator *communicator = NULL;
     if (group->net == NULL) {
-        communicator = join_rank(rank, group->world_size, group->rendezvous);
+        char rendezvous[96];
+        snprintf(rendezvous, sizeof rendezvous, "%s", group->rendezvous);
+        add_host(rendezvous, sizeof rendezvous, rank);
+        communicator = join_rank(rank, group->world_size, rendezvous);
     } else if (net_join(group->net, rank, group->world_size, "host-transport://ranks", LONG_NS,
                         &communicator) != TRIREME_OK) {
         abort();

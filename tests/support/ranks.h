@@ -44,6 +44,9 @@ void unique_network_rendezvous(char *text, size_t capacity);
 
 /* The backend that groups of tcp:// are tested with: "gloo" if TRIREME_TESTS_NETWORK says so, else NULL. */
 const char *network_backend(void);
+/* Adds to a rendezvous of tcp:// on which host this rank is, if TRIREME_TESTS_HOSTS says so: it has a letter for each
+ * rank, and begins again where it ends. Ranks with the same letter share a host. */
+void add_host(char *rendezvous, size_t capacity, int rank);
 
 /* Joins one rank; ends the program if that fails. The default deadline is LONG_NS. */
 trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous);

@@ -37,6 +37,19 @@ Status HostBackend::join(const GroupOptions& options, const std::string& group_n
   return Status::success();
 }
 
+std::string HostBackend::description() const {
+  const Engine* const engine = carrier_->engine();
+  const std::string by_engine = engine == nullptr ? "" : engine->description();
+  return by_engine.empty() ? description_ : by_engine;
+}
+
+// An engine may know what it can do only when the ranks have met. If they do not, the operation
+// itself says so.
+void HostBackend::know_natives(Deadline deadline) {
+  if (carrier_->engine() == nullptr || ready_.load(std::memory_order_acquire)) return;
+  static_cast<void>(wait_ready(deadline));
+}
+
 Status HostBackend::wait_ready(Deadline deadline) {
   return local::wait_for_members(group_, *carrier_, ready_, deadline);
 }

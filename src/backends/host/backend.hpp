@@ -22,7 +22,7 @@ class HostBackend final : public Backend {
   // What is under it.
   struct Ways {
     trireme_transport transport;
-    std::unique_ptr<Engine> engine;  // may be null; goes when the transport is released, before it
+    std::shared_ptr<Engine> engine;  // may be null; goes when the transport is released, before it
     std::string description;         // "host (transport)"
     // Ours alone: receive() may answer PEER_LOST for a rank whose last frame was taken, and this
     // says why; for rank -1, why the group fails. Null: the transport knows no losses.
@@ -35,9 +35,10 @@ class HostBackend final : public Backend {
                      std::unique_ptr<Backend>* out);
   ~HostBackend() override;
 
-  std::string description() const override { return description_; }
+  std::string description() const override;
   Status wait_ready(Deadline deadline) override;
   Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
+  void know_natives(Deadline deadline) override;
   bool has_native(const Operation& operation) const override;
   bool prefers_native(const Operation& operation) const override;
   Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,

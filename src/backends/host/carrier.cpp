@@ -41,7 +41,7 @@ std::uint64_t frame_limit(const trireme_transport& transport) {
 static_assert(sizeof(FrameHeader) + sizeof(FailureRecord) <= TRIREME_TRANSPORT_FRAME_BYTES_MIN);
 
 Carrier::Carrier(int rank, int world_size, std::string group, std::string name,
-                 const trireme_transport& transport, std::unique_ptr<Engine> engine,
+                 const trireme_transport& transport, std::shared_ptr<Engine> engine,
                  std::function<Status(int)> loss, std::uint64_t stall_ns)
     : me_(rank),
       n_(world_size),

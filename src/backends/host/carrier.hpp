@@ -32,7 +32,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   // `group` is what all ranks call it; `name` is for messages.
   // `loss` as in HostBackend::Ways.
   Carrier(int rank, int world_size, std::string group, std::string name,
-          const trireme_transport& transport, std::unique_ptr<Engine> engine,
+          const trireme_transport& transport, std::shared_ptr<Engine> engine,
           std::function<Status(int)> loss, std::uint64_t stall_ns);
   ~Carrier() override;
 
@@ -101,7 +101,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   const int me_;
   const int n_;
   const trireme_transport transport_;
-  std::unique_ptr<Engine> engine_;  // null without
+  std::shared_ptr<Engine> engine_;  // null without
   const std::function<Status(int)> loss_;
   const std::uint64_t frame_bytes_;
   std::array<std::uint8_t, 32> group_hash_{};

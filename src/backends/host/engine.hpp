@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "backends/backend.hpp"
 
@@ -14,9 +15,12 @@ class Engine {
   virtual ~Engine() = default;
 
   virtual const char* name() const = 0;  // "gloo"
+  // What the group is called instead of what is under it, or "".
+  virtual std::string description() const { return ""; }
 
   // Whether it has this collective, and whether it is faster at it than messages are. Both depend
-  // on what all ranks agree on alone: kind, dtype, reduction, counts, root, world size.
+  // on what all ranks agree on alone: kind, dtype, reduction, counts, root, world size. The answers
+  // stay the same once the group is ready.
   virtual bool offers(const Operation& operation) const = 0;
   virtual bool prefers(const Operation& operation) const = 0;
 

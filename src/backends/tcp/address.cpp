@@ -80,6 +80,8 @@ Status parse_place(std::string_view text, Place* out) {
     std::uint64_t number = 0;
     if (key == "interface" && !value.empty()) {
       out->interface = value;
+    } else if (key == "host") {
+      out->label = value;
     } else if (key == "silence_ms") {
       if (!read_number(value, 1'000, 3'600'000, &number)) {
         return wrong(text, "silence_ms is not a number from 1000 to 3600000");
@@ -87,7 +89,7 @@ Status parse_place(std::string_view text, Place* out) {
       out->silence_ns = number * 1'000'000;
     } else {
       return wrong(text, std::string("\"").append(item) +
-                             "\" is neither interface=NAME nor silence_ms=NUMBER");
+                             "\" is none of interface=NAME, host=LABEL and silence_ms=NUMBER");
     }
   }
   return Status::success();

@@ -10,12 +10,13 @@
 
 namespace trireme::tcp {
 
-// ADDRESS:PORT[/NAME][?interface=NAME_OR_ADDRESS][&silence_ms=N]
+// ADDRESS:PORT[/NAME][?interface=NAME_OR_ADDRESS][&host=LABEL][&silence_ms=N]
 struct Place {
   std::string host;
   std::uint16_t port = 0;
   std::string name;       // of the group; "" is one, too
   std::string interface;  // "": the one that leads to the host
+  std::string label;      // of the part of its host to which the rank belongs
   std::uint64_t silence_ns = 5'000'000'000;
 };
 constexpr std::size_t kMaxPlaceName = 63;

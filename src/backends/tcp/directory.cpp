@@ -23,7 +23,7 @@ struct Request {
   std::int32_t world_size;
   Entry entry;
 };
-static_assert(sizeof(Request) == 184);
+static_assert(sizeof(Request) == 216);
 
 struct Reply {
   std::int32_t code;

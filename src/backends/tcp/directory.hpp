@@ -18,8 +18,9 @@ struct Entry {
   char endpoint[64];  // "10.0.0.2:4711"
   Digest nonce;       // which of all that ever listened there
   char engine[16];    // that the rank was asked to use: "gloo"; "": none
+  Digest host;        // ranks with the same one reach each other by memory
 };
-static_assert(sizeof(Entry) == 112);
+static_assert(sizeof(Entry) == 144);
 
 class Directory {
  public:

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "platform/host_identity.hpp"
 #include "platform/log.hpp"
 #include "platform/sha256.hpp"
 #include "platform/system.hpp"
@@ -21,6 +22,8 @@ constexpr std::size_t kInBytes = 2 * kFrameBytes;
 constexpr std::uint32_t kNews = UINT32_MAX;  // in place of a rank, in an event
 constexpr std::uint64_t kCallNs = 10'000'000'000;
 constexpr std::uint64_t kMillisecond = 1'000'000;
+// Three signs of life that did not come.
+constexpr std::uint64_t kSuspectNs = 600 * kMillisecond;
 constexpr std::uint64_t kWarnNs = 3'000'000'000;
 // One refusal may come from somebody who has taken over an address since.
 constexpr int kMostRefusals = 3;
@@ -52,6 +55,7 @@ Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
   TRIREME_RETURN_IF_ERROR(listen_at(own, &listener, &own));
   own.text().copy(mesh->own_.endpoint, sizeof mesh->own_.endpoint - 1);
   mesh->engine_.copy(mesh->own_.engine, sizeof mesh->own_.engine - 1);
+  mesh->own_.host = host_identity(mesh->place_.label);
   if (!system_table().random_bytes(mesh->own_.nonce.data(), mesh->own_.nonce.size())) {
     return Status::failure(TRIREME_ERROR_SYSTEM, "the system gives no random numbers");
   }
@@ -123,6 +127,16 @@ void Mesh::fail(const Status& status) noexcept {
   const std::lock_guard lock(mutex_);
   if (failure_.ok()) failure_ = status;
   news_.wake();
+}
+
+std::vector<std::int32_t> Mesh::silent() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::int32_t> out;
+  for (int rank = 0; rank < n_; ++rank) {
+    if (rank == me_ || !life_[static_cast<std::size_t>(rank)]) continue;
+    if (peers_[static_cast<std::size_t>(rank)]->silence_ns >= kSuspectNs) out.push_back(rank);
+  }
+  return out;
 }
 
 Status Mesh::loss(int rank) {
@@ -260,7 +274,9 @@ std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacit
   const Deadline deadline = Deadline::after(timeout_ns);
   bool looked = false;
   while (true) {
-    for (int step = 0; step < n_; ++step) {
+    // What an engine of the group needs to know comes first.
+    const bool open = met_.load(std::memory_order_acquire);
+    for (int step = 0; open && step < n_; ++step) {
       const int rank = (next_ + step) % n_;
       if (rank == me_ || !take_frame(rank, data, capacity, bytes)) continue;
       *from = rank;
@@ -270,7 +286,7 @@ std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacit
     {
       // Only now, when all that a lost peer had still said has been taken.
       const std::lock_guard lock(mutex_);
-      if (!lost_.empty()) {
+      if (open && !lost_.empty()) {
         *from = lost_.front();
         lost_.erase(lost_.begin());
         return TRIREME_ERROR_PEER_LOST;
@@ -415,8 +431,13 @@ void Mesh::join() noexcept {
     if (n_ > 1 && meet(&entries) && same_engine(entries)) {
       std::vector<bool> line(entries.size(), lines_ != nullptr && line_peers_ == nullptr);
       if (line_peers_ != nullptr) {
-        for (const int rank : line_peers_(entries)) line[static_cast<std::size_t>(rank)] = true;
+        std::vector<int> wanted;
+        const Status status = line_peers_(entries, &wanted);
+        if (!status.ok()) fail(status);
+        for (const int rank : wanted) line[static_cast<std::size_t>(rank)] = true;
       }
+      met_.store(true, std::memory_order_release);
+      news_.wake();
       for (int rank = 0; rank < me_; ++rank) {
         const Entry& entry = entries[static_cast<std::size_t>(rank)];
         if (!dial(rank, entry, Purpose::control)) break;

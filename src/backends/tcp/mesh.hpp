@@ -26,6 +26,7 @@ namespace trireme::tcp {
 
 class Mesh : public std::enable_shared_from_this<Mesh> {
  public:
+  using LinePeers = std::function<Status(const std::vector<Entry>&, std::vector<int>* ranks)>;
   struct Options {
     int rank = 0;
     int world_size = 1;
@@ -37,8 +38,9 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
     // For the engine; null: none. Filled when the group is ready.
     std::shared_ptr<Lines> lines;
     // To whom a line is wanted, of all ranks by everybody's entries: two ranks answer alike of each
-    // other. Null: to all. Called on a thread of the mesh.
-    std::function<std::vector<int>(const std::vector<Entry>&)> line_peers;
+    // other. Null: to all. Called once, on a thread of the mesh, before any frame is received; a
+    // failure is the group's.
+    LinePeers line_peers;
   };
   // Makes the threads and waits for nobody. leave() has to follow.
   static Status open(const Options& options, std::shared_ptr<Mesh>* out);
@@ -51,6 +53,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   Status loss(int rank);
   // Waits until the system has what was sent, as long as that goes on.
   void settle() noexcept;
+  // Who has given no sign of life for some time, but is not given up yet.
+  std::vector<std::int32_t> silent();
   // Hands over what was sent, and closes everything; without a wait, on a thread of its own.
   void leave() noexcept;
 
@@ -110,7 +114,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   const Token token_;
   const std::string engine_;
   const std::shared_ptr<Lines> lines_;
-  const std::function<std::vector<int>(const std::vector<Entry>&)> line_peers_;
+  const LinePeers line_peers_;
   Endpoint meeting_;
   Entry own_{};
   Socket epoll_;
@@ -122,6 +126,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   int next_ = 0;  // whose frame is next, if it has one
 
   std::atomic<bool> stop_{false};
+  std::atomic<bool> met_{false};  // frames may come
   std::atomic<int> joiners_{0};
   std::mutex mutex_;  // guards the following; taken after that of a peer
   std::vector<Socket> life_;

@@ -1,0 +1,188 @@
+#include "backends/hierarchical/engine.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "backends/hierarchical/run.hpp"
+#include "backends/local/backend.hpp"
+#include "backends/parts.hpp"
+#include "platform/names.hpp"
+#include "platform/stall.hpp"
+
+namespace trireme::hierarchical {
+namespace {
+
+// Below this size a collective is over sooner in messages between all ranks.
+constexpr std::uint64_t kLeastBytes = 32u << 10;
+
+bool is_block_kind(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::reduce_scatter:
+    case OperationKind::reduce_scatter_v:
+    case OperationKind::all_gather:
+    case OperationKind::all_gather_v: return true;
+    default: return false;
+  }
+}
+
+// Of all that is reduced or gathered.
+std::uint64_t whole_bytes(const Operation& operation, int world_size) {
+  const bool each = operation.counts.empty() && is_block_kind(operation.kind);
+  const std::uint64_t elements =
+      operation.count * (each ? static_cast<std::uint64_t>(world_size) : 1);
+  return elements * dtype_size(operation.dtype);
+}
+
+}  // namespace
+
+Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std::string& host_name,
+                                std::vector<int>* neighbours) {
+  neighbours->clear();
+  auto hosts = std::make_unique<Hosts>(identities);
+  const bool shares = hosts->count() < options_.world_size;
+  if (!shares || hosts->count() == 1) return Status::success();
+  const auto me = static_cast<std::size_t>(options_.rank);
+  const int host = hosts->host[me];
+  const int place = hosts->place[me];
+  GroupOptions options;
+  options.rank = place;
+  options.world_size = static_cast<int>(hosts->ranks[static_cast<std::size_t>(host)].size());
+  options.rendezvous = "host://" + host_name;
+  options.name = options_.name;
+  options.stall_warning_ns = kNeverStalls;  // it would number the ranks otherwise than the group
+  std::unique_ptr<Backend> local;
+  TRIREME_RETURN_IF_ERROR(local::LocalBackend::join(options, host_name, true, &local));
+  // A host with more ranks than others: those beyond carry no shard.
+  std::unique_ptr<Ring> ring;
+  if (place < hosts->shards) {
+    const tcp::Members column{hosts->column(place), host};
+    *neighbours = Ring::neighbours(column);
+    ring = std::make_unique<Ring>(column, options_.lines);
+    TRIREME_RETURN_IF_ERROR(ring->open());
+  }
+  const std::lock_guard lock(mutex_);
+  if (aborted_.load()) return Status::success();
+  local_ = std::move(local);
+  ring_ = std::move(ring);
+  hosts_ = std::move(hosts);
+  hosts_seen_.store(hosts_.get(), std::memory_order_release);
+  return Status::success();
+}
+
+std::string HierarchicalEngine::description() const {
+  return hosts() == nullptr ? "" : "hierarchical (" + hosts()->text() + ")";
+}
+
+bool HierarchicalEngine::offers(const Operation& operation) const {
+  const Hosts* const all = hosts();
+  if (all == nullptr) return false;
+  switch (operation.kind) {
+    case OperationKind::all_reduce:
+    case OperationKind::reduce:
+    case OperationKind::broadcast: return true;
+    default: return all->equal && is_block_kind(operation.kind);
+  }
+}
+
+bool HierarchicalEngine::prefers(const Operation& operation) const {
+  return whole_bytes(operation, options_.world_size) >= kLeastBytes;
+}
+
+void HierarchicalEngine::abort() noexcept {
+  aborted_.store(true, std::memory_order_release);
+  const std::lock_guard lock(mutex_);
+  if (ring_ != nullptr) ring_->abort();
+  if (local_ != nullptr)
+    local_->fail(Status::failure(TRIREME_ERROR_ABORTED, "the group has ended"));
+}
+
+// What the host's own group says, with the ranks' numbers in the whole group.
+Status HierarchicalEngine::as_group(const Status& status) const {
+  const FailureDetails* const theirs = status.details();
+  if (theirs == nullptr || theirs->blamed.empty()) return status;
+  const Hosts& all = *hosts();
+  const std::vector<int>& here =
+      all.ranks[static_cast<std::size_t>(all.host[static_cast<std::size_t>(options_.rank)])];
+  FailureDetails details;
+  details.system_error = theirs->system_error;
+  for (const std::int32_t place : theirs->blamed) {
+    if (place < 0 || static_cast<std::size_t>(place) >= here.size()) continue;
+    details.blamed.push_back(here[static_cast<std::size_t>(place)]);
+  }
+  const std::string ranks = list_ranks(details.blamed);
+  std::string text;
+  switch (status.code()) {
+    case TRIREME_ERROR_TIMEOUT: text = ranks + " did not go on before the deadline"; break;
+    case TRIREME_ERROR_PEER_LOST: text = ranks + " was lost on its host"; break;
+    default:  // the numbers in it are places
+      text = ranks + ", among the ranks of one host: " + status.message();
+  }
+  return Status::failure(status.code(), std::move(text)).with_details(std::move(details));
+}
+
+// Who waits in vain for a rank may wait for one that waits itself. A rank that gives no sign of life
+// is the one.
+Status HierarchicalEngine::explained(const Status& status) const {
+  if (status.code() != TRIREME_ERROR_TIMEOUT || !options_.silent) return status;
+  const std::vector<std::int32_t> silent = options_.silent();
+  if (silent.empty()) return status;
+  FailureDetails details;
+  details.blamed = silent;
+  return Status::failure(TRIREME_ERROR_TIMEOUT, list_ranks(silent) +
+                                                    " gave no sign of life when the deadline "
+                                                    "passed")
+      .with_details(std::move(details));
+}
+
+Status HierarchicalEngine::local_step(std::uint32_t channel, Operation step, Deadline deadline) {
+  step.channel = channel;
+  const Status status = local_->run(step, ++shelves_[channel].sequence, deadline);
+  return status.ok() ? status : as_group(status);
+}
+
+Status HierarchicalEngine::barrier(std::uint32_t channel, Deadline deadline) {
+  return local_step(channel, Operation(), deadline);
+}
+
+Status HierarchicalEngine::open_shelf(std::uint32_t channel, Deadline deadline) {
+  Shelf& shelf = shelves_[channel];
+  if (!shelf.first.empty()) return Status::success();
+  TRIREME_RETURN_IF_ERROR(local_->allocate(kShelfBytes, &shelf.own));
+  const auto here = static_cast<std::size_t>(local_->world_size());
+  const std::uint64_t key = local_->key_of(*shelf.own);
+  std::vector<std::uint64_t> keys(here);
+  Operation gather;
+  gather.kind = OperationKind::all_gather;
+  gather.dtype = TRIREME_DTYPE_U64;
+  gather.count = 1;
+  gather.send = &key;
+  gather.receive = keys.data();
+  TRIREME_RETURN_IF_ERROR(local_step(channel, gather, deadline));
+  shelf.others.resize(here);
+  std::vector<std::byte*> first(here);
+  for (std::size_t place = 0; place < here; ++place) {
+    const bool own = static_cast<int>(place) == local_->rank();
+    if (own) {
+      shelf.others[place] = shelf.own;
+    } else {
+      const Status mapped = local_->map_peer(static_cast<int>(place), keys[place], kShelfBytes,
+                                             deadline, &shelf.others[place]);
+      if (!mapped.ok()) return as_group(mapped);
+    }
+    first[place] = static_cast<std::byte*>(shelf.others[place]->data());
+  }
+  shelf.first = std::move(first);
+  return Status::success();
+}
+
+Status HierarchicalEngine::run(const Operation& operation, std::uint64_t ticket,
+                               Deadline deadline) {
+  if (aborted_.load(std::memory_order_acquire)) {
+    return Status::failure(TRIREME_ERROR_ABORTED, "the group has ended");
+  }
+  Status status = open_shelf(operation.channel, deadline);
+  if (status.ok()) status = Run(*this, operation, ticket, deadline).execute();
+  return status.ok() ? status : explained(status);
+}
+
+}  // namespace trireme::hierarchical

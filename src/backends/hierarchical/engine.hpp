@@ -1,0 +1,82 @@
+// HierarchicalEngine: collectives of a group whose ranks share hosts. The ranks of one host reduce
+// and gather in memory that all of them see; between hosts go shards, each to the rank of the same
+// place on the next host. What crosses a wire is a part of what it is without that.
+//
+// Ranks lay down what they give, piece by piece, on a shelf that the others of their host read, and
+// meet at a barrier of the host's own group: nobody touches the caller's memory but its rank.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backends/hierarchical/hosts.hpp"
+#include "backends/hierarchical/ring.hpp"
+#include "backends/host/engine.hpp"
+
+namespace trireme::hierarchical {
+
+class HierarchicalEngine final : public host::Engine {
+ public:
+  struct Options {
+    int rank = 0;
+    int world_size = 1;
+    std::string name;                         // of the group, for messages
+    std::shared_ptr<const tcp::Lines> lines;  // to the ranks that open() asked for
+    // The ranks that have not been heard of for a while: who waits in vain is often several ranks
+    // away from the one that does not go on. May be empty.
+    std::function<std::vector<std::int32_t>()> silent;
+  };
+  explicit HierarchicalEngine(Options options) : options_(std::move(options)) {}
+
+  // Once, before the ranks are ready: which of them share a host. `host_name` is that of a group of
+  // this host's ranks, which nobody else knows. When no two ranks share a host, or all do, the
+  // engine has no collectives. *neighbours: the ranks to which it needs a line.
+  Status open(const std::vector<Digest>& identities, const std::string& host_name,
+              std::vector<int>* neighbours);
+
+  const char* name() const override { return "hierarchical"; }
+  std::string description() const override;
+  bool offers(const Operation& operation) const override;
+  bool prefers(const Operation& operation) const override;
+  bool tells_apart() const override { return false; }
+  Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
+  void abort() noexcept override;
+
+ private:
+  // What the ranks of a host see of each other, by channel: for every other piece room for what a
+  // rank lays down and for what it has made of its shard.
+  struct Shelf {
+    std::shared_ptr<Memory> own;
+    std::vector<std::shared_ptr<Memory>> others;  // by place
+    std::vector<std::byte*> first;                // by place
+    std::uint64_t pieces = 0;
+    std::uint64_t sequence = 0;  // of the host's own group
+    std::unique_ptr<std::byte[]> sums;
+    std::uint64_t sums_bytes = 0;
+  };
+  // One collective, see run.hpp.
+  class Run;
+
+  const Hosts* hosts() const { return hosts_seen_.load(std::memory_order_acquire); }
+  Status local_step(std::uint32_t channel, Operation step, Deadline deadline);
+  Status open_shelf(std::uint32_t channel, Deadline deadline);
+  Status barrier(std::uint32_t channel, Deadline deadline);
+  Status as_group(const Status& status) const;
+  Status explained(const Status& status) const;
+
+  const Options options_;
+  std::mutex mutex_;  // guards the setting of the rest
+  std::unique_ptr<Hosts> hosts_;
+  std::unique_ptr<Backend> local_;
+  std::unique_ptr<Ring> ring_;
+  std::atomic<const Hosts*> hosts_seen_{nullptr};
+  std::atomic<bool> aborted_{false};
+  std::array<Shelf, kChannels> shelves_;
+};
+
+}  // namespace trireme::hierarchical

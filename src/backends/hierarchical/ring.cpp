@@ -1,0 +1,215 @@
+#include "backends/hierarchical/ring.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/reduce.hpp"
+#include "platform/names.hpp"
+
+namespace trireme::hierarchical {
+namespace {
+
+// What goes along a chain at a time.
+constexpr std::uint64_t kLinkBytes = 256u << 10;
+constexpr std::uint64_t kLine = 64;
+
+trireme_reduction without_end(trireme_reduction reduction) {
+  const bool ends = reduction == TRIREME_AVERAGE || reduction == TRIREME_SCALED_SUM;
+  return ends ? trireme_reduction{TRIREME_SUM} : reduction;
+}
+
+}  // namespace
+
+struct Ring::Call {
+  const Operation& op;
+  std::uint64_t ticket;
+  Deadline deadline;
+  Lane& lane;
+  std::uint64_t size;
+};
+
+Ring::Ring(tcp::Members members, std::shared_ptr<const tcp::Lines> lines)
+    : exchange_(std::move(members), std::move(lines)), n_(exchange_.size()), me_(exchange_.own()) {}
+
+std::vector<int> Ring::neighbours(const tcp::Members& members) {
+  const int n = static_cast<int>(members.ranks.size());
+  if (n < 2) return {};
+  const int next = members.ranks[static_cast<std::size_t>((members.own + 1) % n)];
+  const int previous = members.ranks[static_cast<std::size_t>((members.own + n - 1) % n)];
+  return n == 2 ? std::vector<int>{next} : std::vector<int>{next, previous};
+}
+
+bool Ring::offers(const Operation& operation) const {
+  switch (operation.kind) {
+    case OperationKind::all_reduce:
+    case OperationKind::reduce_scatter_v: return !kernels::is_narrow(operation.dtype);
+    case OperationKind::all_gather_v:
+    case OperationKind::broadcast: return true;
+    default: return false;
+  }
+}
+
+std::byte* Ring::spare(Lane& lane, std::uint64_t bytes) {
+  if (lane.bytes < bytes) {
+    lane.bytes = 0;
+    lane.memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    lane.bytes = bytes;
+  }
+  return lane.memory.get();
+}
+
+// One step round the ring: to the next member, from the previous one. What is empty does not go, and
+// neither end counts it.
+Status Ring::step(Call& call, const std::byte* out, std::uint64_t out_bytes, std::byte* in,
+                  std::uint64_t in_bytes) {
+  tcp::Exchange::Transfer takes;
+  tcp::Exchange::Transfer gives;
+  Status status = Status::success();
+  if (in_bytes > 0) {
+    takes.member = at(me_ - 1);
+    takes.ticket = call.ticket;
+    takes.slot = call.lane.received++;
+    takes.data = in;
+    takes.bytes = in_bytes;
+    TRIREME_RETURN_IF_ERROR(exchange_.receive(takes));
+  }
+  if (out_bytes > 0) {
+    gives.member = at(me_ + 1);
+    gives.ticket = call.ticket;
+    gives.slot = call.lane.sent++;
+    gives.data = const_cast<std::byte*>(out);
+    gives.bytes = out_bytes;
+    status = exchange_.send(gives);
+    if (status.ok()) status = exchange_.wait(gives, call.deadline);
+    exchange_.drop(gives);
+  }
+  if (in_bytes > 0) {
+    if (status.ok()) status = exchange_.wait(takes, call.deadline);
+    exchange_.drop(takes);
+  }
+  return status;
+}
+
+Status Ring::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
+  Call call{operation, ticket, deadline, lanes_[operation.channel], dtype_size(operation.dtype)};
+  switch (operation.kind) {
+    case OperationKind::all_reduce: return all_reduce(call);
+    case OperationKind::reduce_scatter_v: return reduce_scatter(call);
+    case OperationKind::all_gather_v: return all_gather(call);
+    case OperationKind::broadcast: return broadcast(call);
+    default: return unsupported("the ring has no such collective");
+  }
+}
+
+// Step by step the sum of a block comes round, from the member after its owner to the owner.
+Status Ring::all_reduce(Call& call) {
+  const Operation& op = call.op;
+  auto* const data = static_cast<std::byte*>(op.receive);
+  if (op.send != op.receive && op.count > 0) {
+    std::memcpy(data, op.send, op.count * call.size);
+  }
+  std::vector<Block> blocks(static_cast<std::size_t>(n_));
+  const std::uint64_t line = kLine / call.size;
+  const auto n = static_cast<std::uint64_t>(n_);
+  const std::uint64_t length = ((op.count + n - 1) / n + line - 1) / line * line;
+  for (std::uint64_t i = 0; i < n; ++i) {
+    const std::uint64_t first = std::min(op.count, length * i);
+    blocks[i] = {first, std::min(length, op.count - first)};
+  }
+  std::byte* const come = spare(call.lane, length * call.size);
+  for (int turn = 0; turn + 1 < n_; ++turn) {
+    const Block& out = blocks[static_cast<std::size_t>(at(me_ - turn - 1))];
+    const Block& in = blocks[static_cast<std::size_t>(at(me_ - turn - 2))];
+    TRIREME_RETURN_IF_ERROR(step(call, data + out.first * call.size, out.count * call.size, come,
+                                 in.count * call.size));
+    std::byte* const mine = data + in.first * call.size;
+    const void* const both[] = {come, mine};
+    if (in.count > 0) {
+      kernels::reduce_few(op.dtype, without_end(op.reduction), mine, both, 2, in.count, 1, 1);
+    }
+  }
+  return gather_blocks(call, data, blocks);
+}
+
+std::vector<Ring::Block> Ring::blocks_of(const Operation& operation) const {
+  std::vector<Block> blocks;
+  std::uint64_t first = 0;
+  for (const std::uint64_t count : operation.counts) {
+    blocks.push_back({first, count});
+    first += count;
+  }
+  return blocks;
+}
+
+Status Ring::gather_blocks(Call& call, std::byte* data, const std::vector<Block>& blocks) {
+  for (int turn = 0; turn + 1 < n_; ++turn) {
+    const Block& out = blocks[static_cast<std::size_t>(at(me_ - turn))];
+    const Block& in = blocks[static_cast<std::size_t>(at(me_ - turn - 1))];
+    TRIREME_RETURN_IF_ERROR(step(call, data + out.first * call.size, out.count * call.size,
+                                 data + in.first * call.size, in.count * call.size));
+  }
+  return Status::success();
+}
+
+Status Ring::reduce_scatter(Call& call) {
+  const Operation& op = call.op;
+  const auto* const data = static_cast<const std::byte*>(op.send);
+  const std::vector<Block> blocks = blocks_of(op);
+  const std::uint64_t longest = *std::max_element(op.counts.begin(), op.counts.end());
+  const std::uint64_t stride = (longest * call.size + kLine - 1) / kLine * kLine;
+  std::byte* const spares = spare(call.lane, 2 * stride);
+  const Block& own = blocks[static_cast<std::size_t>(me_)];
+  const std::byte* sum = data + blocks[static_cast<std::size_t>(at(me_ - 1))].first * call.size;
+  for (int turn = 0; turn + 1 < n_; ++turn) {
+    const Block& out = blocks[static_cast<std::size_t>(at(me_ - turn - 1))];
+    const Block& in = blocks[static_cast<std::size_t>(at(me_ - turn - 2))];
+    std::byte* const come = spares + stride * static_cast<std::uint64_t>(turn % 2);
+    TRIREME_RETURN_IF_ERROR(step(call, sum, out.count * call.size, come, in.count * call.size));
+    const bool last = turn + 2 == n_;
+    const void* const both[] = {come, data + in.first * call.size};
+    void* const to = last ? op.receive : come;
+    if (in.count > 0) {
+      kernels::reduce_few(op.dtype, without_end(op.reduction), to, both, 2, in.count, 1, 1);
+    }
+    sum = come;
+  }
+  if (n_ == 1 && own.count > 0) std::memmove(op.receive, data, own.count * call.size);
+  return Status::success();
+}
+
+Status Ring::all_gather(Call& call) {
+  const Operation& op = call.op;
+  auto* const data = static_cast<std::byte*>(op.receive);
+  const std::vector<Block> blocks = blocks_of(op);
+  const Block& own = blocks[static_cast<std::size_t>(me_)];
+  std::byte* const mine = data + own.first * call.size;
+  if (op.send != mine && own.count > 0) std::memcpy(mine, op.send, own.count * call.size);
+  return gather_blocks(call, data, blocks);
+}
+
+// Along the chain that begins with the root: what came is passed on while more comes.
+Status Ring::broadcast(Call& call) {
+  const Operation& op = call.op;
+  auto* const data = static_cast<std::byte*>(op.receive);
+  const int distance = at(me_ - op.root);
+  const bool takes = distance > 0;
+  const bool passes = distance + 1 < n_;
+  const std::uint64_t bytes = op.count * call.size;
+  const std::uint64_t links = (bytes + kLinkBytes - 1) / kLinkBytes;
+  const auto length = [&](std::uint64_t link) {
+    return std::min(kLinkBytes, bytes - link * kLinkBytes);
+  };
+  if (n_ == 1) return Status::success();
+  // In turn `link` the one before this rank passes on that link, and this rank the one before.
+  for (std::uint64_t link = 0; link <= links; ++link) {
+    const bool out = passes && link > 0;
+    const bool in = takes && link < links;
+    TRIREME_RETURN_IF_ERROR(step(call, out ? data + (link - 1) * kLinkBytes : nullptr,
+                                 out ? length(link - 1) : 0,
+                                 in ? data + link * kLinkBytes : nullptr, in ? length(link) : 0));
+  }
+  return Status::success();
+}
+
+}  // namespace trireme::hierarchical

@@ -1,0 +1,49 @@
+#include "platform/host_identity.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "platform/sha256.hpp"
+#include "platform/system.hpp"
+
+namespace trireme {
+namespace {
+
+// Adds what tells apart this system's starts.
+bool add_boot(std::string* out) {
+  const int descriptor = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  char text[64];
+  ssize_t length = 0;
+  do {
+    length = ::read(descriptor, text, sizeof text);
+  } while (length < 0 && errno == EINTR);
+  ::close(descriptor);
+  if (length <= 0) return false;
+  out->append(text, static_cast<std::size_t>(length));
+  return true;
+}
+
+bool add_namespace(const char* path, std::string* out) {
+  struct stat found {};
+  if (::stat(path, &found) != 0) return false;
+  *out += std::to_string(found.st_dev) + ':' + std::to_string(found.st_ino) + '\n';
+  return true;
+}
+
+}  // namespace
+
+Digest host_identity(std::string_view label) {
+  std::string all = "host\n";
+  const bool known = add_boot(&all) && add_namespace("/proc/self/ns/net", &all) &&
+                     add_namespace("/proc/self/ns/pid", &all);
+  Digest random{};
+  if (!known && system_table().random_bytes(random.data(), random.size())) return random;
+  return sha256(all + std::to_string(::geteuid()) + '\n' + std::string(label));
+}
+
+}  // namespace trireme

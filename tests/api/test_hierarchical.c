@@ -1,0 +1,245 @@
+/*
+ * tcp:// groups whose ranks share hosts, which is said by a label here: who is on which host, that
+ * large collectives of many pieces go over the hosts and are right, also in groups of the group and in
+ * several queues at once, and that who disagrees hears of it. What is small, and every dtype and reduction, is in the
+ * tests of collectives, which run over such groups, too.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ranks.h"
+
+#define MOST 6
+/* Of more pieces than one, and no multiple of anything. */
+#define LARGE 700001
+
+struct job {
+    const char *hosts; /* a letter for each rank */
+    const char *says;  /* in what the group is called, from when all are there */
+    char rendezvous[96];
+    struct verdict verdicts[MOST];
+};
+
+static trireme_communicator *join_at(const struct job *job, int rank) {
+    char rendezvous[128];
+    snprintf(rendezvous, sizeof rendezvous, "%s?host=%c", job->rendezvous, job->hosts[rank]);
+    return join_rank(rank, (int)strlen(job->hosts), rendezvous);
+}
+
+static int is_called(struct verdict *verdict, trireme_communicator *communicator,
+                     const char *says) {
+    char text[64];
+    return EXPECT_STATUS(verdict, TRIREME_OK,
+                         trireme_communicator_wait_ready(communicator, LONG_NS)) &&
+           EXPECT_STATUS(verdict, TRIREME_OK,
+                         trireme_communicator_backend(communicator, text, sizeof text, NULL)) &&
+           EXPECT(verdict, strcmp(text, says) == 0);
+}
+
+static int64_t value(int rank, uint64_t index) {
+    return (int64_t)(index % 1009) * (rank + 1) + rank;
+}
+
+static int64_t sum_of(int world_size, uint64_t index) {
+    int64_t sum = 0;
+    for (int rank = 0; rank < world_size; ++rank) sum += value(rank, index);
+    return sum;
+}
+
+/* native: by the hosts, and refused where that is not offered. */
+static void check_all(struct verdict *verdict, trireme_communicator *communicator, int rank,
+                      int world_size, uint64_t count, const trireme_operation_options *options,
+                      int has_blocks) {
+    const uint64_t all = count * (uint64_t)world_size;
+    int64_t *const send = calloc(all + 1, sizeof *send);
+    int64_t *const receive = calloc(all + 1, sizeof *receive);
+    if (send == NULL || receive == NULL) abort();
+    for (uint64_t i = 0; i < all; ++i) send[i] = value(rank, i);
+    int right = EXPECT_STATUS(verdict, TRIREME_OK,
+                              trireme_all_reduce(communicator, send, receive, all,
+                                                 TRIREME_DTYPE_I64, TRIREME_SUM, options));
+    for (uint64_t i = 0; right && i < all; ++i) {
+        right = EXPECT(verdict, receive[i] == sum_of(world_size, i));
+    }
+    const trireme_status expected = has_blocks ? TRIREME_OK : TRIREME_ERROR_UNSUPPORTED;
+    right = EXPECT_STATUS(verdict, expected,
+                          trireme_reduce_scatter(communicator, send, receive, count,
+                                                 TRIREME_DTYPE_I64, TRIREME_SUM, options));
+    for (uint64_t i = 0; has_blocks && right && i < count; ++i) {
+        right = EXPECT(verdict, receive[i] == sum_of(world_size, (uint64_t)rank * count + i));
+    }
+    right = EXPECT_STATUS(
+        verdict, expected,
+        trireme_all_gather(communicator, send, receive, count, TRIREME_DTYPE_I64, options));
+    for (uint64_t i = 0; has_blocks && right && i < all; ++i) {
+        right = EXPECT(verdict, receive[i] == value((int)(i / count), i % count));
+    }
+    for (int root = 0; root < world_size; ++root) {
+        for (uint64_t i = 0; i < all; ++i) receive[i] = rank == root ? value(root, i) : -1;
+        right = EXPECT_STATUS(
+            verdict, TRIREME_OK,
+            trireme_broadcast(communicator, receive, all, TRIREME_DTYPE_I64, root, options));
+        for (uint64_t i = 0; right && i < all; ++i) {
+            right = EXPECT(verdict, receive[i] == value(root, i));
+        }
+    }
+    free(send);
+    free(receive);
+}
+
+static void work_on_hosts(int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const verdict = &job->verdicts[rank];
+    const int world_size = (int)strlen(job->hosts);
+    trireme_communicator *const communicator = join_at(job, rank);
+    /* Before the ranks have met, too: it is known then that all answer alike. */
+    trireme_operation_options native = TRIREME_OPERATION_OPTIONS_INIT;
+    native.algorithm = TRIREME_ALGORITHM_NATIVE;
+    const int flat = strcmp(job->says, "host (tcp)") == 0;
+    int32_t one = 1;
+    EXPECT_STATUS(
+        verdict, flat ? TRIREME_ERROR_UNSUPPORTED : TRIREME_OK,
+        trireme_all_reduce(communicator, &one, &one, 1, TRIREME_DTYPE_I32, TRIREME_SUM, &native));
+    EXPECT(verdict, one == (flat ? 1 : world_size));
+    is_called(verdict, communicator, job->says);
+    const int has_blocks = strstr(job->says, " to ") == NULL;
+    if (!flat) check_all(verdict, communicator, rank, world_size, 5, &native, has_blocks);
+    check_all(verdict, communicator, rank, world_size, LARGE / (uint64_t)world_size, NULL, 1);
+    trireme_communicator_destroy(communicator);
+}
+
+static void large_collectives_go_over_the_hosts(void **state) {
+    (void)state;
+    static const char *const jobs[][2] = {{"ab", "host (tcp)"},
+                                          {"aaa", "host (tcp)"},
+                                          {"aabb", "hierarchical (2 hosts x 2)"},
+                                          {"abba", "hierarchical (2 hosts x 2)"},
+                                          {"aab", "hierarchical (2 hosts x 1 to 2)"},
+                                          {"abcabc", "hierarchical (3 hosts x 2)"}};
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; ++i) {
+        struct job job = {.hosts = jobs[i][0], .says = jobs[i][1]};
+        unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+        run_threads((int)strlen(job.hosts), work_on_hosts, &job);
+        assert_verdicts(job.verdicts, MOST);
+    }
+}
+
+static void work_in_groups(int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const verdict = &job->verdicts[rank];
+    trireme_communicator *const parent = join_at(job, rank);
+    trireme_communicator *copy = NULL, *half = NULL;
+    /* Ranks 3, 2, 0 of the hosts b, b, a; and rank 1 alone. */
+    if (EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_communicator_split(parent, rank == 1, -rank, NULL, &half)) &&
+        is_called(verdict, half, rank == 1 ? "host (tcp)" : "hierarchical (2 hosts x 1 to 2)")) {
+        const int own = rank == 1 ? 0 : rank == 0 ? 2 : 3 - rank;
+        check_all(verdict, half, own, rank == 1 ? 1 : 3, 30001, NULL, 1);
+    }
+    if (EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_duplicate(parent, NULL, &copy))) {
+        trireme_communicator_destroy(parent);
+        if (is_called(verdict, copy, job->says)) {
+            check_all(verdict, copy, rank, 4, 30001, NULL, 1);
+        }
+    }
+    trireme_communicator_destroy(copy);
+    trireme_communicator_destroy(half);
+}
+
+static void groups_of_such_a_group_have_hosts_of_their_own(void **state) {
+    (void)state;
+    struct job job = {.hosts = "aabb", .says = "hierarchical (2 hosts x 2)"};
+    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    run_threads(4, work_in_groups, &job);
+    assert_verdicts(job.verdicts, 4);
+}
+
+/* Rank 0 and rank 2 come to the normal one only when the urgent ones are over. */
+static void use_two_queues(int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const verdict = &job->verdicts[rank];
+    trireme_communicator *const communicator = join_at(job, rank);
+    trireme_operation_options high = TRIREME_OPERATION_OPTIONS_INIT;
+    high.priority = TRIREME_PRIORITY_HIGH;
+    int64_t *const normal = malloc(LARGE * sizeof *normal);
+    int64_t *const urgent = malloc(LARGE * sizeof *urgent);
+    if (normal == NULL || urgent == NULL) abort();
+    for (uint64_t i = 0; i < LARGE; ++i) normal[i] = value(rank, i);
+    trireme_request *request = NULL;
+    for (int turn = 0; turn < 4; ++turn) {
+        if (turn == (rank % 2 == 0 ? 3 : 0)) {
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_all_reduce_start(communicator, normal, normal, LARGE,
+                                                   TRIREME_DTYPE_I64, TRIREME_SUM, NULL, &request));
+        }
+        if (turn == 3) break;
+        for (uint64_t i = 0; i < LARGE; ++i) urgent[i] = value(rank, i) + turn;
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_all_reduce(communicator, urgent, urgent, LARGE, TRIREME_DTYPE_I64,
+                                         TRIREME_SUM, &high));
+        int right = 1;
+        for (uint64_t i = 0; right && i < LARGE; ++i) {
+            right = EXPECT(verdict, urgent[i] == sum_of(4, i) + 4 * turn);
+        }
+    }
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_wait(request, LONG_NS));
+    trireme_request_destroy(request);
+    int right = 1;
+    for (uint64_t i = 0; right && i < LARGE; ++i) {
+        right = EXPECT(verdict, normal[i] == sum_of(4, i));
+    }
+    free(normal);
+    free(urgent);
+    trireme_communicator_destroy(communicator);
+}
+
+static void one_queue_does_not_wait_for_another(void **state) {
+    (void)state;
+    struct job job = {.hosts = "aabb"};
+    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    run_threads(4, use_two_queues, &job);
+    assert_verdicts(job.verdicts, 4);
+}
+
+static void disagree(int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const verdict = &job->verdicts[rank];
+    trireme_communicator *const communicator = join_at(job, rank);
+    float *const data = calloc(LARGE, sizeof *data);
+    if (data == NULL) abort();
+    const uint64_t count = rank == 2 ? LARGE - 1 : LARGE;
+    EXPECT_STATUS(
+        verdict, TRIREME_ERROR_MISMATCH,
+        trireme_all_reduce(communicator, data, data, count, TRIREME_DTYPE_F32, TRIREME_SUM, NULL));
+    EXPECT(verdict, strstr(trireme_last_error(), "rank 2 called") != NULL);
+    for (uint64_t i = 0; i < LARGE; ++i) {
+        if (!EXPECT(verdict, data[i] == 0)) break;
+    }
+    free(data);
+    trireme_communicator_destroy(communicator);
+}
+
+static void who_disagrees_hears_of_it(void **state) {
+    (void)state;
+    struct job job = {.hosts = "aabb"};
+    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    run_threads(4, disagree, &job);
+    assert_verdicts(job.verdicts, 4);
+}
+
+int main(void) {
+    setenv("TRIREME_TOKEN", "the token of these tests", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_collectives_go_over_the_hosts),
+        cmocka_unit_test(groups_of_such_a_group_have_hosts_of_their_own),
+        cmocka_unit_test(one_queue_does_not_wait_for_another),
+        cmocka_unit_test(who_disagrees_hears_of_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

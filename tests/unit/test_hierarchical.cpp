@@ -1,0 +1,157 @@
+// Which ranks share a host, and what goes between hosts: sums of a ring of members, whose bytes a
+// relay may change on the way. What a whole group makes of it is tested from outside.
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backends/hierarchical/hosts.hpp"
+#include "backends/hierarchical/ring.hpp"
+
+// Last: its macros take names like `fail`.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace {
+
+using namespace trireme;
+using hierarchical::Hosts;
+using hierarchical::Ring;
+
+constexpr std::uint64_t kLong = 100'000'000'000;
+
+Hosts hosts_of(const std::string& letters) {
+  std::vector<Digest> identities;
+  for (const char letter : letters) {
+    identities.emplace_back();
+    identities.back().fill(static_cast<std::uint8_t>(letter));
+  }
+  return Hosts(identities);
+}
+
+void ranks_are_put_on_their_hosts(void**) {
+  const Hosts even = hosts_of("babcac");
+  assert_int_equal(even.count(), 3);
+  assert_true(even.equal);
+  assert_int_equal(even.shards, 2);
+  assert_true((even.ranks == std::vector<std::vector<int>>{{0, 2}, {1, 4}, {3, 5}}));
+  assert_true((even.host == std::vector<int>{0, 1, 0, 2, 1, 2}));
+  assert_true((even.place == std::vector<int>{0, 0, 1, 0, 1, 1}));
+  assert_true((even.column(1) == std::vector<int>{2, 4, 5}));
+  assert_string_equal(even.text().c_str(), "3 hosts x 2");
+  const Hosts uneven = hosts_of("aabab");
+  assert_false(uneven.equal);
+  assert_int_equal(uneven.shards, 2);
+  assert_true((uneven.column(1) == std::vector<int>{1, 4}));
+  assert_string_equal(uneven.text().c_str(), "2 hosts x 2 to 3");
+}
+
+// Passes on what comes from one end of a line to the other, and changes one byte of it.
+class Relay {
+ public:
+  // change: which of the bytes that come from `from`; UINT64_MAX: none.
+  Relay(int from, int to, std::uint64_t change)
+      : thread_([this, from, to, change] {
+          char bytes[4096];
+          std::uint64_t passed = 0;
+          while (!stop_) {
+            pollfd entry{from, POLLIN, 0};
+            if (::poll(&entry, 1, 10) <= 0) continue;
+            const ssize_t got = ::recv(from, bytes, sizeof bytes, 0);
+            if (got <= 0) return;
+            const auto count = static_cast<std::uint64_t>(got);
+            if (change >= passed && change < passed + count) bytes[change - passed] ^= 16;
+            passed += count;
+            for (std::uint64_t sent = 0; sent < count;) {
+              const ssize_t more = ::send(to, bytes + sent, count - sent, MSG_NOSIGNAL);
+              if (more <= 0) return;
+              sent += static_cast<std::uint64_t>(more);
+            }
+          }
+        }) {}
+  ~Relay() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+tcp::Socket pair_with(int* other) {
+  int ends[2];
+  assert_int_equal(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  *other = ends[1];
+  return tcp::Socket(ends[0]);
+}
+
+// Two members, ranks 4 and 7 of a group, add up; the bytes from 4 to 7 pass a relay.
+void add_up(std::uint64_t change, trireme_status expected) {
+  constexpr std::uint64_t kCount = 5001;
+  int relay_ends[2];
+  const auto lines_of_4 = std::make_shared<tcp::Lines>(8);
+  const auto lines_of_7 = std::make_shared<tcp::Lines>(8);
+  assert_true(lines_of_4->add(7, pair_with(&relay_ends[0]), SessionKeys()));
+  assert_true(lines_of_7->add(4, pair_with(&relay_ends[1]), SessionKeys()));
+  const tcp::Socket owners[] = {tcp::Socket(relay_ends[0]), tcp::Socket(relay_ends[1])};
+  {
+    const Relay there(relay_ends[0], relay_ends[1], change);
+    const Relay back(relay_ends[1], relay_ends[0], UINT64_MAX);
+    Ring rings[] = {{{{4, 7}, 0}, lines_of_4}, {{{4, 7}, 1}, lines_of_7}};
+    std::vector<std::int32_t> data[2];
+    Status statuses[] = {Status::success(), Status::success()};
+    std::vector<std::thread> members;
+    for (std::size_t i = 0; i < 2; ++i) {
+      assert_true(rings[i].open().ok());
+      for (std::uint64_t k = 0; k < kCount; ++k) {
+        data[i].push_back(static_cast<std::int32_t>(k * (i + 1)));
+      }
+      members.emplace_back([&, i] {
+        Operation sum;
+        sum.kind = OperationKind::all_reduce;
+        sum.dtype = TRIREME_DTYPE_I32;
+        sum.reduction = TRIREME_SUM;
+        sum.count = kCount;
+        sum.send = sum.receive = data[i].data();
+        statuses[i] = rings[i].run(sum, 5, Deadline::after(kLong));
+        // As the group does when a rank fails.
+        if (!statuses[i].ok()) rings[1 - i].abort();
+      });
+    }
+    for (std::thread& member : members) member.join();
+    assert_int_equal(statuses[1].code(), expected);
+    if (expected != TRIREME_OK) {
+      assert_true(statuses[1].details()->blamed == std::vector<std::int32_t>{4});
+      assert_false(statuses[0].ok());
+    }
+    for (std::uint64_t k = 0; expected == TRIREME_OK && k < kCount; ++k) {
+      assert_int_equal(data[0][k], 3 * k);
+      assert_int_equal(data[1][k], 3 * k);
+    }
+  }
+}
+
+void what_changes_on_the_way_is_no_number(void**) {
+  add_up(UINT64_MAX, TRIREME_OK);
+  for (const std::uint64_t change : {100u, 5000u, 9000u}) add_up(change, TRIREME_ERROR_CORRUPT);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(ranks_are_put_on_their_hosts),
+      cmocka_unit_test(what_changes_on_the_way_is_no_number),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
