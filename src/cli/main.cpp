@@ -13,6 +13,7 @@
 
 #include "cli/bench_settings.hpp"
 #include "cli/doctor.hpp"
+#include "cli/node_settings.hpp"
 #include "cluster/guardian.hpp"
 #include "cluster/launcher.hpp"
 
@@ -48,12 +49,13 @@ int run_command(int argc, char** argv) {
   app.set_version_flag("--version", version_text());
   app.require_subcommand(0, 1);
 
-  CLI::App* const run = app.add_subcommand("run", "Starts the workers of a job on this host");
+  CLI::App* const run =
+      app.add_subcommand("run", "Starts the workers of a job, on this host or on several");
   run->footer(
       "The program follows after --: trireme run --nproc-per-node 4 -- PROGRAM [ARGUMENTS]");
   bool no_prefix = false;
   double grace_seconds = 5;
-  run->add_option("--nproc-per-node", launch.workers, "Number of workers")
+  run->add_option("--nproc-per-node", launch.workers, "Number of workers on this host")
       ->required()
       ->check(CLI::Range(1, 1024));
   run->add_flag("--no-prefix", no_prefix, "Do not put [RANK] before the workers' lines");
@@ -64,6 +66,9 @@ int run_command(int argc, char** argv) {
                   "Seconds between asking the workers to end and killing them (default 5)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 86400.0));
+
+  trireme::cli::NodeSettings nodes;
+  trireme::cli::add_options(*run, &nodes);
 
   CLI::App* const info = app.add_subcommand("info", "Tells what this installation is");
   bool failpoints = false;
@@ -91,6 +96,7 @@ int run_command(int argc, char** argv) {
     if (run->parsed() && launch.program.empty()) {
       throw CLI::ValidationError("run", "\"-- PROGRAM [ARGUMENTS]\" is missing");
     }
+    if (run->parsed()) launch.nodes = trireme::cli::nodes_of(nodes);
     if (std::isnan(grace_seconds)) throw CLI::ValidationError("--grace", "is not a number");
     if (!run->parsed() && own < argc) {
       throw CLI::ValidationError("--", "only run takes a program");

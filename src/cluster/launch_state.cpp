@@ -8,9 +8,10 @@ namespace {
 // How long the kernel gets to end a process that was sent SIGKILL.
 constexpr std::uint64_t kKillPatienceNs = 10'000'000'000;
 
-// A worker that gives up because a peer was killed can be noticed before that peer, so that close
-// to each other a death by a signal is the likelier cause.
+// So close to each other moments say nothing.
 constexpr std::uint64_t kTieNs = 100'000'000;
+
+}  // namespace
 
 bool is_earlier(const Ending& a, const Ending& b) {
   const std::uint64_t distance =
@@ -18,8 +19,6 @@ bool is_earlier(const Ending& a, const Ending& b) {
   if (a.by_signal != b.by_signal && distance < kTieNs) return a.by_signal;
   return a.moment_ns < b.moment_ns;
 }
-
-}  // namespace
 
 LaunchState::LaunchState(int workers, std::uint64_t grace_ns)
     : grace_ns_(grace_ns),
@@ -46,8 +45,8 @@ void LaunchState::worker_ended(int rank, const Ending& ending, std::uint64_t now
   if (ending.is_failure() && phase_ == Phase::running) begin_ending(SIGTERM, now_ns);
 }
 
-void LaunchState::start_failed(int rank, std::uint64_t now_ns) {
-  start_failed_ = true;
+void LaunchState::start_failed(int rank, std::uint64_t now_ns, int code) {
+  start_failed_ = code;
   for (auto index = static_cast<std::size_t>(rank); index < running_.size(); ++index) {
     if (running_[index]) --running_count_;
     running_[index] = false;
@@ -58,6 +57,10 @@ void LaunchState::start_failed(int rank, std::uint64_t now_ns) {
 void LaunchState::signal_received(int signal, std::uint64_t now_ns) {
   if (phase_ == Phase::running) received_signal_ = signal;
   if (phase_ == Phase::running || phase_ == Phase::ending) begin_ending(signal, now_ns);
+}
+
+void LaunchState::stop_wanted(std::uint64_t now_ns) {
+  if (phase_ == Phase::running) begin_ending(SIGTERM, now_ns);
 }
 
 void LaunchState::time_passed(std::uint64_t now_ns) {
@@ -84,7 +87,7 @@ std::optional<std::uint64_t> LaunchState::next_moment_ns() const {
 }
 
 std::optional<int> LaunchState::first_failed() const {
-  if (start_failed_ || received_signal_ != 0) return std::nullopt;
+  if (start_failed_ != 0 || received_signal_ != 0) return std::nullopt;
   std::optional<int> first;
   for (std::size_t index = 0; index < endings_.size(); ++index) {
     if (!endings_[index] || !endings_[index]->is_failure()) continue;
@@ -96,7 +99,7 @@ std::optional<int> LaunchState::first_failed() const {
 }
 
 int LaunchState::exit_code() const {
-  if (start_failed_) return 126;
+  if (start_failed_ != 0) return start_failed_;
   if (received_signal_ != 0) return 128 + received_signal_;
   const std::optional<int> failed = first_failed();
   if (failed) return ending(*failed)->exit_code();

@@ -17,15 +17,21 @@ struct Ending {
   int exit_code() const { return by_signal ? 128 + value : value; }
 };
 
+// Whose failure is the cause if both have failed. A worker that gives up because a peer was killed
+// can be noticed before that peer, so close to each other a death by a signal goes first.
+bool is_earlier(const Ending& a, const Ending& b);
+
 class LaunchState {
  public:
   // grace_ns: from the first polite signal to SIGKILL.
   LaunchState(int workers, std::uint64_t grace_ns);
 
   void worker_ended(int rank, const Ending& ending, std::uint64_t now_ns);
-  // Ranks from `rank` on will never run.
-  void start_failed(int rank, std::uint64_t now_ns);
+  // Ranks from `rank` on will never run, for which the exit code is `code`.
+  void start_failed(int rank, std::uint64_t now_ns, int code = 126);
   void signal_received(int signal, std::uint64_t now_ns);
+  // Something on another host ends the job.
+  void stop_wanted(std::uint64_t now_ns);
   void time_passed(std::uint64_t now_ns);
 
   // The signal that every worker still running gets now, or 0. Each is given out once.
@@ -33,6 +39,10 @@ class LaunchState {
   // When time_passed() has something to do, if ever.
   std::optional<std::uint64_t> next_moment_ns() const;
 
+  // The workers have been asked to end, for whatever reason.
+  bool is_ending() const { return phase_ != Phase::running; }
+  // The first signal that was passed on, or 0.
+  int received_signal() const { return received_signal_; }
   bool is_running(int rank) const { return running_[static_cast<std::size_t>(rank)]; }
   // Nothing is left to wait for: all have ended, or the rest does not even die of SIGKILL.
   bool finished() const { return running_count_ == 0 || phase_ == Phase::given_up; }
@@ -56,7 +66,7 @@ class LaunchState {
   int signal_to_send_ = 0;
   std::uint64_t sent_signals_ = 0;  // bit n: signal n
   int received_signal_ = 0;
-  bool start_failed_ = false;
+  int start_failed_ = 0;  // the exit code for it
   int running_count_;
   std::vector<bool> running_;
   std::vector<std::optional<Ending>> endings_;

@@ -14,8 +14,11 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <sstream>
+#include <utility>
 
+#include "cluster/agent.hpp"
 #include "cluster/descendants.hpp"
 #include "cluster/guardian.hpp"
 #include "cluster/launch_state.hpp"
@@ -51,7 +54,7 @@ int check_program(const std::string& program) {
   }
   bool exists = false;
   for (const std::string& candidate : candidates) {
-    struct stat file{};
+    struct stat file {};
     if (stat(candidate.c_str(), &file) != 0) continue;
     exists = true;
     if (S_ISREG(file.st_mode) && access(candidate.c_str(), X_OK) == 0) return 0;
@@ -76,7 +79,7 @@ struct WorkerStream {
 
 struct Worker {
   Launcher* launcher = nullptr;
-  int rank = 0;
+  int local_rank = 0;
   uv_process_t process{};
   uv_pipe_t lifeline{};
   WorkerStream out;
@@ -95,8 +98,11 @@ class Launcher {
 
  private:
   bool open_logs();
-  bool start(int rank);
+  void begin(const AgentStart& start);
+  void start_workers();
+  bool start(int local_rank);
   void watch_signals();
+  void signal_came(int number);
   void note_ending(Worker& worker, const Ending& ending);
   void after_event();
   void check_gone(Worker& worker);
@@ -105,7 +111,11 @@ class Launcher {
   void close_down();
   void set_reading(bool reading);
   void say(const std::string& text) { error_.append("trireme: " + text + "\n"); }
-  void say_verdict();
+  void come_to_verdict();
+  void take_verdict(const AgentVerdict& verdict);
+  std::string failure() const;
+  JobEvents events();
+  int rank_of(const Worker& worker) const { return first_rank_ + worker.local_rank; }
 
   static void on_exit(uv_process_t* process, int64_t status, int signal);
   static void on_output(uv_stream_t* pipe, ssize_t length, const uv_buf_t* buffer);
@@ -118,13 +128,19 @@ class Launcher {
   Output out_;
   Output error_;
   WorkerEnvironment environment_;
+  std::unique_ptr<Agent> agent_;  // null on one host
+  int first_rank_ = 0;
+  bool begun_ = false;          // workers have been started, or have been tried to
+  bool stop_is_known_ = false;  // to the agents on other hosts
+  bool judged_ = false;         // nothing more is expected of the workers here
+  std::string start_failure_;
+  std::optional<AgentVerdict> verdict_;
   std::vector<std::unique_ptr<Worker>> workers_;
   uv_signal_t signals_[3] = {};
   uv_timer_t timer_{};
   uv_timer_t closing_timer_{};
   bool reading_ = true;
   bool closing_ = false;
-  bool said_verdict_ = false;
   char buffer_[65536];
 };
 
@@ -134,15 +150,38 @@ Launcher::Launcher(const LaunchOptions& options)
       out_(loop_, STDOUT_FILENO, [this] { after_event(); }),
       error_(loop_, STDERR_FILENO, [this] { after_event(); }),
       environment_(options.workers) {
-  for (int rank = 0; rank < options.workers; ++rank) {
+  for (int local_rank = 0; local_rank < options.workers; ++local_rank) {
     auto worker = std::make_unique<Worker>();
     worker->launcher = this;
-    worker->rank = rank;
+    worker->local_rank = local_rank;
     worker->out.worker = worker->error.worker = worker.get();
     worker->out.target = &out_;
     worker->error.target = &error_;
     workers_.push_back(std::move(worker));
   }
+  if (options.nodes) {
+    agent_ = std::make_unique<Agent>(loop_, *options.nodes, options.workers, events());
+  }
+}
+
+// What comes from other hosts.
+JobEvents Launcher::events() {
+  JobEvents events;
+  events.start = [this](const AgentStart& start) { begin(start); };
+  events.stop = [this](const AgentStop& stop) {
+    stop_is_known_ = true;
+    if (!stop.reason.empty()) say(stop.reason);
+    if (stop.by_user) {
+      state_.signal_received(stop.signal, uv_hrtime());
+    } else {
+      state_.stop_wanted(uv_hrtime());
+    }
+    after_event();
+  };
+  events.verdict = [this](const AgentVerdict& verdict) { take_verdict(verdict); };
+  events.say = [this](const std::string& text) { say(text); };
+  events.idle = [this] { after_event(); };
+  return events;
 }
 
 bool Launcher::open_logs() {
@@ -151,11 +190,11 @@ bool Launcher::open_logs() {
   std::filesystem::create_directories(options_.log_folder, refusal);
   for (const auto& worker : workers_) {
     for (WorkerStream* const stream : {&worker->out, &worker->error}) {
-      const std::string path = options_.log_folder + "/rank-" + std::to_string(worker->rank) +
+      const std::string path = options_.log_folder + "/rank-" + std::to_string(rank_of(*worker)) +
                                (stream == &worker->out ? ".out" : ".err");
       stream->log = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
       if (stream->log >= 0) continue;
-      std::fprintf(stderr, "trireme: cannot write %s: %s\n", path.c_str(), std::strerror(errno));
+      start_failure_ = "cannot write " + path + ": " + std::strerror(errno);
       return false;
     }
   }
@@ -163,14 +202,14 @@ bool Launcher::open_logs() {
 }
 
 // The worker behind its guardian: this binary again, which inherits the lifeline.
-bool Launcher::start(int rank) {
-  Worker& worker = *workers_[static_cast<std::size_t>(rank)];
+bool Launcher::start(int local_rank) {
+  Worker& worker = *workers_[static_cast<std::size_t>(local_rank)];
   std::vector<std::string> arguments = {"trireme", kGuardianCommand};
   arguments.insert(arguments.end(), options_.program.begin(), options_.program.end());
   std::vector<char*> argument_pointers;
   for (std::string& argument : arguments) argument_pointers.push_back(argument.data());
   argument_pointers.push_back(nullptr);
-  std::vector<std::string> environment = environment_.of_rank(rank);
+  std::vector<std::string> environment = environment_.of_local_rank(local_rank);
   std::vector<char*> environment_pointers;
   for (std::string& entry : environment) environment_pointers.push_back(entry.data());
   environment_pointers.push_back(nullptr);
@@ -203,7 +242,8 @@ bool Launcher::start(int rank) {
   process.exit_cb = on_exit;
   const int refusal = uv_spawn(loop_, &worker.process, &process);
   if (refusal != 0) {
-    say("rank " + std::to_string(rank) + " cannot be started: " + uv_strerror(refusal));
+    start_failure_ =
+        "rank " + std::to_string(rank_of(worker)) + " cannot be started: " + uv_strerror(refusal);
     return false;
   }
   worker.guardian_runs = worker.lifeline_open = worker.out.open = worker.error.open = true;
@@ -219,19 +259,27 @@ void Launcher::watch_signals() {
   for (std::size_t i = 0; i < std::size(numbers); ++i) {
     uv_signal_init(loop_, &signals_[i]);
     signals_[i].data = this;
-    struct sigaction before{};
+    struct sigaction before {};
     sigaction(numbers[i], nullptr, &before);
     if (before.sa_handler == SIG_IGN) continue;  // nohup, or a shell's background job
     uv_signal_start(
         &signals_[i],
         [](uv_signal_t* handle, int number) {
-          auto& self = *static_cast<Launcher*>(handle->data);
-          self.say(signal_name(number) + " is passed on to the workers");
-          self.state_.signal_received(number, uv_hrtime());
-          self.after_event();
+          static_cast<Launcher*>(handle->data)->signal_came(number);
         },
         numbers[i]);
   }
+}
+
+void Launcher::signal_came(int number) {
+  if (verdict_) return;
+  if (begun_) {
+    say(signal_name(number) + " is passed on to the workers");
+    state_.signal_received(number, uv_hrtime());
+  } else {
+    agent_->stop({number, true, signal_name(number) + " has ended the job before it began"});
+  }
+  after_event();
 }
 
 void Launcher::on_buffer(uv_handle_t* handle, std::size_t, uv_buf_t* buffer) {
@@ -247,7 +295,7 @@ void Launcher::take_line(WorkerStream& stream, std::string_view line) {
     if (worker.last_message.back() == '\r') worker.last_message.pop_back();
   }
   std::string text;
-  if (options_.prefix) text.append("[").append(std::to_string(worker.rank)).append("] ");
+  if (options_.prefix) text.append("[").append(std::to_string(rank_of(worker))).append("] ");
   text.append(line).push_back('\n');
   stream.target->append(text);
 }
@@ -260,7 +308,7 @@ void Launcher::on_output(uv_stream_t* pipe, ssize_t length, const uv_buf_t* buff
   } else {
     const std::string_view bytes(buffer->base, static_cast<std::size_t>(length));
     if (stream.log >= 0 && write(stream.log, bytes.data(), bytes.size()) < length) {
-      self.say("the log of rank " + std::to_string(stream.worker->rank) +
+      self.say("the log of rank " + std::to_string(self.rank_of(*stream.worker)) +
                " ends here: " + std::strerror(errno));
       close(stream.log);
       stream.log = -1;
@@ -316,7 +364,7 @@ void Launcher::check_gone(Worker& worker) {
 }
 
 void Launcher::note_ending(Worker& worker, const Ending& ending) {
-  state_.worker_ended(worker.rank, ending, uv_hrtime());
+  state_.worker_ended(worker.local_rank, ending, uv_hrtime());
 }
 
 void Launcher::set_reading(bool reading) {
@@ -335,28 +383,61 @@ void Launcher::set_reading(bool reading) {
   }
 }
 
-void Launcher::say_verdict() {
-  if (said_verdict_) return;
-  said_verdict_ = true;
-  for (const auto& worker : workers_) {
-    if (!state_.is_running(worker->rank)) continue;
-    say("rank " + std::to_string(worker->rank) + " is left behind: it does not die of SIGKILL");
-  }
+// Who has failed first here and how, or "".
+std::string Launcher::failure() const {
+  if (!start_failure_.empty()) return start_failure_;
   const std::optional<int> failed = state_.first_failed();
-  if (!failed) return;
+  if (!failed) return "";
   const Ending& ending = *state_.ending(*failed);
-  const std::string& message = workers_[static_cast<std::size_t>(*failed)]->last_message;
-  say("rank " + std::to_string(*failed) + " failed: " +
-      (ending.by_signal ? "killed by " + signal_name(ending.value)
-                        : "exit code " + std::to_string(ending.value)) +
-      (message.empty() ? "" : "; its last message: " + message));
+  const Worker& worker = *workers_[static_cast<std::size_t>(*failed)];
+  return "rank " + std::to_string(rank_of(worker)) + (agent_ ? " on " + agent_->host() : "") +
+         " failed: " +
+         (ending.by_signal ? "killed by " + signal_name(ending.value)
+                           : "exit code " + std::to_string(ending.value)) +
+         (worker.last_message.empty() ? "" : "; its last message: " + worker.last_message);
+}
+
+// All that can be known of the workers here is known.
+void Launcher::come_to_verdict() {
+  if (std::exchange(judged_, true)) return;
+  for (const auto& worker : workers_) {
+    if (!state_.is_running(worker->local_rank)) continue;
+    say("rank " + std::to_string(rank_of(*worker)) + " is left behind: it does not die of SIGKILL");
+  }
+  if (agent_ == nullptr) return take_verdict({state_.exit_code(), failure()});
+  AgentEnd end;
+  end.code = state_.exit_code();
+  end.failure = failure();
+  if (const std::optional<int> failed = state_.first_failed()) {
+    const Ending& ending = *state_.ending(*failed);
+    const std::uint64_t now = uv_hrtime();
+    end.by_signal = ending.by_signal;
+    end.age_ns = now - std::min(now, ending.moment_ns);
+  }
+  agent_->end(end);
+}
+
+void Launcher::take_verdict(const AgentVerdict& verdict) {
+  verdict_ = verdict;
+  if (!verdict.text.empty()) say(verdict.text);
+  if (closing_) uv_timer_again(&closing_timer_);
+  after_event();
 }
 
 // Carries out what the state asks for, and ends the loop when nothing is left to do.
 void Launcher::after_event() {
+  if (agent_ != nullptr && state_.is_ending() && !std::exchange(stop_is_known_, true)) {
+    AgentStop stop{SIGTERM, false, ""};
+    if (const int signal = state_.received_signal(); signal != 0) {
+      stop = {signal, true,
+              signal_name(signal) + ", which was sent to " + agent_->host() +
+                  ", is passed on to the workers"};
+    }
+    agent_->stop(stop);
+  }
   if (const int signal = state_.take_signal(); signal != 0) {
     for (const auto& worker : workers_) {
-      if (!worker->lifeline_open || !state_.is_running(worker->rank)) continue;
+      if (!worker->lifeline_open || !state_.is_running(worker->local_rank)) continue;
       char byte = static_cast<char>(signal);
       uv_buf_t bytes = uv_buf_init(&byte, 1);
       // A guardian that does not take one byte is stopped or gone; SIGKILL ends its program too.
@@ -381,53 +462,77 @@ void Launcher::after_event() {
   const std::size_t pending = std::max(out_.pending(), error_.pending());
   set_reading(pending < (reading_ ? kMostPending : kMostPending / 4));
 
-  if (state_.finished()) close_down();
+  if (verdict_ || (begun_ && state_.finished())) close_down();
 }
 
 // The last lines of all workers, then the verdict, then the end.
 void Launcher::close_down() {
-  const bool heard_all = std::none_of(workers_.begin(), workers_.end(), [](const auto& worker) {
-    return worker->guardian_runs || worker->out.open || worker->error.open;
-  });
-  if (!closing_) {
-    closing_ = true;
+  if (!std::exchange(closing_, true)) {
+    // Once for the lines, and once more, from the verdict on, for whoever is to hear it.
     uv_timer_start(
         &closing_timer_,
         [](uv_timer_t* timer) {
           auto& self = *static_cast<Launcher*>(timer->data);
-          if (self.said_verdict_) return uv_stop(self.loop_);
-          self.say_verdict();
-          self.after_event();
+          if (self.verdict_) return uv_stop(self.loop_);
+          self.come_to_verdict();
         },
         kClosingMs, kClosingMs);
   }
-  if (heard_all) say_verdict();
-  if (said_verdict_ && out_.idle() && error_.idle()) uv_stop(loop_);
+  const bool heard_all = std::none_of(workers_.begin(), workers_.end(), [](const auto& worker) {
+    return worker->guardian_runs || worker->out.open || worker->error.open;
+  });
+  if (heard_all && !verdict_) come_to_verdict();
+  if (verdict_ && out_.idle() && error_.idle() && (agent_ == nullptr || agent_->idle())) {
+    uv_stop(loop_);
+  }
+}
+
+// The job has begun on all hosts.
+void Launcher::begin(const AgentStart& start) {
+  first_rank_ = start.first_rank;
+  const char* const file = std::getenv("TRIREME_TOKEN_FILE");
+  const bool from_file = file != nullptr && *file != 0;
+  environment_.take_place(start, from_file ? "" : std::string(agent_->token().secret()));
+  start_workers();
+}
+
+void Launcher::start_workers() {
+  begun_ = true;
+  if (!open_logs()) {
+    state_.start_failed(0, uv_hrtime(), 1);
+  } else {
+    for (int local_rank = 0; local_rank < options_.workers; ++local_rank) {
+      if (start(local_rank)) continue;
+      state_.start_failed(local_rank, uv_hrtime());
+      break;
+    }
+  }
+  after_event();
 }
 
 int Launcher::run() {
-  if (const int refusal = environment_.make_secrets(); refusal != 0) {
-    std::fprintf(stderr, "trireme: no random numbers for the token: %s\n", uv_strerror(refusal));
-    return 1;
-  }
-  if (!open_logs()) return 1;
   adopt_orphans();
   loop_->data = this;
   uv_timer_init(loop_, &timer_);
   uv_timer_init(loop_, &closing_timer_);
   timer_.data = closing_timer_.data = this;
   watch_signals();
-  for (int rank = 0; rank < options_.workers; ++rank) {
-    if (start(rank)) continue;
-    state_.start_failed(rank, uv_hrtime());
-    break;
+  if (agent_ != nullptr) {
+    agent_->begin();
+  } else if (const int refusal = environment_.make_secrets(); refusal != 0) {
+    take_verdict({1, std::string("no random numbers for the token: ") + uv_strerror(refusal)});
+  } else {
+    start_workers();
   }
-  after_event();
   uv_run(loop_, UV_RUN_DEFAULT);
 
   kill_descendants(std::chrono::seconds(2));
-  const int code = state_.exit_code();
-  if (!out_.idle() || !error_.idle()) _exit(code);  // a thread still writes
+  const int code = verdict_ ? verdict_->code : state_.exit_code();
+  // A thread of the pool still writes, or asks for an address.
+  if (!out_.idle() || !error_.idle() || (agent_ != nullptr && agent_->is_looking_up())) {
+    _exit(code);
+  }
+  if (agent_ != nullptr) agent_->release();
   uv_walk(
       loop_,
       [](uv_handle_t* handle, void*) {

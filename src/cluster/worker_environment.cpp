@@ -28,21 +28,31 @@ int WorkerEnvironment::make_secrets() {
     return refusal;
   }
   token_ = hexadecimal(bytes, 32);
-  meeting_ = "host://" + hexadecimal(bytes + 32, 16);
+  start_.rendezvous = "host://" + hexadecimal(bytes + 32, 16);
+  start_.master_address = "127.0.0.1";
+  start_.master_port = 29500;  // for programs that insist on one; nothing listens there
   return 0;
 }
 
-std::vector<std::string> WorkerEnvironment::of_rank(int rank) const {
-  const std::pair<std::string, std::string> variables[] = {
-      {"RANK", std::to_string(rank)},
-      {"WORLD_SIZE", std::to_string(workers_)},
-      {"LOCAL_RANK", std::to_string(rank)},
+void WorkerEnvironment::take_place(const AgentStart& start, std::string token) {
+  start_ = start;
+  token_ = std::move(token);
+}
+
+std::vector<std::string> WorkerEnvironment::of_local_rank(int local_rank) const {
+  std::vector<std::pair<std::string, std::string>> variables = {
+      {"RANK", std::to_string(start_.first_rank + local_rank)},
+      {"WORLD_SIZE", std::to_string(start_.world_size)},
+      {"LOCAL_RANK", std::to_string(local_rank)},
       {"LOCAL_WORLD_SIZE", std::to_string(workers_)},
-      {"MASTER_ADDR", "127.0.0.1"},
-      {"MASTER_PORT", "29500"},  // for programs that insist on one; nothing listens there
-      {"TRIREME_TOKEN", token_},
-      {"TRIREME_RENDEZVOUS", meeting_},
+      {"GROUP_RANK", std::to_string(start_.node_rank)},
+      {"GROUP_WORLD_SIZE", std::to_string(start_.nodes)},
+      {"NODE_RANK", std::to_string(start_.node_rank)},
+      {"MASTER_ADDR", start_.master_address},
+      {"MASTER_PORT", std::to_string(start_.master_port)},
+      {"TRIREME_RENDEZVOUS", start_.rendezvous},
   };
+  if (!token_.empty()) variables.emplace_back("TRIREME_TOKEN", token_);
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;

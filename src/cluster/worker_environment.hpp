@@ -4,22 +4,28 @@
 #include <string>
 #include <vector>
 
+#include "cluster/agent_messages.hpp"
+
 namespace trireme::cluster {
 
 class WorkerEnvironment {
  public:
-  explicit WorkerEnvironment(int workers) : workers_(workers) {}
+  explicit WorkerEnvironment(int workers) : workers_(workers) { start_.world_size = workers; }
 
-  // Draws the job's token and the name under which its ranks meet. 0, or libuv's error.
+  // A job on this host alone: draws its token and the name under which its ranks meet. 0, or
+  // libuv's error.
   int make_secrets();
+  // A job on several hosts, where the user has given the token. "": workers find it as this process
+  // did, in the file that TRIREME_TOKEN_FILE names.
+  void take_place(const AgentStart& start, std::string token);
 
   // "NAME=VALUE" of everything: the launcher's own environment with the job's variables in it.
-  std::vector<std::string> of_rank(int rank) const;
+  std::vector<std::string> of_local_rank(int local_rank) const;
 
  private:
   const int workers_;
+  AgentStart start_;
   std::string token_;
-  std::string meeting_;
 };
 
 }  // namespace trireme::cluster

@@ -411,7 +411,7 @@ class Arguments(unittest.TestCase):
         self.refused(["run", "--", "true"], "--nproc-per-node")
         self.refused(["run", *n], "PROGRAM")
         self.refused(["run", *n, "--"], "PROGRAM")
-        self.refused(["run", *n, "--rdzv-endpoint", "host:1", "--", "true"], "--rdzv-endpoint")
+        self.refused(["run", *n, "--rdzv-backend", "c10d", "--", "true"], "--rdzv-backend")
         self.refused(["run", *n, "true"], "true")
         for count in ("0", "-1", "1025", "two", "1.5", "99999999999999999999"):
             self.refused(["run", "--nproc-per-node", count, "--", "true"], "--nproc-per-node")

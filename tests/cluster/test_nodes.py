@@ -1,0 +1,436 @@
+#!/usr/bin/env python3
+"""trireme run --nnodes: agents that are as on several hosts, but share this one's loopback: who gets
+which ranks, who is not let in, whose failure ends everything, and that nobody is left behind.
+
+Usage: test_nodes.py TRIREME [unittest arguments]
+"""
+
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TRIREME = ""
+LONG = 60  # seconds; longer than anything healthy takes on a busy machine
+TOKEN = "a token of the tests, which no job has"
+STARTERS = ("SLURM_NNODES", "SLURM_NODEID", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
+            "PMI_SIZE", "PMI_RANK", "TRIREME_TOKEN_FILE")
+# Writes this shell's number under its rank, whole from the beginning.
+NOTE = 'echo $$ > "$FOLDER/$RANK.tmp"; mv "$FOLDER/$RANK.tmp" "$FOLDER/$RANK.pid"; '
+IDLE = NOTE + "while :; do sleep 0.05; done"
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + LONG
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} has not come after {LONG} s")
+        time.sleep(0.01)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def listens(port):
+    """Whether a socket listens on the port, without knocking there."""
+    with open("/proc/net/tcp") as table:
+        return any(f":{port:04X} " in line.split()[1] + " " and line.split()[3] == "0A"
+                   for line in table.readlines()[1:])
+
+
+class Nodes(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.agents = []
+        self.addCleanup(self.end_all)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+
+    def end_all(self):
+        for agent in self.agents:
+            if agent.poll() is None:
+                agent.kill()
+            agent.wait()
+            agent.stdout.close()
+            agent.stderr.close()
+
+    def agent(self, script, *options, workers=1, nodes="2", token=TOKEN, endpoint=None, **variables):
+        environment = {name: value for name, value in os.environ.items() if name not in STARTERS}
+        environment.update(FOLDER=self.folder.name, TRIREME_TOKEN=token, **variables)
+        agent = subprocess.Popen(
+            [TRIREME, "run", "--nnodes", nodes, "--rdzv-endpoint",
+             endpoint or f"127.0.0.1:{self.port}",
+             "--nproc-per-node", str(workers), *options, "--", "sh", "-c", script],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.agents.append(agent)
+        return agent
+
+    def coordinator(self, *arguments, **settings):
+        """The agent that listens; it does so once this comes back."""
+        agent = self.agent(*arguments, **settings)
+        wait_until(lambda: listens(self.port) or agent.poll() is not None, "a coordinator")
+        return agent
+
+    def end(self, agent):
+        output, error = agent.communicate(timeout=LONG)
+        return agent.returncode, output, error
+
+    def pids(self, count):
+        """The numbers of workers, once there are so many."""
+        folder = pathlib.Path(self.folder.name)
+        wait_until(lambda: len(list(folder.glob("*.pid"))) >= count, "a worker")
+        return {int(file.stem): int(file.read_text()) for file in folder.glob("*.pid")}
+
+    def assert_all_gone(self, pids):
+        wait_until(lambda: not any(alive(pid) for pid in pids), "the end of every worker")
+
+
+class Places(Nodes):
+    def test_ranks_are_contiguous_on_each_host_and_all_meet_in_one_place(self):
+        script = ("echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK "
+                  "$GROUP_WORLD_SIZE $NODE_RANK; "
+                  "echo meet $MASTER_ADDR $MASTER_PORT $TRIREME_RENDEZVOUS $TRIREME_TOKEN")
+        first = self.coordinator(script, "--no-prefix", workers=2)
+        second = self.agent(script, "--no-prefix", workers=3)
+        places = []
+        for node, workers, agent in ((0, 2, first), (1, 3, second)):
+            code, output, error = self.end(agent)
+            self.assertEqual((code, error), (0, ""))
+            lines = sorted(line for line in output.splitlines() if not line.startswith("meet"))
+            begin = 2 * node
+            self.assertEqual(lines, [f"{begin + i} 5 {i} {workers} {node} 2 {node}"
+                                     for i in range(workers)])
+            places += [line for line in output.splitlines() if line.startswith("meet")]
+        self.assertEqual(len(places), 5)
+        self.assertEqual(len(set(places)), 1)
+        self.assertRegex(places[0], rf"^meet 127\.0\.0\.1 \d+ tcp://127\.0\.0\.1:\d+/[0-9a-f]{{16}} {TOKEN}$")
+
+    def test_lines_and_logs_bear_the_rank_of_the_job(self):
+        logs = pathlib.Path(self.folder.name, "logs")
+        first = self.coordinator("echo out$RANK", "--log-dir", str(logs))
+        second = self.agent("echo out$RANK", "--log-dir", str(logs), workers=2)
+        self.assertEqual(self.end(first), (0, "[0] out0\n", ""))
+        self.assertEqual(sorted(self.end(second)[1].splitlines()), ["[1] out1", "[2] out2"])
+        self.assertEqual((logs / "rank-2.out").read_text(), "out2\n")
+
+    def test_node_ranks_can_be_chosen(self):
+        script = "echo $RANK $MASTER_ADDR"
+        agents = {1: self.coordinator(script, "--node-rank", "1", nodes="3"),
+                  2: self.agent(script, "--node-rank", "2", nodes="3"),
+                  0: self.agent(script, "--node-rank", "0", nodes="3")}
+        for node, agent in agents.items():
+            self.assertEqual(self.end(agent), (0, f"[{node}] {node} 127.0.0.1\n", ""))
+
+    def test_slurm_and_mpirun_say_how_many_and_which(self):
+        for nodes, rank in (("SLURM_NNODES", "SLURM_NODEID"), ("PMI_SIZE", "PMI_RANK"),
+                            ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")):
+            agents = [self.agent("echo $RANK $WORLD_SIZE", nodes="auto", **{nodes: "2", rank: str(i)})
+                      for i in (1, 0)]
+            self.assertEqual(self.end(agents[0]), (0, "[1] 1 2\n", ""))
+            self.assertEqual(self.end(agents[1]), (0, "[0] 0 2\n", ""))
+
+    def test_the_ports_that_ranks_are_told_can_be_listened_on_and_nobody_else_gets_them(self):
+        script = """python3 - <<'END'
+import os, re, socket
+ports = [int(os.environ["MASTER_PORT"]),
+         int(re.search(r":(\\d+)/", os.environ["TRIREME_RENDEZVOUS"]).group(1))]
+others = []
+for _ in range(200):
+    others.append(socket.socket())
+    others[-1].bind(("127.0.0.1", 0))
+assert not {other.getsockname()[1] for other in others} & set(ports)
+for port in ports:
+    server = socket.create_server(("127.0.0.1", port))
+    socket.create_connection(("127.0.0.1", port)).close()
+print("fine")
+END"""
+        self.assertEqual(self.end(self.agent(script, nodes="1")), (0, "[0] fine\n", ""))
+
+    def test_the_token_can_be_in_a_file_and_stays_there(self):
+        file = pathlib.Path(self.folder.name, "token")
+        file.write_text("a token that is in a file\n")
+        file.chmod(0o600)
+        script = "echo ${TRIREME_TOKEN:-none} $TRIREME_TOKEN_FILE"
+        settings = {"token": "", "TRIREME_TOKEN_FILE": str(file)}
+        agents = [self.coordinator(script, **settings), self.agent(script, **settings)]
+        for rank, agent in enumerate(agents):
+            self.assertEqual(self.end(agent), (0, f"[{rank}] none {file}\n", ""))
+
+
+class Joining(Nodes):
+    def test_who_does_not_belong_is_refused_with_the_reason_while_the_others_wait(self):
+        first = self.coordinator("echo $RANK", "--node-rank", "0")
+        for words, arguments, settings in (
+                ("does not know the token of this job", [], {"token": TOKEN + "?"}),
+                ("belongs to another job", ["--rdzv-id", "other"], {}),
+                ("it was started with --nnodes 3, the job with --nnodes 2", [], {"nodes": "3"}),
+                ("node rank 0 is taken by an agent on", ["--node-rank", "0"], {})):
+            code, output, error = self.end(self.agent("echo no", *arguments, **settings))
+            self.assertEqual((code, output), (1, ""))
+            self.assertIn(words, error)
+            self.assertIn(f"trireme: the agent at 127.0.0.1:{self.port}", error)
+            self.assertIsNone(first.poll())
+        self.assertEqual(self.end(self.agent("echo $RANK")), (0, "[1] 1\n", ""))
+        code, output, error = self.end(first)
+        self.assertEqual((code, output), (0, "[0] 0\n"))
+        # The coordinator has told of them, too.
+        self.assertIn("a caller from 127.0.0.1 does not know the token of this job", error)
+        self.assertIn("is refused: node rank 0 is taken", error)
+
+    def test_without_a_token_nothing_begins(self):
+        for token, words in (("", "need the job's token"), ("short", "has 5 bytes")):
+            code, output, error = self.end(self.agent("echo no", token=token))
+            self.assertEqual((code, output), (1, ""))
+            self.assertIn(words, error)
+        self.assertFalse(listens(self.port))
+
+    def test_the_fewest_begin_after_the_last_call_and_who_comes_later_is_refused(self):
+        conf = ("--rdzv-conf", "last_call_timeout=0.3")
+        agents = [self.coordinator(IDLE, *conf, nodes="2:4"), self.agent(IDLE, *conf, nodes="2:4")]
+        self.assertEqual(sorted(self.pids(2)), [0, 1])
+        code, _, error = self.end(self.agent("echo no", *conf, nodes="2:4"))
+        self.assertEqual(code, 1)
+        self.assertIn("refuses this one: the job has begun without it, with 2 nodes", error)
+        self.assertEqual([agent.poll() for agent in agents], [None, None])
+
+    def test_the_most_begin_at_once(self):
+        agents = [self.coordinator("echo $WORLD_SIZE", nodes="1:3")]
+        agents += [self.agent("echo $WORLD_SIZE", nodes="1:3") for _ in range(2)]
+        for agent in agents:
+            code, output, _ = self.end(agent)
+            self.assertEqual((code, output[3:]), (0, " 3\n"))
+
+    def test_too_few_in_time_is_told_to_all_with_who_came(self):
+        conf = ("--rdzv-conf", "join_timeout=1.5")
+        agents = [self.coordinator("echo no", *conf, nodes="3"),
+                  self.agent("echo no", "--rdzv-conf", "join_timeout=30", nodes="3")]
+        for agent in agents:
+            code, output, error = self.end(agent)
+            self.assertEqual((code, output), (1, ""))
+            name = socket.gethostname()
+            self.assertEqual(error, "trireme: only 2 of at least 3 nodes have come within 1.5 s: "
+                                    f"{name} {name}\n")
+
+    def test_a_coordinator_that_never_comes_is_named(self):
+        agent = self.agent("echo no", endpoint="0.0.0.0:1")
+        self.assertIn("it is every address of a host", self.end(agent)[2])
+        with socket.socket() as deaf:
+            deaf.bind(("127.0.0.1", self.port))
+            deaf.listen()  # somebody else's port, who says nothing
+            code, _, error = self.end(self.agent("echo no", "--rdzv-conf", "join_timeout=0.5"))
+            self.assertEqual(code, 1)
+            self.assertIn(f"the agent at 127.0.0.1:{self.port} has not been reached within", error)
+
+    def test_agents_wait_for_a_coordinator_that_comes_back(self):
+        first = self.coordinator("echo no")
+        # Asked for 3 nodes, so that this one would be refused if it had been heard.
+        others = [self.agent("echo $RANK", nodes="3")]
+        self.assertEqual(self.end(others[0])[0], 1)
+        first.kill()
+        first.wait()
+        again = self.coordinator("echo $WORLD_SIZE")
+        self.assertEqual(self.end(self.agent("echo $WORLD_SIZE"))[0], 0)
+        self.assertEqual(self.end(again), (0, "[0] 2\n", ""))
+
+    def test_an_agent_that_goes_before_the_job_begins_is_not_missed(self):
+        first = self.coordinator("echo $WORLD_SIZE", nodes="3")
+        gone = self.agent("echo no", "--node-rank", "2", nodes="3")
+        # It has been there when its node rank is taken.
+        taken = self.agent("echo $RANK", "--node-rank", "2", nodes="3")
+        code, _, _ = self.end(taken if taken.poll() is not None else self.one_that_ended(taken, gone))
+        self.assertEqual(code, 1)
+        left = gone if gone.poll() is None else taken
+        left.send_signal(signal.SIGTERM)
+        self.assertEqual(self.end(left)[0], 128 + signal.SIGTERM)
+        self.assertIsNone(first.poll())
+        last = [self.agent("echo $WORLD_SIZE", "--node-rank", rank, nodes="3") for rank in "12"]
+        for agent in (first, *last):
+            code, output, error = self.end(agent)
+            self.assertEqual((code, output[3:]), (0, " 3\n"), error)
+
+    def one_that_ended(self, *agents):
+        wait_until(lambda: any(agent.poll() is not None for agent in agents), "a refusal")
+        return next(agent for agent in agents if agent.poll() is not None)
+
+    def test_strangers_neither_get_in_nor_in_the_way(self):
+        first = self.coordinator("echo $RANK")
+        hellos = [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", random.Random(5).randbytes(4000),
+                  b"trireme\n" + b"\0" * 200]
+        strangers = []
+        for number in range(200):
+            strangers.append(socket.create_connection(("127.0.0.1", self.port), timeout=LONG))
+            try:
+                strangers[-1].sendall(hellos[number % len(hellos)])
+            except OSError:
+                pass  # refused already
+        second = self.agent("echo $RANK")
+        self.assertEqual(self.end(second), (0, "[1] 1\n", ""))
+        code, output, error = self.end(first)
+        self.assertEqual((code, output), (0, "[0] 0\n"))
+        self.assertLessEqual(len(error.splitlines()), 3, error)
+        for stranger in strangers:
+            stranger.close()
+
+    def test_nobody_is_heard_at_another_address(self):
+        self.coordinator("echo no")
+        with self.assertRaises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", self.port), timeout=LONG)
+
+    def test_a_signal_ends_a_job_that_has_not_begun(self):
+        first = self.coordinator("echo no", nodes="3")
+        second = self.agent("echo no", "--node-rank", "1", nodes="3")
+        # The second is known when its node rank is taken.
+        def taken():
+            probe = self.agent("echo no", "--node-rank", "1", "--rdzv-conf", "join_timeout=0.2", nodes="3")
+            time.sleep(0.3)
+            if probe.poll() is None:
+                probe.kill()
+                probe.wait()
+                return False
+            return "taken" in probe.stderr.read()
+        wait_until(taken, "the second agent")
+        first.send_signal(signal.SIGINT)
+        for agent in (first, second):
+            code, output, error = self.end(agent)
+            self.assertEqual((code, output), (128 + signal.SIGINT, ""))
+            self.assertIn("SIGINT has ended the job before it began", error)
+
+
+class Ends(Nodes):
+    def test_the_first_failure_ends_the_job_everywhere_with_its_last_message(self):
+        script = NOTE + ("[ $RANK = 3 ] || { while :; do sleep 0.05; done; }; "
+                         "while [ ! -e $FOLDER/0.pid ]; do sleep 0.05; done; "
+                         "echo the reason >&2; exit 7")
+        agents = [self.coordinator(script, workers=2, nodes="3"), *(
+            self.agent(script, workers=2, nodes="3") for _ in range(2))]
+        name = socket.gethostname()
+        for agent in agents:
+            code, _, error = self.end(agent)
+            self.assertEqual(code, 7)
+            self.assertEqual(error.splitlines()[-1],
+                             f"trireme: rank 3 on {name} failed: exit code 7; its last message: the reason")
+        self.assert_all_gone(self.pids(1).values())
+
+    def test_failures_that_follow_are_not_blamed(self):
+        # Rank 1 fails; rank 0 has a failure of its own when it is asked to end, and takes its time.
+        script = NOTE + ("if [ $RANK = 1 ]; then while [ ! -e $FOLDER/0.pid ]; do sleep 0.05; done; "
+                         "kill -9 $$; fi; trap 'sleep 0.3; echo late >&2; exit 5' TERM; " + NOTE +
+                         "while :; do sleep 0.05; done")
+        agents = [self.coordinator(script), self.agent(script)]
+        for agent in agents:
+            code, _, error = self.end(agent)
+            self.assertEqual(code, 128 + signal.SIGKILL)
+            self.assertIn(f"rank 1 on {socket.gethostname()} failed: killed by SIGKILL", error)
+
+    def test_success_is_0_once_all_have_ended(self):
+        first = self.coordinator("exit 0")
+        second = self.agent("sleep 0.3; echo last")
+        self.assertEqual(self.end(second), (0, "[1] last\n", ""))
+        self.assertEqual(self.end(first), (0, "", ""))
+
+    def test_a_signal_to_one_agent_reaches_the_workers_of_all(self):
+        script = NOTE + "trap 'echo got it; exit 0' INT; " + NOTE + "while :; do sleep 0.05; done"
+        for victim in (0, 1):
+            for file in pathlib.Path(self.folder.name).iterdir():
+                file.unlink()
+            agents = [self.coordinator(script), self.agent(script)]
+            self.pids(2)
+            time.sleep(0.1)  # the trap stands before the second note
+            agents[victim].send_signal(signal.SIGINT)
+            said = [self.end(agent) for agent in agents]
+            self.assertEqual([code for code, _, _ in said], [128 + signal.SIGINT] * 2)
+            self.assertEqual(sorted(output for _, output, _ in said), ["[0] got it\n", "[1] got it\n"])
+            self.assertIn(f"SIGINT, which was sent to {socket.gethostname()}, is passed on",
+                          said[1 - victim][2])
+            for _, _, error in said:
+                self.assertNotIn("failed", error)
+
+    def test_kill_9_of_an_agent_ends_its_workers_and_the_job(self):
+        for victim in (0, 1):
+            for file in pathlib.Path(self.folder.name).iterdir():
+                file.unlink()
+            agents = [self.coordinator(IDLE, workers=2), self.agent(IDLE, workers=2)]
+            pids = self.pids(4)
+            agents[victim].kill()
+            agents[victim].wait()
+            code, _, error = self.end(agents[1 - victim])
+            self.assertEqual(code, 1)
+            who = (f"the agent at 127.0.0.1:{self.port}, which coordinates the job," if victim == 0
+                   else f"the agent of node 1 on {socket.gethostname()} (ranks 2 to 3)")
+            self.assertIn(f"trireme: {who} is lost: its connection has ended", error)
+            self.assert_all_gone(pids.values())
+
+    def test_a_stopped_agent_is_lost_after_its_silence(self):
+        for victim in (0, 1):
+            for file in pathlib.Path(self.folder.name).iterdir():
+                file.unlink()
+            conf = ("--rdzv-conf", "silence_timeout=1")
+            agents = [self.coordinator(IDLE, *conf), self.agent(IDLE, *conf)]
+            pids = self.pids(2)
+            agents[victim].send_signal(signal.SIGSTOP)
+            code, _, error = self.end(agents[1 - victim])
+            self.assertEqual(code, 1)
+            self.assertIn("is lost: it has given no sign of life for 1 s", error)
+            # When it goes on it finds itself alone, and ends what is its own.
+            agents[victim].send_signal(signal.SIGCONT)
+            code, _, error = self.end(agents[victim])
+            self.assertEqual(code, 1)
+            self.assertIn("is lost: its connection has ended", error)
+            self.assert_all_gone(pids.values())
+
+    def test_a_program_that_only_one_host_has_ends_all(self):
+        script = NOTE + "[ $RANK = 0 ] || exec /no/such/program; while :; do sleep 0.05; done"
+        agents = [self.coordinator(script), self.agent(script)]
+        for agent in agents:
+            code, _, error = self.end(agent)
+            self.assertEqual(code, 127)
+            self.assertIn(f"rank 1 on {socket.gethostname()} failed: exit code 127", error)
+
+
+class Arguments(unittest.TestCase):
+    def refused(self, words, *arguments, **variables):
+        environment = {name: value for name, value in os.environ.items() if name not in STARTERS}
+        done = subprocess.run([TRIREME, "run", "--nproc-per-node", "1", *arguments, "--", "true"],
+                              capture_output=True, text=True, timeout=LONG,
+                              env={**environment, **variables})
+        self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+        self.assertIn("trireme: ", done.stderr)
+        self.assertIn(words, done.stderr)
+
+    def test_what_is_wrong_or_means_nothing_is_refused(self):
+        endpoint = ("--rdzv-endpoint", "127.0.0.1:1")
+        for nodes in ("0", "-1", "two", "2:", ":2", "3:2", "1025", "1:1025", "1:2:3"):
+            self.refused("--nnodes", f"--nnodes={nodes}", *endpoint)
+        self.refused("--rdzv-endpoint: HOST:PORT is missing", "--nnodes", "2")
+        for place in ("host", ":1", "host:", "host:0", "host:65536", "::1:5", "[]:5"):
+            self.refused("--rdzv-endpoint", "--nnodes", "2", "--rdzv-endpoint", place)
+        self.refused("is none of 2 nodes", "--nnodes", "2", "--node-rank", "2", *endpoint)
+        self.refused("without --rdzv-endpoint", "--node-rank", "0")
+        self.refused("without --rdzv-endpoint", "--rdzv-id", "x")
+        self.refused("without --rdzv-endpoint", "--rdzv-conf", "join_timeout=1")
+        for conf in ("x", "x=1", "join_timeout", "join_timeout=", "join_timeout=-1", "join_timeout=nan",
+                     "join_timeout=86401", "silence_timeout=0.5", "join_timeout=1,,"):
+            self.refused("--rdzv-conf", "--rdzv-conf", conf, *endpoint)
+        self.refused("neither Slurm", "--nnodes", "auto", *endpoint)
+        self.refused("SLURM_NODEID", "--nnodes", "auto", *endpoint, SLURM_NNODES="2",
+                     SLURM_NODEID="2")
+
+
+if __name__ == "__main__":
+    TRIREME = os.path.abspath(sys.argv.pop(1))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)  # the tests themselves may run in the background
+    unittest.main(verbosity=2)
