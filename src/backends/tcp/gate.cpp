@@ -11,6 +11,8 @@ namespace trireme::tcp {
 namespace {
 
 constexpr std::uint64_t kNoDescriptorsNs = 50'000'000;
+// Who has come has at least this long to say something, however many more call.
+constexpr std::uint64_t kFairNs = 50'000'000;
 constexpr int kMostWarnings = 3;
 // What a caller says first, where in it stands what it came for, and what it says next.
 constexpr std::size_t kHelloBytes = 104;
@@ -20,13 +22,18 @@ constexpr std::size_t kProofBytes = 32;
 }  // namespace
 
 void Gate::add_to(std::vector<pollfd>* polled) const {
-  const bool open = listener_ && now_ns() >= next_accept_ns_;
+  const bool open = listener_ && now_ns() >= next_accept_ns_ && has_room();
   polled->push_back({open ? listener_.get() : -1, POLLIN, 0});
   for (const Stranger& each : strangers_) polled->push_back({each.socket.get(), POLLIN, 0});
 }
 
+// Or somebody may go. Callers wait in the system's queue until then.
+bool Gate::has_room() const {
+  return strangers_.size() < kMaxStrangers || now_ns() - strangers_.front().since_ns >= kFairNs;
+}
+
 void Gate::accept_callers() {
-  while (true) {
+  while (has_room()) {
     Socket caller(
         system_table().accept(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!caller) {

@@ -1,6 +1,6 @@
 // Gate: a listening socket and those who have called there but not yet proved who they are. A
 // stranger gets two seconds and costs some hundred bytes; when there are too many, the one who has
-// been there longest goes. Used by one thread, which polls.
+// been there longest goes, once he had time to speak. Used by one thread, which polls.
 #pragma once
 
 #include <poll.h>
@@ -46,6 +46,7 @@ class Gate {
   };
   enum class Step { wait, drop, proved };
 
+  bool has_room() const;
   void accept_callers();
   Step advance(Stranger& stranger, const std::vector<Purpose>& purposes);
   Step hear(Stranger& stranger, std::string_view bytes);
