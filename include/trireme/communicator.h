@@ -122,7 +122,7 @@ typedef struct trireme_group_options {
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  * @retval TRIREME_ERROR_SYSTEM  A socket, thread or mapping could not be made.
  * @retval TRIREME_ERROR_AUTHENTICATION  tcp:// without a token of 16 bytes or more in a file named
- * by TRIREME_TOKEN_FILE, which others may not read, or in TRIREME_TOKEN.
+ * by TRIREME_TOKEN_FILE, which others may not read, by TRIREME_TOKEN_FD, or in TRIREME_TOKEN.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0

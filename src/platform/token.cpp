@@ -1,12 +1,17 @@
 #include "platform/token.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
+#include <mutex>
 
+#include "platform/clock.hpp"
 #include "platform/system.hpp"
 
 namespace trireme {
@@ -23,10 +28,14 @@ struct Open {
   }
 };
 
+void strip_end_of_line(std::string* text) {
+  while (!text->empty() && (text->back() == '\n' || text->back() == '\r')) text->pop_back();
+}
+
 Status read_file(const std::string& path, std::string* out) {
   const std::string what = "the token's file \"" + path + "\" (TRIREME_TOKEN_FILE)";
-  const Open file{system_table().open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
-                                      0)};
+  const Open file{
+      system_table().open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0)};
   if (file.descriptor < 0) return Status::system(errno, what);
   struct stat about {};
   if (fstat(file.descriptor, &about) != 0) return Status::system(errno, what);
@@ -39,8 +48,56 @@ Status read_file(const std::string& path, std::string* out) {
   if (got < 0) return Status::system(errno, what);
   out->assign(bytes, static_cast<std::size_t>(got));
   explicit_bzero(bytes, sizeof bytes);
-  while (!out->empty() && (out->back() == '\n' || out->back() == '\r')) out->pop_back();
+  strip_end_of_line(out);
   return Status::success();
+}
+
+// Of the descriptor in TRIREME_TOKEN_FD, which can be read but once: a later call gets what it gave.
+Status read_descriptor(const std::string& number, std::string* out) {
+  struct Read {
+    std::mutex mutex;
+    std::string number;
+    std::string secret;
+  };
+  static Read* const before = new Read;  // never destroyed: threads may come at any time
+  const std::lock_guard lock(before->mutex);
+  if (before->number == number) {
+    *out = before->secret;
+    return Status::success();
+  }
+  const std::string what = "the token's descriptor " + number + " (TRIREME_TOKEN_FD)";
+  int descriptor = -1;
+  const char* const end = number.data() + number.size();
+  if (const auto [stop, error] = std::from_chars(number.data(), end, descriptor);
+      error != std::errc() || stop != end || descriptor < 0) {
+    return refused(what + " is no number of a descriptor");
+  }
+  constexpr std::uint64_t kPatienceNs = 5'000'000'000;
+  const Deadline deadline = Deadline::after(kPatienceNs);
+  char bytes[kMaxTokenBytes + 2];
+  std::size_t size = 0;
+  Status status = Status::success();
+  while (size < sizeof bytes) {
+    pollfd entry{descriptor, POLLIN, 0};
+    if (::poll(&entry, 1, static_cast<int>(deadline.remaining_ns() / 1'000'000)) == 0) {
+      status = refused(what + " has no end: who gives the token must close it");
+      break;
+    }
+    const ssize_t got = ::read(descriptor, bytes + size, sizeof bytes - size);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (got < 0) status = Status::system(errno, what);
+    if (got <= 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  if (status.ok()) {
+    out->assign(bytes, size);
+    strip_end_of_line(out);
+    before->number = number;
+    before->secret = *out;
+    system_table().close(descriptor);
+  }
+  explicit_bzero(bytes, sizeof bytes);
+  return status;
 }
 
 }  // namespace
@@ -51,23 +108,29 @@ void Token::wipe() noexcept {
 }
 
 Status Token::from_environment(Token* out) {
-  const char* const path = std::getenv("TRIREME_TOKEN_FILE");
-  const char* const text = std::getenv("TRIREME_TOKEN");
-  const bool from_file = path != nullptr && *path != 0;
+  const auto value = [](const char* name) {
+    const char* const text = std::getenv(name);
+    return std::string(text == nullptr ? "" : text);
+  };
+  const std::string path = value("TRIREME_TOKEN_FILE"), number = value("TRIREME_TOKEN_FD");
+  std::string where = "TRIREME_TOKEN";
   out->wipe();
-  if (from_file) {
+  if (!path.empty()) {
+    where = "the token's file (TRIREME_TOKEN_FILE)";
     TRIREME_RETURN_IF_ERROR(read_file(path, &out->secret_));
-  } else if (text != nullptr) {
+  } else if (!number.empty()) {
+    where = "the token's descriptor (TRIREME_TOKEN_FD)";
+    TRIREME_RETURN_IF_ERROR(read_descriptor(number, &out->secret_));
+  } else if (const char* const text = std::getenv("TRIREME_TOKEN"); text != nullptr) {
     out->secret_ = text;
   }
-  const std::string where = from_file ? "the token's file (TRIREME_TOKEN_FILE)" : "TRIREME_TOKEN";
   const std::size_t bytes = out->secret_.size();
   if (bytes >= kMinTokenBytes && bytes <= kMaxTokenBytes) return Status::success();
   out->wipe();
-  if (!from_file && bytes == 0) {
+  if (path.empty() && number.empty() && bytes == 0) {
     return refused(
         "ranks that meet over a network need the job's token: a file named by TRIREME_TOKEN_FILE, "
-        "or TRIREME_TOKEN");
+        "a descriptor in TRIREME_TOKEN_FD, or TRIREME_TOKEN");
   }
   return refused("the token in " + where + " has " + std::to_string(bytes) + " bytes, not " +
                  std::to_string(kMinTokenBytes) + " to " + std::to_string(kMaxTokenBytes));

@@ -20,7 +20,8 @@ class Token {
   bool empty() const { return secret_.empty(); }
 
   // From the file named by TRIREME_TOKEN_FILE, which nobody but its owner may be able to read, or
-  // else from TRIREME_TOKEN. AUTHENTICATION if there is none that could be one.
+  // else from the descriptor TRIREME_TOKEN_FD, which is read once to its end and closed, or else
+  // from TRIREME_TOKEN. AUTHENTICATION if there is none that could be one.
   static Status from_environment(Token* out);
 
  private:

@@ -1,5 +1,6 @@
 // HMAC-SHA256 against the vectors of RFC 4231; the handshake and the frames after it, between two
 // ends and against strangers who change, repeat, mirror, cut or invent what is said.
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,6 @@
 extern "C" {
 #include <cmocka.h>
 }
-
 
 using namespace trireme;
 
@@ -321,6 +321,44 @@ void a_token_is_a_secret_or_no_token(void**) {
   close(descriptor);
 }
 
+void a_token_comes_once_from_a_descriptor(void**) {
+  unsetenv("TRIREME_TOKEN_FILE");
+  setenv("TRIREME_TOKEN", "not this one, as another is named", 1);
+  const std::string secret = "secret of the pipe, long enough";
+  Token token;
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  setenv("TRIREME_TOKEN_FD", std::to_string(ends[0]).c_str(), 1);
+  assert_int_equal(write(ends[1], secret.data(), secret.size()), secret.size());
+  close(ends[1]);
+  assert_int_equal(Token::from_environment(&token).code(), TRIREME_OK);
+  assert_true(token.secret() == secret);
+  assert_int_equal(fcntl(ends[0], F_GETFD), -1);  // closed
+  Token again;
+  assert_int_equal(Token::from_environment(&again).code(), TRIREME_OK);
+  assert_true(again.secret() == secret);
+
+  for (const char* const wrong : {"", "x", "-1", "7x", "99999999999", "1000000"}) {
+    setenv("TRIREME_TOKEN_FD", wrong, 1);
+    const trireme_status code = Token::from_environment(&token).code();
+    assert_int_equal(code, *wrong == 0          ? TRIREME_OK
+                           : strlen(wrong) == 7 ? TRIREME_ERROR_SYSTEM
+                                                : TRIREME_ERROR_AUTHENTICATION);
+  }
+  // One that is too short or too long is no token.
+  for (const std::size_t size : {kMinTokenBytes - 1, kMaxTokenBytes + 1}) {
+    assert_int_equal(pipe(ends), 0);
+    const int number = fcntl(ends[0], F_DUPFD, 100 + static_cast<int>(size % 64));
+    close(ends[0]);
+    setenv("TRIREME_TOKEN_FD", std::to_string(number).c_str(), 1);
+    assert_int_equal(write(ends[1], std::string(size, 's').data(), size), size);
+    close(ends[1]);
+    assert_int_equal(Token::from_environment(&token).code(), TRIREME_ERROR_AUTHENTICATION);
+    assert_true(token.empty());
+  }
+  unsetenv("TRIREME_TOKEN_FD");
+}
+
 }  // namespace
 
 int main() {
@@ -336,6 +374,7 @@ int main() {
       cmocka_unit_test(a_stranger_is_not_listened_to),
       cmocka_unit_test(frames_come_once_in_order_and_unchanged),
       cmocka_unit_test(a_token_is_a_secret_or_no_token),
+      cmocka_unit_test(a_token_comes_once_from_a_descriptor),
   };
   return cmocka_run_group_tests_name("handshake", tests, nullptr, nullptr);
 }
