@@ -24,6 +24,7 @@
 #include <trireme/rooted_collectives.h>
 #include <trireme/schedule.h>
 #include <trireme/status.h>
+#include <trireme/store.h>
 #include <trireme/trainer.h>
 #include <trireme/transport.h>
 #include <trireme/types.h>

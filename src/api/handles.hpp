@@ -2,6 +2,7 @@
 // never followed, so a stale, foreign or doubly destroyed one is an error and not a crash.
 #pragma once
 
+#include <trireme/store.h>
 #include <trireme/types.h>
 
 #include <cstdint>
@@ -26,8 +27,9 @@ class Trainer;
 namespace trireme::api {
 
 class MeshHandles;  // a mesh and the handles that belong to it
+class StoreHandle;  // a store and its timeout
 
-enum class HandleType : std::uint8_t { communicator = 1, request, buffer, model, optimizer, mesh, trainer };
+enum class HandleType : std::uint8_t { communicator = 1, request, buffer, model, optimizer, mesh, trainer, store };
 
 // What stands behind each public type.
 template <class Public>
@@ -46,6 +48,7 @@ TRIREME_HANDLE(trireme_model, strategies::Model, model);
 TRIREME_HANDLE(trireme_optimizer, strategies::Optimizer, optimizer);
 TRIREME_HANDLE(trireme_mesh, MeshHandles, mesh);
 TRIREME_HANDLE(trireme_trainer, strategies::Trainer, trainer);
+TRIREME_HANDLE(trireme_store, StoreHandle, store);
 #undef TRIREME_HANDLE
 
 namespace detail {

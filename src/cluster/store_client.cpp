@@ -59,6 +59,7 @@ Status StoreClient::open(Deadline deadline) {
 void StoreClient::stop() noexcept {
   stop_.store(true, std::memory_order_release);
   stopped_.wake();
+  if (server_ != nullptr) server_->stop();
 }
 
 std::unique_ptr<StoreClient::Line> StoreClient::idle_line() {

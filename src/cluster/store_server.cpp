@@ -69,10 +69,13 @@ class StoreServer::Loop {
 
   Status open();
   void stop() noexcept {
-    // The address can be served anew at once; the thread closes the rest.
+    // The address can be served anew at once.
     ::shutdown(listener_.get(), SHUT_RDWR);
     stop_.store(true, std::memory_order_release);
     waker_.wake();
+    // What is under way takes microseconds.
+    std::unique_lock lock(mutex_);
+    wait_until(condition_, lock, Deadline::after(kSilenceNs), [&] { return ended_; });
   }
   void run() noexcept;
 
@@ -101,6 +104,9 @@ class StoreServer::Loop {
   Socket poll_;
   tcp::Waker waker_;
   std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::condition_variable condition_;
+  bool ended_ = false;
   StoreInstance instance_ = 0;
   StoreState state_;
   Callers callers_;
@@ -148,7 +154,9 @@ void StoreServer::Loop::run() noexcept {
     }
   }
   callers_.clear();
-  listener_.reset();
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  condition_.notify_all();
 }
 
 int StoreServer::Loop::next_wait_ms() const {
@@ -352,6 +360,6 @@ Status StoreServer::start(const tcp::Endpoint& endpoint, const Token& token,
   return Status::success();
 }
 
-StoreServer::~StoreServer() { loop_->stop(); }
+void StoreServer::stop() noexcept { loop_->stop(); }
 
 }  // namespace trireme::cluster

@@ -16,8 +16,9 @@ class StoreServer {
   // Listens at exactly this address; with port 0 the system chooses one.
   static Status start(const tcp::Endpoint& endpoint, const Token& token,
                       std::unique_ptr<StoreServer>* out);
-  // Nobody is served any more; all connections end. Waits for nobody.
-  ~StoreServer();
+  ~StoreServer() { stop(); }
+  // Nobody is served any more; all connections end. Any thread.
+  void stop() noexcept;
 
   const tcp::Endpoint& endpoint() const { return endpoint_; }
 

@@ -89,9 +89,6 @@ bool StoreState::answer_repeat(Client from, const StoreRequest& request,
   if (request.number < known->second.number) {
     // It waited in a connection that its client has given up since.
     reply = refusal(invalid_state("a request that was repeated, and answered, long ago"));
-  } else if (request.operation == StoreOperation::compare_exchange && reply.number == 0) {
-    const auto entry = values_.find(request.key);
-    if (entry != values_.end()) reply.value = entry->second;
   }
   answers->push_back({from, std::move(reply)});
   return true;
@@ -116,10 +113,7 @@ StoreReply StoreState::change(const StoreRequest& request, std::vector<Answer>* 
       return reply;
     case StoreOperation::compare_exchange: {
       const bool same = there ? request.expected == entry->second : !request.expected;
-      if (!same) {
-        if (there) reply.value = entry->second;
-        return reply;
-      }
+      if (!same) return reply;
       if (Status status = put(request.key, request.value, answers); !status.ok()) {
         return refusal(status);
       }
@@ -183,7 +177,6 @@ void StoreState::remember(const StoreRequest& request, const StoreReply& reply) 
   }
   entry->second.number = request.number;
   entry->second.reply = reply;
-  entry->second.reply.value.reset();
   if (remembered_.size() > kMaxRememberedLanes) {
     remembered_.erase(lanes_.front());
     lanes_.pop_front();

@@ -46,7 +46,7 @@ struct StoreRequest {
 struct StoreReply {
   trireme_status code = TRIREME_OK;
   std::int64_t number = 0;           // add: the sum; compare_exchange, remove: 1 if it was done
-  std::optional<std::string> value;  // get, compare_exchange: what is there, or none
+  std::optional<std::string> value;  // get: what is there, or none
   std::string message;               // of a failure
 };
 
@@ -80,7 +80,7 @@ class StoreState {
   };
   struct Remembered {
     std::uint64_t number;
-    StoreReply reply;  // without the value
+    StoreReply reply;
     std::list<Lane>::iterator place;
   };
 

@@ -16,8 +16,8 @@ ALLOWED["backends"] = {"kernels"} | ALLOWED["kernels"]
 ALLOWED["collectives"] = {"backends", "sharding"} | ALLOWED["backends"]
 ALLOWED["optimizers"] = {"collectives", "sharding"} | ALLOWED["collectives"]
 ALLOWED["strategies"] = {"optimizers"} | ALLOWED["optimizers"]
-ALLOWED["api"] = {"strategies"} | ALLOWED["strategies"]
 ALLOWED["cluster"] = {"platform"}
+ALLOWED["api"] = {"strategies", "cluster"} | ALLOWED["strategies"]
 ALLOWED["cli"] = {"cluster", "platform", "public"}
 
 MOST_LINES = 800

@@ -60,7 +60,6 @@ void operations_do_what_they_say(void**) {
     const Result lost = exchange(two, "c", std::nullopt, "2");
     assert_int_equal(lost.code(), TRIREME_OK);
     assert_int_equal(lost.reply.number, 0);
-    assert_true(lost.reply.value == "1");
     assert_int_equal(exchange(two, "c", "1", "2").reply.number, 1);
     assert_int_equal(exchange(two, "absent", "1", "2").reply.number, 0);
     assert_true(get(one, "c").reply.value == "2");
@@ -116,13 +115,12 @@ void many_threads_add_and_exchange_without_losing_one(void**) {
               !sums[static_cast<std::size_t>(i)].insert(sum.reply.number).second) {
             ++failures;
           }
-          Result seen = get(store, "exchanged");
           while (true) {
-            const auto now = seen.reply.value;
+            const auto now = get(store, "exchanged").reply.value;
             const std::string next = std::to_string((now ? std::stoi(*now) : 0) + 1);
-            seen = exchange(store, "exchanged", now, next);
-            if (!seen.status.ok()) ++failures;
-            if (!seen.status.ok() || seen.reply.number == 1) break;
+            const Result done = exchange(store, "exchanged", now, next);
+            if (!done.status.ok()) ++failures;
+            if (!done.status.ok() || done.reply.number == 1) break;
           }
         }
       });

@@ -145,8 +145,6 @@ void hundreds_of_clients_see_what_a_plain_map_says(void**) {
             if (absent ? !there : there && entry->second == guess) {
               want.number = 1;
               model[name] = "7";
-            } else if (there) {
-              want.value = entry->second;
             }
             break;
           }
@@ -215,9 +213,7 @@ void a_repeat_is_done_once_and_an_old_one_never(void**) {
   assert_int_equal(ask(state, 1, failed).number, 0);
   Maker other{2};
   assert_int_equal(ask(state, 2, other.make(StoreOperation::set, "n", "5")).code, TRIREME_OK);
-  const StoreReply reply = ask(state, 1, failed);
-  assert_int_equal(reply.number, 0);
-  assert_string_equal(reply.value->c_str(), "5");
+  assert_int_equal(ask(state, 1, failed).number, 0);
   const StoreRequest removal = maker.make(StoreOperation::remove, "n");
   assert_int_equal(ask(state, 1, removal).number, 1);
   assert_int_equal(ask(state, 1, removal).number, 1);

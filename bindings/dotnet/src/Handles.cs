@@ -105,6 +105,19 @@ namespace Trireme
         }
     }
 
+    internal sealed class StoreHandle : NativeHandle
+    {
+        public StoreHandle()
+        {
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_store_destroy(handle);
+            return true;
+        }
+    }
+
     internal sealed class RequestHandle : NativeHandle
     {
         public RequestHandle()

@@ -232,6 +232,48 @@ namespace Trireme
             MeshHandle mesh, IntPtr* axes, uint axisCount, ref NativeGroupOptions options,
             out CommunicatorHandle outCommunicator);
 
+        // store.h
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_store_serve(
+            IntPtr url, ref NativeStoreOptions options, out StoreHandle outStore);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_store_connect(
+            IntPtr url, ref NativeStoreOptions options, out StoreHandle outStore);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern void trireme_store_destroy(IntPtr store);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_store_address(
+            StoreHandle store, byte* text, ulong capacity, out ulong outLength);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_store_set(
+            StoreHandle store, IntPtr key, void* value, ulong size);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_store_get(
+            StoreHandle store, IntPtr key, void* value, ulong capacity, out ulong outSize,
+            out int outFound);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_store_wait(
+            StoreHandle store, IntPtr* keys, ulong keyCount, ulong timeoutNs);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_store_add(
+            StoreHandle store, IntPtr key, long amount, out long outSum);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_store_compare_exchange(
+            StoreHandle store, IntPtr key, void* expected, ulong expectedSize, void* value,
+            ulong size, out int outExchanged);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_store_delete(
+            StoreHandle store, IntPtr key, out int outDeleted);
+
         // request.h
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_receive_message(

@@ -95,6 +95,14 @@ namespace Trireme
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeStoreOptions
+    {
+        public uint StructSize;
+        public uint Flags;
+        public ulong TimeoutNs;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     internal struct NativeCommunicatorStatistics
     {
         public uint StructSize;

@@ -50,6 +50,7 @@ from ._offload import OffloadInfo
 from ._optimizer import LossScaleInfo, Optimizer, StateRange, Update
 from ._request import MessageInfo, Request, wait_all, wait_any
 from ._schedule import Schedule
+from ._store import Store
 from ._trainer import Layer, LayerCall, Trainer, TrainerInfo, TrainerMetrics
 from ._transport import Transport
 
@@ -85,6 +86,7 @@ __all__ = [
     "Request",
     "Schedule",
     "StateRange",
+    "Store",
     "SystemCallError",
     "TimeoutError",
     "Trainer",

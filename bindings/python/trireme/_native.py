@@ -18,6 +18,7 @@ from ctypes import (
     c_char_p,
     c_double,
     c_int32,
+    c_int64,
     c_uint32,
     c_uint64,
     c_void_p,
@@ -216,6 +217,13 @@ class trireme_communicator_statistics(Structure):
     ]
 
 
+# ---- store.h -------------------------------------------------------------------------------
+
+
+class trireme_store_options(Structure):
+    _fields_ = [("struct_size", c_uint32), ("flags", c_uint32), ("timeout_ns", c_uint64)]
+
+
 # ---- mesh.h --------------------------------------------------------------------------------
 
 TRIREME_MAX_AXES = 16
@@ -379,6 +387,22 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         _status,
         [_handle, POINTER(c_char_p), c_uint32, POINTER(trireme_group_options), _out_handle],
     ),
+    "trireme_store_serve": (_status, [c_char_p, POINTER(trireme_store_options), _out_handle]),
+    "trireme_store_connect": (_status, [c_char_p, POINTER(trireme_store_options), _out_handle]),
+    "trireme_store_destroy": (None, [_handle]),
+    "trireme_store_address": (_status, [_handle, *_text_out]),
+    "trireme_store_set": (_status, [_handle, c_char_p, c_char_p, c_uint64]),
+    "trireme_store_get": (
+        _status,
+        [_handle, c_char_p, c_void_p, c_uint64, POINTER(c_uint64), POINTER(c_int32)],
+    ),
+    "trireme_store_wait": (_status, [_handle, POINTER(c_char_p), c_uint64, c_uint64]),
+    "trireme_store_add": (_status, [_handle, c_char_p, c_int64, POINTER(c_int64)]),
+    "trireme_store_compare_exchange": (
+        _status,
+        [_handle, c_char_p, c_char_p, c_uint64, c_char_p, c_uint64, POINTER(c_int32)],
+    ),
+    "trireme_store_delete": (_status, [_handle, c_char_p, POINTER(c_int32)]),
     "trireme_communicator_agree": (_status, [_handle, POINTER(c_uint64), c_uint64]),
     "trireme_communicator_shrink": (
         _status,

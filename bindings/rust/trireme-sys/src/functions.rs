@@ -237,6 +237,64 @@ extern "C" {
         options: *const trireme_group_options,
         out_communicator: *mut *mut trireme_communicator,
     ) -> trireme_status;
+    // store.h
+    pub fn trireme_store_serve(
+        url: *const c_char,
+        options: *const trireme_store_options,
+        out_store: *mut *mut trireme_store,
+    ) -> trireme_status;
+    pub fn trireme_store_connect(
+        url: *const c_char,
+        options: *const trireme_store_options,
+        out_store: *mut *mut trireme_store,
+    ) -> trireme_status;
+    pub fn trireme_store_destroy(store: *mut trireme_store);
+    pub fn trireme_store_address(
+        store: *const trireme_store,
+        text: *mut c_char,
+        capacity: u64,
+        out_length: *mut u64,
+    ) -> trireme_status;
+    pub fn trireme_store_set(
+        store: *mut trireme_store,
+        key: *const c_char,
+        value: *const c_void,
+        size: u64,
+    ) -> trireme_status;
+    pub fn trireme_store_get(
+        store: *mut trireme_store,
+        key: *const c_char,
+        value: *mut c_void,
+        capacity: u64,
+        out_size: *mut u64,
+        out_found: *mut i32,
+    ) -> trireme_status;
+    pub fn trireme_store_wait(
+        store: *mut trireme_store,
+        keys: *const *const c_char,
+        key_count: u64,
+        timeout_ns: u64,
+    ) -> trireme_status;
+    pub fn trireme_store_add(
+        store: *mut trireme_store,
+        key: *const c_char,
+        amount: i64,
+        out_sum: *mut i64,
+    ) -> trireme_status;
+    pub fn trireme_store_compare_exchange(
+        store: *mut trireme_store,
+        key: *const c_char,
+        expected: *const c_void,
+        expected_size: u64,
+        value: *const c_void,
+        size: u64,
+        out_exchanged: *mut i32,
+    ) -> trireme_status;
+    pub fn trireme_store_delete(
+        store: *mut trireme_store,
+        key: *const c_char,
+        out_deleted: *mut i32,
+    ) -> trireme_status;
     // communicator.h, continued
     pub fn trireme_communicator_agree(
         communicator: *mut trireme_communicator,

@@ -45,6 +45,8 @@ handles! {
     trireme_optimizer
     /// Layers of a model that are trained as one.
     trireme_trainer
+    /// The key-value store of a job.
+    trireme_store
 }
 
 pub type trireme_operation = i32;
@@ -245,6 +247,15 @@ structs! {
         /// Ranks along each axis; one of them may be 0: what is left. Required.
         axis_sizes: *const i32,
         /// Longest the creation may wait. Default: the communicator's timeout.
+        timeout_ns: u64,
+    }
+    /// Start from TRIREME_STORE_OPTIONS_INIT. In every field 0 means the default.
+    trireme_store_options {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// Must be 0.
+        flags: u32,
+        /// Longest any call may take to be answered. Default: 300 s.
         timeout_ns: u64,
     }
     /// What a communicator has done so far. Set struct_size before the call.
@@ -761,6 +772,7 @@ inits! {
     trireme_communicator_options
     trireme_group_options
     trireme_mesh_options
+    trireme_store_options
     trireme_communicator_statistics
     trireme_operation_options
     trireme_message_info

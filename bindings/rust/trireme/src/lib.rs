@@ -75,6 +75,7 @@ mod request;
 mod rooted;
 mod schedule;
 mod state;
+mod store;
 mod subgroup;
 mod to_buffer;
 mod trainer;
@@ -102,6 +103,7 @@ pub use optimizer::{
 pub use request::{wait_all, wait_any, Pending, Request, Storage};
 pub use schedule::{schedule_factor, ScheduleKind, ScheduleOptions};
 pub use state::{State, StateRange};
+pub use store::Store;
 pub use subgroup::GroupOptions;
 pub use trainer::{
     Layer, LayerCall, LayerMemory, LayerOptions, LayerPhase, Stopper, Trainer, TrainerInfo,
