@@ -4,6 +4,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "processes.h"
 #include "ranks.h"
 
 #define RANKS 3
@@ -29,6 +31,7 @@ static trireme_status create(int rank, int world_size, const char *rendezvous, c
 struct job {
     char rendezvous[96];
     const char *backends[RANKS];
+    atomic_int failed;
     struct verdict verdicts[RANKS];
 };
 
@@ -104,6 +107,77 @@ static void ranks_with_different_backends_hear_of_it(void **state) {
     assert_verdicts(job.verdicts, RANKS);
 }
 
+/* Some ranks are inside Gloo when another one calls something else. */
+static void call_what_others_do_not(int rank, void *context) {
+    enum { COUNT = 50001 };
+    struct job *const job = context;
+    struct verdict *const verdict = &job->verdicts[rank];
+    trireme_communicator *communicator = NULL;
+    float *const data = calloc(COUNT, sizeof *data);
+    if (!EXPECT(verdict, data != NULL) ||
+        !EXPECT_STATUS(verdict, TRIREME_OK,
+                       create(rank, RANKS, job->rendezvous, "gloo", &communicator))) {
+        free(data);
+        return;
+    }
+    expect_sum(verdict, communicator, RANKS);
+    const trireme_dtype dtype = rank == 2 ? TRIREME_DTYPE_I32 : TRIREME_DTYPE_F32;
+    EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
+                  trireme_all_reduce(communicator, data, data, COUNT, dtype, TRIREME_SUM, NULL));
+    EXPECT(verdict, strstr(trireme_last_error(), "rank 2") != NULL);
+    EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH, trireme_barrier(communicator, NULL));
+    trireme_communicator_destroy(communicator);
+    free(data);
+}
+
+static void ranks_inside_gloo_hear_of_a_mismatch(void **state) {
+    (void)state;
+    struct job job = {.rendezvous = ""};
+    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    run_threads(RANKS, call_what_others_do_not, &job);
+    assert_verdicts(job.verdicts, RANKS);
+}
+
+/* Rank 1 never comes: the others end at the deadline, with their memory let go. */
+static void call_without_one(int rank, void *context) {
+    enum { COUNT = 50001 };
+    struct job *const job = context;
+    struct verdict *const verdict = &job->verdicts[rank];
+    trireme_communicator *communicator = NULL;
+    float *const data = calloc(COUNT, sizeof *data);
+    if (!EXPECT(verdict, data != NULL) ||
+        !EXPECT_STATUS(verdict, TRIREME_OK,
+                       create(rank, RANKS, job->rendezvous, "gloo", &communicator))) {
+        free(data);
+        return;
+    }
+    expect_sum(verdict, communicator, RANKS);
+    if (rank != 1) {
+        trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
+        options.timeout_ns = 200 * 1000 * 1000;
+        EXPECT_STATUS(verdict, TRIREME_ERROR_TIMEOUT,
+                      trireme_all_reduce(communicator, data, data, COUNT, TRIREME_DTYPE_F32,
+                                         TRIREME_SUM, &options));
+        trireme_error_info info = TRIREME_ERROR_INFO_INIT;
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_last_error_info(&info));
+        EXPECT(verdict, blames_only(&info, 1));
+        atomic_fetch_add(&job->failed, 1);
+    } else {
+        while (atomic_load(&job->failed) < RANKS - 1) sleep_ms(5);
+        EXPECT_STATUS(verdict, TRIREME_ERROR_TIMEOUT, trireme_barrier(communicator, NULL));
+    }
+    trireme_communicator_destroy(communicator);
+    free(data);
+}
+
+static void a_rank_that_does_not_come_is_a_timeout(void **state) {
+    (void)state;
+    struct job job = {.rendezvous = ""};
+    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    run_threads(RANKS, call_without_one, &job);
+    assert_verdicts(job.verdicts, RANKS);
+}
+
 static void it_needs_a_network(void **state) {
     (void)state;
     trireme_communicator *communicator = NULL;
@@ -141,6 +215,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_of_gloo_make_groups_of_gloo),
         cmocka_unit_test(ranks_with_different_backends_hear_of_it),
+        cmocka_unit_test(ranks_inside_gloo_hear_of_a_mismatch),
+        cmocka_unit_test(a_rank_that_does_not_come_is_a_timeout),
         cmocka_unit_test(it_needs_a_network),
         cmocka_unit_test(a_missing_plugin_is_named),
     };

@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -23,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "processes.h"
@@ -33,10 +35,11 @@
 #define LARGE 300001
 #define PAINFUL 5 /* the operation in which it happens */
 
-enum harm { KILLED, STOPPED, LEFT };
+enum harm { KILLED, KILLED_INSIDE, STOPPED, LEFT };
 
 struct job {
     enum harm harm;
+    long delay_ns; /* KILLED_INSIDE: after the operation began, about */
     char rendezvous[96];
 };
 
@@ -60,6 +63,13 @@ static trireme_communicator *join_network(int rank, int world_size, const char *
     return communicator;
 }
 
+static void *kill_later(void *context) {
+    const struct timespec delay = {0, ((const struct job *)context)->delay_ns};
+    nanosleep(&delay, NULL);
+    raise(SIGKILL);
+    return NULL;
+}
+
 /* numbers[0]: it has its failure, or its own end. */
 static void sum_until_it_fails(int rank, void *context, struct outcome *outcome) {
     const struct job *const job = context;
@@ -69,7 +79,12 @@ static void sum_until_it_fails(int rank, void *context, struct outcome *outcome)
     for (int round = 0; outcome->status == TRIREME_OK && !outcome->wrong; ++round) {
         if (rank == VICTIM && round == PAINFUL) {
             if (job->harm == LEFT) break;
-            raise(job->harm == KILLED ? SIGKILL : SIGSTOP);
+            pthread_t killer;
+            if (job->harm == KILLED_INSIDE) {
+                if (pthread_create(&killer, NULL, kill_later, context) != 0) _exit(93);
+            } else {
+                raise(job->harm == KILLED ? SIGKILL : SIGSTOP);
+            }
         }
         for (int i = 0; i < LARGE; ++i) data[i] = (float)(rank + 1);
         const trireme_status status = trireme_all_reduce(communicator, data, data, LARGE,
@@ -89,7 +104,7 @@ static void sum_until_it_fails(int rank, void *context, struct outcome *outcome)
     __atomic_store_n(&outcome->numbers[0], 1, __ATOMIC_SEQ_CST);
 }
 
-static void expect_survivor(const struct outcome *outcome, int rank) {
+static void expect_survivor(const struct outcome *outcome, int rank, enum harm harm) {
     if (outcome->status != TRIREME_ERROR_PEER_LOST || outcome->later != TRIREME_ERROR_PEER_LOST ||
         !blames_only(&outcome->info, VICTIM) || outcome->wrong || outcome->exit_code != 0) {
         fail_msg("rank %d: %s, later %s, wrong %d, hung %d, exit %d, signal %d: %s", rank,
@@ -98,7 +113,8 @@ static void expect_survivor(const struct outcome *outcome, int rank) {
                  outcome->message);
     }
     /* What the victim had not handed to its system yet has gone with it. */
-    assert_in_range(outcome->rounds, PAINFUL - 1, PAINFUL);
+    assert_true(outcome->rounds >= PAINFUL - 1);
+    if (harm != KILLED_INSIDE) assert_true(outcome->rounds <= PAINFUL);
     assert_true(outcome->numbers[1]); /* SIGPIPE would have ended it, and is as it was */
 }
 
@@ -112,8 +128,8 @@ static bool survivors_are_done(const struct processes *processes) {
     return true;
 }
 
-static void harm_one(enum harm harm) {
-    struct job job = {.harm = harm};
+static void harm_one(enum harm harm, long delay_ns) {
+    struct job job = {.harm = harm, .delay_ns = delay_ns};
     struct processes processes;
     unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
     strcat(job.rendezvous, "?silence_ms=3000");
@@ -126,26 +142,32 @@ static void harm_one(enum harm harm) {
     }
     wait_processes(&processes);
     for (int rank = 0; rank < RANKS; ++rank) {
-        if (rank != VICTIM) expect_survivor(&processes.outcomes[rank], rank);
+        if (rank != VICTIM) expect_survivor(&processes.outcomes[rank], rank, harm);
     }
     const struct outcome *const victim = &processes.outcomes[VICTIM];
-    if (harm == KILLED) assert_int_equal(victim->signal, SIGKILL);
-    if (harm != KILLED) assert_int_equal(victim->exit_code, 0);
+    const bool killed = harm == KILLED || harm == KILLED_INSIDE;
+    if (killed) assert_int_equal(victim->signal, SIGKILL);
+    if (!killed) assert_int_equal(victim->exit_code, 0);
     if (harm == STOPPED) assert_int_not_equal(victim->status, TRIREME_OK); /* it went on alone */
     free_processes(&processes);
 }
 
 static void a_killed_rank_is_named(void **state) {
     (void)state;
-    for (int trial = 0; trial < (is_quick() ? 2 : 6); ++trial) harm_one(KILLED);
+    for (int trial = 0; trial < (is_quick() ? 2 : 6); ++trial) harm_one(KILLED, 0);
+}
+static void a_rank_killed_inside_an_operation_is_named(void **state) {
+    (void)state;
+    const int trials = is_quick() ? 3 : 10;
+    for (int trial = 0; trial < trials; ++trial) harm_one(KILLED_INSIDE, 250000L * trial);
 }
 static void a_stopped_rank_is_named(void **state) {
     (void)state;
-    harm_one(STOPPED);
+    harm_one(STOPPED, 0);
 }
 static void a_rank_that_left_is_named(void **state) {
     (void)state;
-    harm_one(LEFT);
+    harm_one(LEFT, 0);
 }
 
 /* ---- who has said everything ---- */
@@ -300,6 +322,7 @@ static void strangers_get_nothing_and_hinder_nobody(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_rank_is_named),
+        cmocka_unit_test(a_rank_killed_inside_an_operation_is_named),
         cmocka_unit_test(a_stopped_rank_is_named),
         cmocka_unit_test(a_rank_that_left_is_named),
         cmocka_unit_test(what_a_process_sent_before_it_ended_arrives),

@@ -112,11 +112,17 @@ void Mesh::settle() noexcept {
   std::uint64_t since_ns = now_ns();
   while (true) {
     std::uint64_t unsent = 0;
-    for (const auto& peer : peers_) {
+    for (int rank = 0; rank < n_; ++rank) {
+      const auto& peer = peers_[static_cast<std::size_t>(rank)];
       const std::lock_guard lock(peer->mutex);
       if (!peer->data || !flush(*peer)) continue;
       int queued = 0;
       if (::ioctl(peer->data.get(), SIOCOUTQNSD, &queued) != 0) queued = 0;
+      const Lines::Line* const line = lines_ == nullptr ? nullptr : lines_->find(rank);
+      int of_engine = 0;
+      if (line != nullptr && ::ioctl(line->socket.get(), SIOCOUTQNSD, &of_engine) == 0) {
+        unsent += static_cast<std::uint64_t>(of_engine);
+      }
       unsent += peer->rest.size() - peer->rest_at + static_cast<std::uint64_t>(queued);
     }
     const std::uint64_t now = now_ns();

@@ -1,0 +1,256 @@
+// What engines move their bytes by, over socket pairs: pieces find their places whatever the order in
+// which both ends come, from several threads at once; and a peer that says what it should not, dies, or
+// does not come, ends a wait with the right rank and never touches memory that is none of its own.
+#include <sys/socket.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backends/tcp/exchange.hpp"
+
+// Last: its macros take names like `fail`.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace {
+
+using namespace trireme;
+using namespace trireme::tcp;
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+constexpr std::uint64_t kLong = 60 * kSecond;
+
+SessionKeys keys_of(int from, int to) {
+  SessionKeys keys;
+  keys.send.fill(static_cast<std::uint8_t>(1 + from * 16 + to));
+  keys.receive.fill(static_cast<std::uint8_t>(1 + to * 16 + from));
+  return keys;
+}
+
+// Ranks 0, 3, 6, ... of a group, each with a line to every other one.
+struct Net {
+  explicit Net(int size) {
+    Members members;
+    for (int i = 0; i < size; ++i) members.ranks.push_back(3 * i);
+    for (int i = 0; i < size; ++i) lines.push_back(std::make_shared<Lines>(3 * size));
+    for (int i = 0; i < size; ++i) {
+      for (int j = 0; j < i; ++j) {
+        int ends[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends),
+                         0);
+        lines[static_cast<std::size_t>(i)]->add(3 * j, Socket(ends[0]), keys_of(i, j));
+        lines[static_cast<std::size_t>(j)]->add(3 * i, Socket(ends[1]), keys_of(j, i));
+      }
+      members.own = i;
+      exchanges.push_back(nullptr);
+    }
+    for (int i = 0; i < size; ++i) {
+      members.own = i;
+      const auto at = static_cast<std::size_t>(i);
+      exchanges[at] = std::make_unique<Exchange>(members, lines[at]);
+      assert_true(exchanges[at]->open().ok());
+    }
+  }
+  Exchange& operator[](int member) { return *exchanges[static_cast<std::size_t>(member)]; }
+
+  std::vector<std::shared_ptr<Lines>> lines;
+  std::vector<std::unique_ptr<Exchange>> exchanges;
+};
+
+struct Piece : Exchange::Transfer {
+  Piece(int member_, std::uint64_t ticket_, std::uint64_t slot_,
+        std::vector<std::uint32_t>& memory) {
+    member = member_;
+    ticket = ticket_;
+    slot = slot_;
+    data = reinterpret_cast<std::byte*>(memory.data());
+    bytes = memory.size() * sizeof(std::uint32_t);
+  }
+};
+
+std::vector<std::uint32_t> numbers(std::size_t count, std::uint32_t seed) {
+  std::vector<std::uint32_t> out(count);
+  for (std::size_t i = 0; i < count; ++i)
+    out[i] = static_cast<std::uint32_t>(i) * 2654435761u + seed;
+  return out;
+}
+
+bool blames(const Status& status, int rank) {
+  return status.details() != nullptr && status.details()->blamed == std::vector<std::int32_t>{rank};
+}
+
+// Every member on every channel sends to all others and receives of all, in an order of its own.
+void pieces_find_their_places(void**) {
+  constexpr int kMembers = 3;
+  constexpr int kThreads = 3;
+  constexpr std::size_t kCounts[] = {0, 1, 1000, 65'536, 65'537, 200'003};
+  Net net(kMembers);
+  std::atomic<int> wrong{0};
+  const auto seed_of = [](int from, int to, int channel, std::size_t round) {
+    return static_cast<std::uint32_t>(from + 10 * to + 100 * channel) +
+           1000 * static_cast<std::uint32_t>(round);
+  };
+  std::vector<std::thread> threads;
+  for (int member = 0; member < kMembers; ++member) {
+    for (int channel = 0; channel < kThreads; ++channel) {
+      threads.emplace_back([&, member, channel] {
+        for (std::size_t round = 0; round < std::size(kCounts); ++round) {
+          // Channels are at another count each, so that a large piece stands before a small one.
+          const std::size_t count =
+              kCounts[(round + static_cast<std::size_t>(channel) * 2) % std::size(kCounts)];
+          const auto ticket = static_cast<std::uint64_t>(channel) * 100 + round;
+          std::vector<std::vector<std::uint32_t>> memory;
+          std::vector<std::unique_ptr<Piece>> pieces;
+          memory.reserve(2 * kMembers);
+          for (int step = 1; step < kMembers; ++step) {
+            const int peer = (member + (channel % 2 == 0 ? step : kMembers - step)) % kMembers;
+            memory.push_back(numbers(count, seed_of(member, peer, channel, round)));
+            pieces.push_back(std::make_unique<Piece>(peer, ticket, 7, memory.back()));
+            if (!net[member].send(*pieces.back()).ok()) ++wrong;
+            memory.push_back(std::vector<std::uint32_t>(count, 0));
+            pieces.push_back(std::make_unique<Piece>(peer, ticket, 7, memory.back()));
+            if (!net[member].receive(*pieces.back()).ok()) ++wrong;
+          }
+          for (std::size_t i = 0; i < pieces.size(); ++i) {
+            Piece& piece = *pieces[i];
+            if (!net[member].wait(piece, Deadline::after(kLong)).ok()) ++wrong;
+            if (i % 2 == 1 &&
+                memory[i] != numbers(count, seed_of(piece.member, member, channel, round))) {
+              ++wrong;
+            }
+            net[member].drop(piece);
+          }
+        }
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  assert_int_equal(wrong.load(), 0);
+}
+
+// Pieces of one slot come in order, and receives that nobody has answered yet hold nobody up.
+void one_slot_keeps_its_order(void**) {
+  Net net(2);
+  std::vector<std::uint32_t> never(10), first(100), second(100);
+  Piece unanswered(1, 1, 1, never), one(1, 2, 1, first), two(1, 2, 1, second);
+  assert_true(net[0].receive(unanswered).ok());
+  assert_true(net[0].receive(one).ok());
+  assert_true(net[0].receive(two).ok());
+  std::thread peer([&] {
+    for (const std::uint32_t seed : {5u, 6u}) {
+      std::vector<std::uint32_t> data = numbers(100, seed);
+      Piece piece(0, 2, 1, data);
+      static_cast<void>(net[1].send(piece));
+      static_cast<void>(net[1].wait(piece, Deadline::after(kLong)));
+      net[1].drop(piece);
+    }
+  });
+  assert_true(net[0].wait(two, Deadline::after(kLong)).ok());
+  assert_true(net[0].wait(one, Deadline::after(kLong)).ok());
+  peer.join();
+  assert_true(first == numbers(100, 5) && second == numbers(100, 6));
+  // Nobody comes: the deadline ends it, and what was given up ends the exchange.
+  const Status late = net[0].wait(unanswered, Deadline::after(kSecond / 20));
+  assert_int_equal(late.code(), TRIREME_ERROR_TIMEOUT);
+  assert_true(blames(late, 3));
+  net[0].drop(unanswered);
+  assert_int_equal(net[0].receive(one).code(), TRIREME_ERROR_ABORTED);
+}
+
+// Garbage behind the handshake, and ends that do not mean the same length.
+void what_cannot_be_is_corrupt(void**) {
+  enum Lie { garbage, longer_than_asked, longer_than_sent };
+  for (const Lie lie : {garbage, longer_than_asked, longer_than_sent}) {
+    Net net(2);
+    std::vector<std::uint32_t> memory(100, 9), other = numbers(200, 1);
+    const std::vector<std::uint32_t> before = memory;
+    Piece piece(1, 4, 4, memory);
+    Piece false_one(0, 4, 4, other);
+    assert_true((lie == longer_than_sent ? net[0].send(piece) : net[0].receive(piece)).ok());
+    if (lie == garbage) {
+      const std::string text(4096, 'G');
+      std::size_t moved = 0;
+      const Lines::Line* const line = net.lines[1]->find(0);
+      assert_true(line->socket.send(text.data(), text.size(), &moved) == Moved::some);
+    } else {
+      assert_true(
+          (lie == longer_than_sent ? net[1].receive(false_one) : net[1].send(false_one)).ok());
+    }
+    // Who sends hears first of what is asked for.
+    const int who = lie == longer_than_asked ? 1 : 0;
+    const Status status = net[who].wait(who == 1 ? false_one : piece, Deadline::after(kLong));
+    if (status.code() != TRIREME_ERROR_CORRUPT) fail_msg("%s", status.message().c_str());
+    assert_true(blames(status, who == 1 ? 0 : 3));
+    assert_true(memory == before);
+    net[0].drop(piece);
+    net[1].drop(false_one);
+  }
+}
+
+// Who is gone ends the waits for it alone; what it had sent before arrives.
+void who_has_gone_is_named(void**) {
+  Net net(3);
+  std::vector<std::uint32_t> from_lost(50), more(50), from_other(50);
+  Piece arrives(1, 1, 1, from_lost), misses(1, 2, 1, more), stays(2, 1, 1, from_other);
+  assert_true(net[0].receive(arrives).ok());
+  assert_true(net[0].receive(misses).ok());
+  assert_true(net[0].receive(stays).ok());
+  {
+    std::vector<std::uint32_t> data = numbers(50, 3);
+    Piece piece(0, 1, 1, data);
+    assert_true(net[1].send(piece).ok());
+    assert_true(net[1].wait(piece, Deadline::after(kLong)).ok());
+    net.exchanges[1].reset();
+    net.lines[1]->close();
+  }
+  assert_true(net[0].wait(arrives, Deadline::after(kLong)).ok());
+  assert_true(from_lost == numbers(50, 3));
+  const Status lost = net[0].wait(misses, Deadline::after(kLong));
+  assert_int_equal(lost.code(), TRIREME_ERROR_PEER_LOST);
+  assert_true(blames(lost, 3));
+  std::vector<std::uint32_t> data = numbers(50, 8);
+  Piece piece(0, 1, 1, data);
+  assert_true(net[2].send(piece).ok());
+  assert_true(net[2].wait(piece, Deadline::after(kLong)).ok());
+  assert_true(net[0].wait(stays, Deadline::after(kLong)).ok());
+  assert_true(from_other == numbers(50, 8));
+  net[0].drop(misses);
+}
+
+// Ends who moves bytes, and who waits for that one.
+void abort_ends_every_wait(void**) {
+  Net net(2);
+  std::atomic<int> ended{0};
+  std::vector<std::thread> threads;
+  for (std::uint64_t ticket = 0; ticket < 3; ++ticket) {
+    threads.emplace_back([&, ticket] {
+      std::vector<std::uint32_t> memory(10);
+      Piece piece(1, ticket, 1, memory);
+      Status status = net[0].receive(piece);
+      if (status.ok()) status = net[0].wait(piece, Deadline::after(kLong));
+      if (status.code() == TRIREME_ERROR_ABORTED) ++ended;
+      net[0].drop(piece);
+    });
+  }
+  net[0].abort();
+  for (std::thread& thread : threads) thread.join();
+  assert_int_equal(ended.load(), 3);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(pieces_find_their_places),  cmocka_unit_test(one_slot_keeps_its_order),
+      cmocka_unit_test(what_cannot_be_is_corrupt), cmocka_unit_test(who_has_gone_is_named),
+      cmocka_unit_test(abort_ends_every_wait),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
