@@ -154,9 +154,7 @@ impl Store {
         let key = c_text(key, "key")?;
         let mut deleted = 0;
         // SAFETY: a live store and a place for the number.
-        check(unsafe {
-            sys::trireme_store_delete(self.handle.get(), key.as_ptr(), &mut deleted)
-        })?;
+        check(unsafe { sys::trireme_store_delete(self.handle.get(), key.as_ptr(), &mut deleted) })?;
         Ok(deleted != 0)
     }
 }

@@ -1,3 +1,0 @@
-// Moved to platform/.
-#pragma once
-#include "platform/tcp_socket.hpp"
