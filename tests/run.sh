@@ -65,7 +65,7 @@ run_ctest() {
     skipped=$((skipped + $(grep -c '\*\*\*Skipped ' <<<"$results")))
     say "$preset: $good test programs passed, $bad failed${names:+:$names}"
     # What the fault tests counted.
-    grep -hE '^(kill|mismatch|frozen|crossing|shrink|lifecycle|hostile|skipped):' "$build/$preset/Testing/Temporary/LastTest.log" || true
+    grep -hE '^(kill|mismatch|frozen|crossing|shrink|lifecycle|hostile|network|skipped):' "$build/$preset/Testing/Temporary/LastTest.log" || true
 }
 
 needs_release() {
