@@ -153,7 +153,14 @@ bool GlooEngine::offers(const Operation& operation) const {
   }
 }
 
-bool GlooEngine::prefers(const Operation&) const { return true; }
+// Measured against messages on the loopback, 2 and 4 ranks: what Gloo reduces in two rounds pays from
+// about this size on, everything else from where it does not go with the slots.
+bool GlooEngine::prefers(const Operation& operation) const {
+  constexpr std::uint64_t kReducedBytes = 16u << 10;
+  const bool in_rounds =
+      operation.kind == OperationKind::all_reduce || operation.kind == OperationKind::reduce;
+  return !in_rounds || operation.count * dtype_size(operation.dtype) >= kReducedBytes;
+}
 
 Status GlooEngine::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
   if (operation.kind == OperationKind::reduce_scatter) {
