@@ -236,6 +236,33 @@ static int find_listeners(const char *address, unsigned short *ports, int capaci
     return count;
 }
 
+/* The sockets of this process at which anybody may call. All are at this address, or the test fails:
+ * on other ones there is nothing to be reached. */
+static int count_own_listeners(const char *address) {
+    struct in_addr own;
+    int count = 0;
+    assert_int_equal(inet_pton(AF_INET, address, &own), 1);
+    for (int descriptor = 3; descriptor < 1024; ++descriptor) {
+        int listens = 0;
+        socklen_t bytes = sizeof listens;
+        struct sockaddr_storage at;
+        if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0) continue;
+        bytes = sizeof at;
+        if (!listens || getsockname(descriptor, (struct sockaddr *)&at, &bytes) != 0) continue;
+        if (at.ss_family == AF_UNIX) continue; /* whoever started this may have left it open */
+        assert_int_equal(at.ss_family, AF_INET);
+        assert_int_equal(((const struct sockaddr_in *)&at)->sin_addr.s_addr, own.s_addr);
+        ++count;
+    }
+    return count;
+}
+
+static void expect_own_listeners(const char *address, int count) {
+    const uint64_t end = monotonic_ns() + HANG_NS;
+    while (count_own_listeners(address) != count && monotonic_ns() < end) sleep_ms(5);
+    assert_int_equal(count_own_listeners(address), count);
+}
+
 static int call_port(const char *address, unsigned short port) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
     inet_pton(AF_INET, address, &to.sin_addr);
@@ -291,6 +318,7 @@ static void strangers_get_nothing_and_hinder_nobody(void **state) {
         sleep_ms(5);
     }
     assert_int_equal(listeners, 3); /* the meeting, and one of each rank */
+    expect_own_listeners(address, 3);
     for (int i = 0; i < IDLE; ++i) idle[i] = call_port(address, ports[i % listeners]);
     for (int i = 0; i < listeners; ++i) {
         for (int word = 0; word < WORDS; ++word) {
@@ -305,6 +333,8 @@ static void strangers_get_nothing_and_hinder_nobody(void **state) {
             fail_msg("rank %d: %s", rank, trireme_last_error());
         }
     }
+    /* When all are there a rank lets nobody in any more; the meeting is for other groups. */
+    expect_own_listeners(address, 1);
     for (int i = 0; i < rude_count; ++i) {
         assert_true(is_turned_away(rude[i]));
         close(rude[i]);
@@ -317,6 +347,7 @@ static void strangers_get_nothing_and_hinder_nobody(void **state) {
         assert_int_equal(trireme_communicator_wait_ready(ranks[rank], PATIENT_NS), TRIREME_OK);
         trireme_communicator_destroy(ranks[rank]);
     }
+    expect_own_listeners(address, 0);
 }
 
 int main(void) {
