@@ -48,7 +48,11 @@ struct MpiEngine::Piece {
 
 bool MpiEngine::offers(const Operation& operation) const {
   switch (operation.kind) {
-    case OperationKind::all_reduce:
+    case OperationKind::all_reduce: {  // ours: the smallest and the largest, too
+      const trireme_reduction reduction = operation.reduction;
+      return same_in_mpi(operation.dtype, reduction) || reduction == TRIREME_MIN ||
+             reduction == TRIREME_MAX;
+    }
     case OperationKind::reduce:
     case OperationKind::reduce_scatter: return same_in_mpi(operation.dtype, operation.reduction);
     case OperationKind::all_gather:
@@ -59,7 +63,10 @@ bool MpiEngine::offers(const Operation& operation) const {
   }
 }
 
-Status MpiEngine::run(const Operation& operation, std::uint64_t, Deadline deadline) {
+Status MpiEngine::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
+  if (operation.kind == OperationKind::all_reduce) {
+    return run_ring(operation, ticket, deadline);
+  }
   if (operation.kind == OperationKind::barrier) {
     return run_piece(operation, {0, 0}, deadline);
   }

@@ -1,6 +1,7 @@
 // MpiEngine: collectives that MPI runs, on memory that is the engine's own. MPI takes back nothing
 // that it has been given: what a rank gave up waiting for may go on, so the caller's memory is
-// copied, piece by piece.
+// copied, piece by piece. An all-reduce is a ring of messages (ring.cpp): MPI's own is faster only
+// where it may wait without an end, and the ring copies no more than it moves.
 #pragma once
 
 #include <array>
@@ -33,6 +34,9 @@ class MpiEngine final : public host::Engine {
   };
   struct Piece;
 
+  class Lane;
+
+  Status run_ring(const Operation& operation, std::uint64_t ticket, Deadline deadline);
   Status run_piece(const Operation& operation, const Piece& piece, Deadline deadline);
   Status finish(const Call& call, Stage& stage, Deadline deadline);
   Status pause(int looks, Deadline deadline) const;

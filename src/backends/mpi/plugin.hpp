@@ -12,14 +12,14 @@
 namespace trireme::mpi {
 
 // Raised whenever anything here changes its meaning.
-constexpr std::uint32_t kPluginVersion = 1;
+constexpr std::uint32_t kPluginVersion = 2;
 constexpr char kPluginSymbol[] = "trireme_mpi_plugin";
 constexpr std::uint64_t kErrorBytes = 512;
 // As carriers take them where a transport does not say.
 constexpr std::uint64_t kFrameBytes = 65'536;
 
 struct Group;    // the plugin's part of one group
-struct Request;  // one collective under way
+struct Request;  // one collective or message under way
 
 // What a collective moves; memory that stays until the request is over.
 struct Call {
@@ -32,6 +32,19 @@ struct Call {
   const void* send;
   void* receive;
 };
+
+// One message between two ranks, on the channel's own communicator; memory that stays until it is
+// over. Messages of one tag from one rank to another arrive in order.
+struct Letter {
+  std::uint32_t channel;
+  std::int32_t peer;
+  std::int32_t tag;  // 0 to kTags - 1
+  std::int32_t bytes;
+  void* data;
+  bool sends;  // else it is received
+};
+// MPI promises tags up to this.
+constexpr std::int32_t kTags = 32'768;
 
 enum class State : std::int32_t { pending, done, failed };
 
@@ -57,6 +70,8 @@ struct Plugin {
   // Starts one collective. `pending`: not yet, as not all ranks are there; try again. `done`: it is
   // under way. The calls of one channel have one order on all ranks.
   State (*start)(Group* group, const Call& call, Request** out, char* error);
+  // Starts to send or to receive one message; answers as start() does.
+  State (*post)(Group* group, const Letter& letter, Request** out, char* error);
   // After `done` or `failed` the request is gone.
   State (*test)(Group* group, Request* request, char* error);
   // Nobody asks for the request any more; its memory must stay for good.

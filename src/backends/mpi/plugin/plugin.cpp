@@ -33,8 +33,6 @@ constexpr microseconds kShortestSleep{20};
 constexpr microseconds kLongestSleep{500};
 // A rank that has left: how long its last frames may need.
 constexpr std::chrono::milliseconds kLastWords{1000};
-// MPI promises tags up to this.
-constexpr int kTags = 32'768;
 
 std::atomic<int> joins{0};
 
@@ -396,6 +394,26 @@ State start(Group* group, const Call& call, Request** out, char* error) {
   return State::done;
 }
 
+State post(Group* group, const Letter& letter, Request** out, char* error) {
+  const Inside inside;
+  if (!inside) return say(error, "MPI has been finalised"), State::failed;
+  const State there = advance(*group, group->communicators.size());
+  if (there == State::failed) {
+    return say(error, error_text("MPI_Comm_idup", group->failed.load())), there;
+  }
+  if (there == State::pending) return there;
+  auto request = std::make_unique<Request>();
+  request->channel = letter.channel;
+  const MPI_Comm comm = group->communicators[1 + letter.channel];
+  const int code = letter.sends ? MPI_Isend(letter.data, letter.bytes, MPI_BYTE, letter.peer,
+                                            letter.tag, comm, &request->request)
+                                : MPI_Irecv(letter.data, letter.bytes, MPI_BYTE, letter.peer,
+                                            letter.tag, comm, &request->request);
+  if (code != MPI_SUCCESS) return say(error, error_text("a message", code)), State::failed;
+  *out = request.release();
+  return State::done;
+}
+
 State test(Group*, Request* request, char* error) {
   int code = MPI_SUCCESS;
   {
@@ -415,9 +433,13 @@ State test(Group*, Request* request, char* error) {
 
 void abandon(Group* group, Request*) { group->abandoned.fetch_add(1); }
 
-constexpr Plugin kPlugin{
-    kPluginVersion, TRIREME_VERSION, sizeof(Plugin), TRIREME_MPI_NAME, begin, join, send, receive,
-    leave,          start,           test,           abandon};
+constexpr Plugin kPlugin{kPluginVersion, TRIREME_VERSION,
+                         sizeof(Plugin), TRIREME_MPI_NAME,
+                         begin,          join,
+                         send,           receive,
+                         leave,          start,
+                         post,           test,
+                         abandon};
 
 }  // namespace
 }  // namespace trireme::mpi
