@@ -14,13 +14,14 @@ bool read(std::string_view text, Number low, Number high, Number* out) {
   return error == std::errc() && stop == text.data() + text.size() && *out >= low && *out <= high;
 }
 
-// Who starts one agent on each host tells it how many there are and which it is.
+// Who starts one agent on each host tells it how many there are and which it is. Inside an allocation
+// of Slurm, Open MPI starts its own helpers by srun, on fewer hosts: what mpirun says goes first.
 struct Starter {
   const char* nodes;
   const char* node_rank;
 };
-constexpr Starter kStarters[] = {{"SLURM_NNODES", "SLURM_NODEID"},
-                                 {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+constexpr Starter kStarters[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                 {"SLURM_NNODES", "SLURM_NODEID"},
                                  {"PMI_SIZE", "PMI_RANK"}};
 
 void take_from_starter(cluster::NodeOptions* out) {
@@ -105,7 +106,7 @@ void add_options(CLI::App& app, NodeSettings* out) {
       ->type_name("NODES");
   app.add_option("--rdzv-endpoint", out->endpoint,
                  "Where they meet: an address of one of the hosts. All know the job's token, by "
-                 "TRIREME_TOKEN_FILE or TRIREME_TOKEN")
+                 "TRIREME_TOKEN_FILE, TRIREME_TOKEN_FD or TRIREME_TOKEN")
       ->type_name("HOST:PORT");
   app.add_option("--node-rank", out->node_rank,
                  "Which of the hosts this is (default: as they come)")

@@ -56,7 +56,8 @@ std::vector<std::string> WorkerEnvironment::of_local_rank(int local_rank) const 
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
-    bool ours = false;
+    // What it led to has been read, or is none of the workers' business.
+    bool ours = text.substr(0, text.find('=')) == "TRIREME_TOKEN_FD";
     for (const auto& [name, value] : variables) {
       ours = ours || text.substr(0, text.find('=')) == name;
     }

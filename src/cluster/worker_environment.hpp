@@ -19,7 +19,8 @@ class WorkerEnvironment {
   // did, in the file that TRIREME_TOKEN_FILE names.
   void take_place(const AgentStart& start, std::string token);
 
-  // "NAME=VALUE" of everything: the launcher's own environment with the job's variables in it.
+  // "NAME=VALUE" of everything: the launcher's own environment with the job's variables in it, and
+  // without TRIREME_TOKEN_FD, whose descriptor can be read but once.
   std::vector<std::string> of_local_rank(int local_rank) const;
 
  private:

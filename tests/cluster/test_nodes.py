@@ -20,7 +20,7 @@ TRIREME = ""
 LONG = 60  # seconds; longer than anything healthy takes on a busy machine
 TOKEN = "a token of the tests, which no job has"
 STARTERS = ("SLURM_NNODES", "SLURM_NODEID", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
-            "PMI_SIZE", "PMI_RANK", "TRIREME_TOKEN_FILE")
+            "PMI_SIZE", "PMI_RANK", "TRIREME_TOKEN_FILE", "TRIREME_TOKEN_FD")
 # Writes this shell's number under its rank, whole from the beginning.
 NOTE = 'echo $$ > "$FOLDER/$RANK.tmp"; mv "$FOLDER/$RANK.tmp" "$FOLDER/$RANK.pid"; '
 IDLE = NOTE + "while :; do sleep 0.05; done"
@@ -67,14 +67,16 @@ class Nodes(unittest.TestCase):
             agent.stdout.close()
             agent.stderr.close()
 
-    def agent(self, script, *options, workers=1, nodes="2", token=TOKEN, endpoint=None, **variables):
+    def agent(self, script, *options, workers=1, nodes="2", token=TOKEN, endpoint=None,
+              descriptors=(), **variables):
         environment = {name: value for name, value in os.environ.items() if name not in STARTERS}
         environment.update(FOLDER=self.folder.name, TRIREME_TOKEN=token, **variables)
         agent = subprocess.Popen(
             [TRIREME, "run", "--nnodes", nodes, "--rdzv-endpoint",
              endpoint or f"127.0.0.1:{self.port}",
              "--nproc-per-node", str(workers), *options, "--", "sh", "-c", script],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            pass_fds=descriptors)
         self.agents.append(agent)
         return agent
 
@@ -168,6 +170,29 @@ END"""
         agents = [self.coordinator(script, **settings), self.agent(script, **settings)]
         for rank, agent in enumerate(agents):
             self.assertEqual(self.end(agent), (0, f"[{rank}] none {file}\n", ""))
+
+
+    def test_a_token_by_descriptor_is_read_by_the_agent_and_reaches_its_workers(self):
+        # A descriptor can be read but once: who is told its number would look for the token there.
+        script = "echo ${TRIREME_TOKEN:-none} ${TRIREME_TOKEN_FD:-none}"
+        agents = []
+        for _ in range(2):
+            reader, writer = os.pipe()
+            os.write(writer, TOKEN.encode() + b"\n")
+            os.close(writer)
+            agents.append(self.agent(script, token="", descriptors=(reader,),
+                                     TRIREME_TOKEN_FD=str(reader)))
+            os.close(reader)
+        for agent in agents:
+            code, output, error = self.end(agent)
+            self.assertEqual((code, output[3:], error), (0, f" {TOKEN} none\n", ""))
+
+    def test_mpirun_inside_an_allocation_of_slurm_goes_first(self):
+        agents = [self.agent("echo $RANK $WORLD_SIZE", nodes="auto", OMPI_COMM_WORLD_SIZE="2",
+                             OMPI_COMM_WORLD_RANK=str(node), SLURM_NNODES=str(2 - node), SLURM_NODEID="0")
+                  for node in (0, 1)]
+        for node, agent in enumerate(agents):
+            self.assertEqual(self.end(agent), (0, f"[{node}] {node} 2\n", ""))
 
 
 class Joining(Nodes):
