@@ -47,13 +47,17 @@ std::string name_of_host_group(const Token& token, const std::vector<tcp::Entry>
 // Which ranks share a host is known when they have met.
 std::shared_ptr<hierarchical::HierarchicalEngine> hierarchical_engine(
     const GroupOptions& options, const std::shared_ptr<std::weak_ptr<tcp::Mesh>>& mesh,
-    tcp::Mesh::Options* mesh_options) {
-  mesh_options->lines = std::make_shared<tcp::Lines>(options.world_size);
+    std::shared_ptr<host::Engine> library, tcp::Mesh::Options* mesh_options) {
   hierarchical::HierarchicalEngine::Options own;
   own.rank = options.rank;
   own.world_size = options.world_size;
   own.name = options.name;
   own.lines = mesh_options->lines;
+  own.library = std::move(library);
+  own.open_library = [lines = mesh_options->lines](tcp::Members members,
+                                                   std::unique_ptr<host::Engine>* out) {
+    return gloo::GlooEngine::open(std::move(members), lines, out);
+  };
   own.silent = [mesh] {
     const auto open = mesh->lock();
     return open == nullptr ? std::vector<std::int32_t>{} : open->silent();
@@ -80,29 +84,25 @@ Status join_network(const GroupOptions& options, std::string_view place,
   mesh_options.name = options.name;
   TRIREME_RETURN_IF_ERROR(tcp::parse_place(place, &mesh_options.place));
   TRIREME_RETURN_IF_ERROR(Token::from_environment(&mesh_options.token));
-  std::string description = "host (tcp)";
-  std::shared_ptr<host::Engine> engine;
-  const auto watched = std::make_shared<std::weak_ptr<tcp::Mesh>>();
-  if (options.backend == kGloo) {
-    description = "gloo (tcp)";
+  const bool by_gloo = options.backend == kGloo;
+  mesh_options.lines = std::make_shared<tcp::Lines>(options.world_size);
+  std::unique_ptr<host::Engine> library;
+  if (by_gloo) {
     mesh_options.engine = kGloo;
-    mesh_options.lines = std::make_shared<tcp::Lines>(options.world_size);
     tcp::Members all{std::vector<int>(static_cast<std::size_t>(options.world_size)), options.rank};
     std::iota(all.ranks.begin(), all.ranks.end(), 0);
-    std::unique_ptr<host::Engine> made;
-    TRIREME_RETURN_IF_ERROR(gloo::GlooEngine::open(std::move(all), mesh_options.lines, &made));
-    engine = std::move(made);
-  } else {
-    engine = hierarchical_engine(options, watched, &mesh_options);
+    TRIREME_RETURN_IF_ERROR(gloo::GlooEngine::open(std::move(all), mesh_options.lines, &library));
   }
+  const auto watched = std::make_shared<std::weak_ptr<tcp::Mesh>>();
+  const auto engine = hierarchical_engine(options, watched, std::move(library), &mesh_options);
   std::shared_ptr<tcp::Mesh> mesh;
   TRIREME_RETURN_IF_ERROR(tcp::Mesh::open(mesh_options, &mesh));
   *watched = mesh;
   const trireme_transport transport = mesh->transport();
   const Status joined = host::HostBackend::join(
       options, mesh_options.place.name,
-      {transport, std::move(engine), description, [mesh](int rank) { return mesh->loss(rank); },
-       [mesh] { mesh->settle(); }},
+      {transport, engine, by_gloo ? "gloo (tcp)" : "host (tcp)",
+       [mesh](int rank) { return mesh->loss(rank); }, [mesh] { mesh->settle(); }},
       out);
   if (!joined.ok()) transport.released(transport.user_data);
   return joined;

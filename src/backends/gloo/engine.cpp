@@ -163,6 +163,8 @@ bool GlooEngine::prefers(const Operation& operation) const {
 }
 
 Status GlooEngine::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
+  // Gloo divides by the length.
+  if (operation.count == 0 && operation.kind != OperationKind::barrier) return Status::success();
   if (operation.kind == OperationKind::reduce_scatter) {
     return reduce_scatter(operation, ticket, deadline);
   }

@@ -6,6 +6,7 @@
 #include "backends/hierarchical/run.hpp"
 #include "backends/local/backend.hpp"
 #include "backends/parts.hpp"
+#include "kernels/reduce.hpp"
 #include "platform/names.hpp"
 #include "platform/stall.hpp"
 
@@ -35,12 +36,28 @@ std::uint64_t whole_bytes(const Operation& operation, int world_size) {
 
 }  // namespace
 
+Operation column_step(const Operation& operation) {
+  Operation step;
+  step.channel = operation.channel;
+  step.kind = operation.kind == OperationKind::reduce ? OperationKind::all_reduce : operation.kind;
+  step.dtype = operation.dtype;
+  if (!reduces(operation.kind)) return step;
+  if (kernels::is_narrow(operation.dtype)) step.dtype = TRIREME_DTYPE_F32;
+  step.reduction = unfinished(operation.reduction);
+  return step;
+}
+
 Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std::string& host_name,
                                 std::vector<int>* neighbours) {
   neighbours->clear();
   auto hosts = std::make_unique<Hosts>(identities);
   const bool shares = hosts->count() < options_.world_size;
-  if (!shares || hosts->count() == 1) return Status::success();
+  if (!shares || hosts->count() == 1) {
+    for (int rank = 0; options_.library != nullptr && rank < options_.world_size; ++rank) {
+      if (rank != options_.rank) neighbours->push_back(rank);
+    }
+    return Status::success();
+  }
   const auto me = static_cast<std::size_t>(options_.rank);
   const int host = hosts->host[me];
   const int place = hosts->place[me];
@@ -53,45 +70,63 @@ Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std
   std::unique_ptr<Backend> local;
   TRIREME_RETURN_IF_ERROR(local::LocalBackend::join(options, host_name, true, &local));
   // A host with more ranks than others: those beyond carry no shard.
-  std::unique_ptr<Ring> ring;
+  std::unique_ptr<host::Engine> column;
   if (place < hosts->shards) {
-    const tcp::Members column{hosts->column(place), host};
-    *neighbours = Ring::neighbours(column);
-    ring = std::make_unique<Ring>(column, options_.lines);
-    TRIREME_RETURN_IF_ERROR(ring->open());
+    const tcp::Members members{hosts->column(place), host};
+    if (options_.library != nullptr) {
+      for (const int rank : members.ranks) {
+        if (rank != options_.rank) neighbours->push_back(rank);
+      }
+      TRIREME_RETURN_IF_ERROR(options_.open_library(members, &column));
+    } else {
+      *neighbours = Ring::neighbours(members);
+      auto ring = std::make_unique<Ring>(members, options_.lines);
+      TRIREME_RETURN_IF_ERROR(ring->open());
+      column = std::move(ring);
+    }
   }
   const std::lock_guard lock(mutex_);
   if (aborted_.load()) return Status::success();
   local_ = std::move(local);
-  ring_ = std::move(ring);
+  column_ = std::move(column);
   hosts_ = std::move(hosts);
   hosts_seen_.store(hosts_.get(), std::memory_order_release);
   return Status::success();
 }
 
 std::string HierarchicalEngine::description() const {
-  return hosts() == nullptr ? "" : "hierarchical (" + hosts()->text() + ")";
+  if (hosts() == nullptr) return "";
+  const std::string between =
+      options_.library == nullptr ? "" : std::string(", ") + options_.library->name();
+  return "hierarchical (" + hosts()->text() + between + ")";
 }
 
 bool HierarchicalEngine::offers(const Operation& operation) const {
   const Hosts* const all = hosts();
-  if (all == nullptr) return false;
+  if (all == nullptr) return library() != nullptr && library()->offers(operation);
   switch (operation.kind) {
     case OperationKind::all_reduce:
     case OperationKind::reduce:
-    case OperationKind::broadcast: return true;
-    default: return all->equal && is_block_kind(operation.kind);
+    case OperationKind::broadcast: return column_offers(operation);
+    default: return all->equal && is_block_kind(operation.kind) && column_offers(operation);
   }
 }
 
+// The same on ranks that carry a shard and those that do not.
+bool HierarchicalEngine::column_offers(const Operation& operation) const {
+  return options_.library == nullptr || options_.library->offers(column_step(operation));
+}
+
 bool HierarchicalEngine::prefers(const Operation& operation) const {
+  if (library() != nullptr) return library()->prefers(operation);
   return whole_bytes(operation, options_.world_size) >= kLeastBytes;
 }
 
 void HierarchicalEngine::abort() noexcept {
   aborted_.store(true, std::memory_order_release);
+  if (options_.library != nullptr) options_.library->abort();
   const std::lock_guard lock(mutex_);
-  if (ring_ != nullptr) ring_->abort();
+  if (column_ != nullptr) column_->abort();
   if (local_ != nullptr)
     local_->fail(Status::failure(TRIREME_ERROR_ABORTED, "the group has ended"));
 }
@@ -177,6 +212,7 @@ Status HierarchicalEngine::open_shelf(std::uint32_t channel, Deadline deadline) 
 
 Status HierarchicalEngine::run(const Operation& operation, std::uint64_t ticket,
                                Deadline deadline) {
+  if (library() != nullptr) return library()->run(operation, ticket, deadline);
   if (aborted_.load(std::memory_order_acquire)) {
     return Status::failure(TRIREME_ERROR_ABORTED, "the group has ended");
   }

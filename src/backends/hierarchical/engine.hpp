@@ -27,6 +27,11 @@ class HierarchicalEngine final : public host::Engine {
     int world_size = 1;
     std::string name;                         // of the group, for messages
     std::shared_ptr<const tcp::Lines> lines;  // to the ranks that open() asked for
+    // Somebody else's library for all ranks, which has the collectives if no two of them share a
+    // host, or all do; else one of its engines goes between hosts. Null: a ring of ours does, and
+    // there are none otherwise.
+    std::shared_ptr<host::Engine> library;
+    std::function<Status(tcp::Members, std::unique_ptr<host::Engine>*)> open_library;
     // The ranks that have not been heard of for a while: who waits in vain is often several ranks
     // away from the one that does not go on. May be empty.
     std::function<std::vector<std::int32_t>()> silent;
@@ -34,8 +39,7 @@ class HierarchicalEngine final : public host::Engine {
   explicit HierarchicalEngine(Options options) : options_(std::move(options)) {}
 
   // Once, before the ranks are ready: which of them share a host. `host_name` is that of a group of
-  // this host's ranks, which nobody else knows. When no two ranks share a host, or all do, the
-  // engine has no collectives. *neighbours: the ranks to which it needs a line.
+  // this host's ranks, which nobody else knows. *neighbours: the ranks to which it needs a line.
   Status open(const std::vector<Digest>& identities, const std::string& host_name,
               std::vector<int>* neighbours);
 
@@ -43,7 +47,7 @@ class HierarchicalEngine final : public host::Engine {
   std::string description() const override;
   bool offers(const Operation& operation) const override;
   bool prefers(const Operation& operation) const override;
-  bool tells_apart() const override { return false; }
+  bool tells_apart() const override { return library() != nullptr && library()->tells_apart(); }
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
   void abort() noexcept override;
 
@@ -63,6 +67,9 @@ class HierarchicalEngine final : public host::Engine {
   class Run;
 
   const Hosts* hosts() const { return hosts_seen_.load(std::memory_order_acquire); }
+  // What has the collectives instead, or null.
+  host::Engine* library() const { return hosts() == nullptr ? options_.library.get() : nullptr; }
+  bool column_offers(const Operation& operation) const;
   Status local_step(std::uint32_t channel, Operation step, Deadline deadline);
   Status open_shelf(std::uint32_t channel, Deadline deadline);
   Status barrier(std::uint32_t channel, Deadline deadline);
@@ -73,7 +80,7 @@ class HierarchicalEngine final : public host::Engine {
   std::mutex mutex_;  // guards the setting of the rest
   std::unique_ptr<Hosts> hosts_;
   std::unique_ptr<Backend> local_;
-  std::unique_ptr<Ring> ring_;
+  std::unique_ptr<host::Engine> column_;
   std::atomic<const Hosts*> hosts_seen_{nullptr};
   std::atomic<bool> aborted_{false};
   std::array<Shelf, kChannels> shelves_;

@@ -14,11 +14,6 @@ namespace {
 constexpr std::uint64_t kLinkBytes = 256u << 10;
 constexpr std::uint64_t kLine = 64;
 
-trireme_reduction without_end(trireme_reduction reduction) {
-  const bool ends = reduction == TRIREME_AVERAGE || reduction == TRIREME_SCALED_SUM;
-  return ends ? trireme_reduction{TRIREME_SUM} : reduction;
-}
-
 }  // namespace
 
 struct Ring::Call {
@@ -43,7 +38,11 @@ std::vector<int> Ring::neighbours(const tcp::Members& members) {
 bool Ring::offers(const Operation& operation) const {
   switch (operation.kind) {
     case OperationKind::all_reduce:
-    case OperationKind::reduce_scatter_v: return !kernels::is_narrow(operation.dtype);
+    case OperationKind::reduce_scatter:
+    case OperationKind::reduce_scatter_v:
+      return !kernels::is_narrow(operation.dtype) && operation.reduction != TRIREME_AVERAGE &&
+             operation.reduction != TRIREME_SCALED_SUM;
+    case OperationKind::all_gather:
     case OperationKind::all_gather_v:
     case OperationKind::broadcast: return true;
     default: return false;
@@ -95,7 +94,9 @@ Status Ring::run(const Operation& operation, std::uint64_t ticket, Deadline dead
   Call call{operation, ticket, deadline, lanes_[operation.channel], dtype_size(operation.dtype)};
   switch (operation.kind) {
     case OperationKind::all_reduce: return all_reduce(call);
+    case OperationKind::reduce_scatter:
     case OperationKind::reduce_scatter_v: return reduce_scatter(call);
+    case OperationKind::all_gather:
     case OperationKind::all_gather_v: return all_gather(call);
     case OperationKind::broadcast: return broadcast(call);
     default: return unsupported("the ring has no such collective");
@@ -126,7 +127,7 @@ Status Ring::all_reduce(Call& call) {
     std::byte* const mine = data + in.first * call.size;
     const void* const both[] = {come, mine};
     if (in.count > 0) {
-      kernels::reduce_few(op.dtype, without_end(op.reduction), mine, both, 2, in.count, 1, 1);
+      kernels::reduce_few(op.dtype, op.reduction, mine, both, 2, in.count, 1, 1);
     }
   }
   return gather_blocks(call, data, blocks);
@@ -135,7 +136,8 @@ Status Ring::all_reduce(Call& call) {
 std::vector<Ring::Block> Ring::blocks_of(const Operation& operation) const {
   std::vector<Block> blocks;
   std::uint64_t first = 0;
-  for (const std::uint64_t count : operation.counts) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n_); ++i) {
+    const std::uint64_t count = operation.counts.empty() ? operation.count : operation.counts[i];
     blocks.push_back({first, count});
     first += count;
   }
@@ -156,7 +158,8 @@ Status Ring::reduce_scatter(Call& call) {
   const Operation& op = call.op;
   const auto* const data = static_cast<const std::byte*>(op.send);
   const std::vector<Block> blocks = blocks_of(op);
-  const std::uint64_t longest = *std::max_element(op.counts.begin(), op.counts.end());
+  std::uint64_t longest = 0;
+  for (const Block& each : blocks) longest = std::max(longest, each.count);
   const std::uint64_t stride = (longest * call.size + kLine - 1) / kLine * kLine;
   std::byte* const spares = spare(call.lane, 2 * stride);
   const Block& own = blocks[static_cast<std::size_t>(me_)];
@@ -170,7 +173,7 @@ Status Ring::reduce_scatter(Call& call) {
     const void* const both[] = {come, data + in.first * call.size};
     void* const to = last ? op.receive : come;
     if (in.count > 0) {
-      kernels::reduce_few(op.dtype, without_end(op.reduction), to, both, 2, in.count, 1, 1);
+      kernels::reduce_few(op.dtype, op.reduction, to, both, 2, in.count, 1, 1);
     }
     sum = come;
   }

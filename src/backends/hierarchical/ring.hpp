@@ -21,7 +21,7 @@ class Ring final : public host::Engine {
 
   const char* name() const override { return "ring"; }
   // Operations as the members see them, counts by member and root by index. Nothing narrow is
-  // reduced, and what AVERAGE and SCALED_SUM do at the end is left to the caller.
+  // reduced, and nothing that is not over when all are combined.
   bool offers(const Operation& operation) const override;
   bool prefers(const Operation&) const override { return true; }
   bool tells_apart() const override { return true; }

@@ -13,12 +13,6 @@ namespace {
 constexpr std::uint64_t kLine = 64;
 constexpr std::uint64_t kBlock = 2048;  // elements; two blocks of floats stay in the first cache
 
-// What is done before the end: an average is a sum until then.
-trireme_reduction unfinished(trireme_reduction reduction) {
-  const bool ends = reduction == TRIREME_AVERAGE || reduction == TRIREME_SCALED_SUM;
-  return ends ? trireme_reduction{TRIREME_SUM} : reduction;
-}
-
 void put(void* to, const void* from, std::uint64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
@@ -118,16 +112,6 @@ void HierarchicalEngine::Run::finish(const std::byte* partial, std::uint64_t cou
   }
 }
 
-Operation HierarchicalEngine::Run::column_step(OperationKind kind, std::uint64_t count) const {
-  Operation step;
-  step.channel = op_.channel;
-  step.kind = kind;
-  step.dtype = partial_dtype();
-  step.reduction = op_.reduction;
-  step.count = count;
-  return step;
-}
-
 Status HierarchicalEngine::Run::all_reduce() {
   const std::uint64_t most = kPieceBytes / size_;
   const bool takes = op_.kind == OperationKind::all_reduce || me_ == op_.root;
@@ -141,7 +125,8 @@ Status HierarchicalEngine::Run::all_reduce() {
       std::byte* const out = made(place_);
       std::byte* const partial = is_narrow() ? sums(mine.count * sizeof(float)) : out;
       combine_here(mine.first, mine.count, partial);
-      Operation step = column_step(OperationKind::all_reduce, mine.count);
+      Operation step = column_step(op_);
+      step.count = mine.count;
       step.send = step.receive = partial;
       TRIREME_RETURN_IF_ERROR(column(step));
       finish(partial, mine.count, out);
@@ -170,17 +155,19 @@ Status HierarchicalEngine::Run::reduce_scatter() {
           block_piece(rank, first, most) * size_);
     }
     TRIREME_RETURN_IF_ERROR(meet());
-    const std::uint64_t element = dtype_size(partial_dtype());
+    Operation step = column_step(op_);
+    const std::uint64_t element = dtype_size(step.dtype);
     const std::uint64_t count = block_piece(me_, first, most);
     std::byte* const partial = sums((mates.size() + 1) * most * element);
     std::byte* const mine = partial + mates.size() * most * element;
-    Operation step = column_step(OperationKind::reduce_scatter_v, 0);
+    std::uint64_t all = 0;
     for (const int mate : mates) {
       const std::uint64_t length = block_piece(mate, first, most);
-      combine_here(most * static_cast<std::uint64_t>(mate), length, partial + step.count * element);
-      step.counts.push_back(length);
-      step.count += length;
+      combine_here(most * static_cast<std::uint64_t>(mate), length, partial + all * element);
+      if (!op_.counts.empty()) step.counts.push_back(length);
+      all += length;
     }
+    step.count = op_.counts.empty() ? count : all;
     step.send = partial;
     step.receive = mine;
     TRIREME_RETURN_IF_ERROR(column(step));
@@ -196,12 +183,14 @@ Status HierarchicalEngine::Run::all_gather() {
   const std::vector<int> mates = hosts_.column(place_);
   for (std::uint64_t first = 0; first < longest; first += most) {
     begin_piece();
-    Operation step = column_step(OperationKind::all_gather_v, 0);
-    step.dtype = op_.dtype;
+    Operation step = column_step(op_);
+    std::uint64_t all = 0;
     for (const int mate : mates) {
-      step.counts.push_back(block_piece(mate, first, most));
-      step.count += step.counts.back();
+      const std::uint64_t length = block_piece(mate, first, most);
+      if (!op_.counts.empty()) step.counts.push_back(length);
+      all += length;
     }
+    step.count = op_.counts.empty() ? block_piece(me_, first, most) : all;
     step.send = bytes_of(op_.send) + first * size_;
     step.receive = laid(place_);
     TRIREME_RETURN_IF_ERROR(column(step));
@@ -235,8 +224,8 @@ Status HierarchicalEngine::Run::broadcast() {
     if (at_root) TRIREME_RETURN_IF_ERROR(meet());
     if (carries()) {
       const Cut mine = shard(place_, count);
-      Operation step = column_step(OperationKind::broadcast, mine.count);
-      step.dtype = op_.dtype;
+      Operation step = column_step(op_);
+      step.count = mine.count;
       step.root = root_host;
       step.receive = at_root ? laid(root_place) + mine.first * size_ : made(place_);
       TRIREME_RETURN_IF_ERROR(column(step));

@@ -17,6 +17,15 @@ namespace trireme::hierarchical {
 constexpr std::uint64_t kPieceBytes = 1u << 20;
 constexpr std::uint64_t kShelfBytes = 4 * kPieceBytes;
 
+// What is done before the end: an average is a sum until then.
+inline trireme_reduction unfinished(trireme_reduction reduction) {
+  const bool ends = reduction == TRIREME_AVERAGE || reduction == TRIREME_SCALED_SUM;
+  return ends ? trireme_reduction{TRIREME_SUM} : reduction;
+}
+
+// What the ranks of one place do of this collective, without memory and counts.
+Operation column_step(const Operation& operation);
+
 class HierarchicalEngine::Run {
  public:
   Run(HierarchicalEngine& engine, const Operation& operation, std::uint64_t ticket,
@@ -44,7 +53,10 @@ class HierarchicalEngine::Run {
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
   std::byte* laid(int place) const { return shelf_.first[at(place)] + room_; }
   std::byte* made(int place) const { return shelf_.first[at(place)] + room_ + kPieceBytes; }
-  void begin_piece() { room_ = (shelf_.pieces++ % 2) * 2 * kPieceBytes; }
+  void begin_piece() {
+    room_ = (shelf_.pieces++ % 2) * 2 * kPieceBytes;
+    ++piece_;
+  }
   Status meet() { return engine_.barrier(op_.channel, deadline_); }
   Cut shard(int place, std::uint64_t count) const;
   bool carries() const { return place_ < hosts_.shards; }
@@ -61,16 +73,16 @@ class HierarchicalEngine::Run {
   std::uint64_t longest_block() const;
 
   bool is_narrow() const;
-  trireme_dtype partial_dtype() const {
-    return is_narrow() ? trireme_dtype{TRIREME_DTYPE_F32} : op_.dtype;
-  }
   std::byte* sums(std::uint64_t bytes);
   // What all ranks of the host have laid down from that element on, as partial results.
   void combine_here(std::uint64_t from, std::uint64_t count, std::byte* partial) const;
   // Partial results to what the caller gets.
   void finish(const std::byte* partial, std::uint64_t count, std::byte* out) const;
-  Operation column_step(OperationKind kind, std::uint64_t count) const;
-  Status column(const Operation& step) { return engine_.ring_->run(step, ticket_, deadline_); }
+  // What all members of the column have nothing of is left out.
+  Status column(const Operation& step) {
+    return step.count == 0 ? Status::success()
+                           : engine_.column_->run(step, ticket_ + piece_, deadline_);
+  }
 
   Status all_reduce();  // and reduce
   Status reduce_scatter();
@@ -89,6 +101,7 @@ class HierarchicalEngine::Run {
   const int place_;
   const int here_;  // ranks of this host
   std::uint64_t room_ = 0;
+  std::uint64_t piece_ = 0;  // of this collective
 };
 
 }  // namespace trireme::hierarchical
