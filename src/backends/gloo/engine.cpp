@@ -185,9 +185,10 @@ Status GlooEngine::run_in_gloo(const Operation& operation, std::uint64_t ticket,
     receive = own.get();
   }
   const void* send = kind == OperationKind::broadcast ? nullptr : operation.send;
-  const auto own_block = static_cast<std::byte*>(receive) +
-                         static_cast<std::uint64_t>(exchange_.own()) * operation.count * size;
-  const bool in_place = send == receive || (kind == OperationKind::all_gather && send == own_block);
+  const std::uint64_t before_own =
+      static_cast<std::uint64_t>(exchange_.own()) * operation.count * size;
+  const bool in_place = send == receive || (kind == OperationKind::all_gather &&
+                                            send == static_cast<std::byte*>(receive) + before_own);
   const Call call{kind,
                   operation.channel,
                   operation.root,
