@@ -106,7 +106,7 @@ trireme_store_connect(const char *url, const trireme_store_options *options,
 /**
  * Leaves a store; one that is served from here is gone for all.
  *
- * Never waits. Calls that are under way on other threads fail with TRIREME_ERROR_CANCELLED.
+ * Never waits for others. Calls under way on other threads fail with TRIREME_ERROR_CANCELLED.
  *
  * @param store  A store; NULL and a stale handle are ignored.
  *
