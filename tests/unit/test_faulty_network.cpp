@@ -328,7 +328,7 @@ void a_rank_of_which_nothing_but_life_comes_is_a_timeout(void**) {
   Trial half{Fault::swallow_frames, 1};
   half.after = 10;
   half.rounds = INT32_MAX;
-  half.timeout_ns = 2 * kSecond;
+  half.timeout_ns = 4 * kSecond;
   const std::vector<Outcome> outcomes = run(half);
   expect_failure(outcomes, 0, TRIREME_ERROR_TIMEOUT, 1);
   assert_true(outcomes[0].took_ns >= half.timeout_ns);
