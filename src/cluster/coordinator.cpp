@@ -12,24 +12,28 @@ Coordinator::Coordinator(uv_loop_t* loop, const Token& token, CoordinatorOptions
       options_(std::move(options)),
       events_(std::move(events)),
       listener_(new uv_tcp_t),
-      timer_(new uv_timer_t) {
+      timer_(new uv_timer_t),
+      room_timer_(new uv_timer_t) {
   uv_tcp_init(loop, listener_);
   uv_timer_init(loop, timer_);
-  listener_->data = timer_->data = this;
+  uv_timer_init(loop, room_timer_);
+  listener_->data = timer_->data = room_timer_->data = this;
 }
 
 Coordinator::~Coordinator() {
   uv_close(reinterpret_cast<uv_handle_t*>(listener_),
            [](uv_handle_t* handle) { delete reinterpret_cast<uv_tcp_t*>(handle); });
-  uv_close(reinterpret_cast<uv_handle_t*>(timer_),
-           [](uv_handle_t* handle) { delete reinterpret_cast<uv_timer_t*>(handle); });
+  for (uv_timer_t* const timer : {timer_, room_timer_}) {
+    uv_close(reinterpret_cast<uv_handle_t*>(timer),
+             [](uv_handle_t* handle) { delete reinterpret_cast<uv_timer_t*>(handle); });
+  }
 }
 
 int Coordinator::listen(const sockaddr* address) {
   if (const int refusal = uv_tcp_bind(listener_, address, 0)) return refusal;
   return uv_listen(reinterpret_cast<uv_stream_t*>(listener_), 1024,
                    [](uv_stream_t* listener, int status) {
-                     if (status == 0) static_cast<Coordinator*>(listener->data)->accept();
+                     if (status == 0) static_cast<Coordinator*>(listener->data)->called();
                    });
 }
 
@@ -50,6 +54,36 @@ void Coordinator::begin(const AgentHello& own) {
   act();
 }
 
+// Until it is accepted libuv asks for no other caller: they wait in the system's queue while those
+// who came before them speak.
+void Coordinator::called() {
+  if (make_room()) return accept();
+  uv_timer_start(
+      room_timer_,
+      [](uv_timer_t* timer) {
+        auto& self = *static_cast<Coordinator*>(timer->data);
+        if (!self.make_room()) return;
+        uv_timer_stop(timer);
+        self.accept();
+      },
+      kRoomMs, kRoomMs);
+}
+
+// Whether there is room for one more who has not proved anything. When there are too many the one
+// who has been there longest goes, once it had time to speak.
+bool Coordinator::make_room() {
+  std::size_t strangers = 0;
+  Guest* oldest = nullptr;
+  for (auto& [number, guest] : guests_) {
+    if (guest.connection->is_proved() || !guest.connection->is_open()) continue;
+    if (strangers++ == 0) oldest = &guest;
+  }
+  if (strangers < kMostStrangers) return true;
+  if (uv_hrtime() - oldest->since_ns < kFairNs) return false;
+  oldest->connection->close();
+  return true;
+}
+
 void Coordinator::accept() {
   const int number = next_number_++;
   AgentConnection::Events events;
@@ -62,15 +96,9 @@ void Coordinator::accept() {
                 reinterpret_cast<uv_stream_t*>(connection->socket())) != 0) {
     return;
   }
-  std::size_t strangers = 0;
-  auto oldest = guests_.end();
-  for (auto each = guests_.begin(); each != guests_.end(); ++each) {
-    if (each->second.joined || !each->second.connection->is_open()) continue;
-    if (strangers++ == 0) oldest = each;
-  }
-  if (strangers >= kMostStrangers) oldest->second.connection->close();
   Guest& guest = guests_[number];
   guest.connection = std::move(connection);
+  guest.since_ns = uv_hrtime();
   guest.address = guest.connection->other_address();
   guest.connection->begin();
 }

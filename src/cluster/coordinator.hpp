@@ -52,17 +52,23 @@ class Coordinator {
  private:
   static constexpr std::size_t kMostStrangers = 128;
   static constexpr std::uint64_t kPatienceMs = 2000;
+  // Who has come has at least this long to say something, however many more call.
+  static constexpr std::uint64_t kFairNs = 50'000'000;
+  static constexpr std::uint64_t kRoomMs = 5;  // so often it is looked whether there is room again
   static constexpr int kMostWarnings = 3;
 
   struct Guest {
     std::unique_ptr<AgentConnection> connection;
     std::string address;
+    std::uint64_t since_ns = 0;
     bool joined = false;
     bool refused = false;
     bool stopped = false;  // has been told, or has said so itself
     bool over = false;     // has been told the verdict, or is gone
   };
 
+  void called();
+  bool make_room();
   void accept();
   void guest_said(int number, const AgentMessage& message);
   void guest_ended(int number, const Status& status);
@@ -75,6 +81,7 @@ class Coordinator {
   const JobEvents events_;
   uv_tcp_t* listener_;  // freed by the loop
   uv_timer_t* timer_;
+  uv_timer_t* room_timer_;
   std::unique_ptr<JobState> state_;
   std::string meeting_name_;  // drawn, so that nobody else's ranks come there by accident
   std::map<int, Guest> guests_;

@@ -24,6 +24,17 @@ STARTERS = ("SLURM_NNODES", "SLURM_NODEID", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_W
 # Writes this shell's number under its rank, whole from the beginning.
 NOTE = 'echo $$ > "$FOLDER/$RANK.tmp"; mv "$FOLDER/$RANK.tmp" "$FOLDER/$RANK.pid"; '
 IDLE = NOTE + "while :; do sleep 0.05; done"
+# Calls at a port without end, as fast as it can, and says nothing.
+FLOOD = """
+import socket, sys
+calls = []
+while True:
+    calls.append(socket.socket())
+    calls[-1].setblocking(False)
+    calls[-1].connect_ex(("127.0.0.1", int(sys.argv[1])))
+    if len(calls) > 300:
+        calls.pop(0).close()
+"""
 
 
 def wait_until(condition, what):
@@ -308,6 +319,20 @@ class Joining(Nodes):
         self.assertLessEqual(len(error.splitlines()), 3, error)
         for stranger in strangers:
             stranger.close()
+
+    def test_an_agent_gets_in_while_strangers_call_without_end(self):
+        first = self.coordinator("echo $RANK")
+        floods = [subprocess.Popen([sys.executable, "-c", FLOOD, str(self.port)]) for _ in range(2)]
+        try:
+            # The coordinator has as many of them as it takes.
+            wait_until(lambda: len(os.listdir(f"/proc/{first.pid}/fd")) > 60, "a flood")
+            second = self.agent("echo $RANK", "--rdzv-conf", "join_timeout=40")
+            self.assertEqual(self.end(second), (0, "[1] 1\n", ""))
+            self.assertEqual(self.end(first), (0, "[0] 0\n", ""))
+        finally:
+            for flood in floods:
+                flood.kill()
+                flood.wait()
 
     def test_nobody_is_heard_at_another_address(self):
         self.coordinator("echo no")
