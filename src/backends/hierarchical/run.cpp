@@ -171,7 +171,7 @@ Status HierarchicalEngine::Run::reduce_scatter() {
     step.send = partial;
     step.receive = mine;
     TRIREME_RETURN_IF_ERROR(column(step));
-    finish(mine, count, bytes_of(op_.receive) + first * size_);
+    if (count > 0) finish(mine, count, bytes_of(op_.receive) + first * size_);
   }
   return Status::success();
 }
@@ -191,7 +191,9 @@ Status HierarchicalEngine::Run::all_gather() {
       all += length;
     }
     step.count = op_.counts.empty() ? block_piece(me_, first, most) : all;
-    step.send = bytes_of(op_.send) + first * size_;
+    // Who has nothing may have given no memory.
+    const bool gives = block_piece(me_, first, most) > 0;
+    step.send = gives ? bytes_of(op_.send) + first * size_ : nullptr;
     step.receive = laid(place_);
     TRIREME_RETURN_IF_ERROR(column(step));
     TRIREME_RETURN_IF_ERROR(meet());
@@ -202,7 +204,7 @@ Status HierarchicalEngine::Run::all_gather() {
         const std::uint64_t bytes = block_piece(rank, first, most) * size_;
         std::byte* const to = bytes_of(op_.receive) + (block_begin(rank) + first) * size_;
         // In place, the own block is there.
-        if (rank != me_ || to != bytes_of(op_.send) + first * size_) put(to, from, bytes);
+        if (rank != me_ || to != step.send) put(to, from, bytes);
         from += bytes;
       }
     }
