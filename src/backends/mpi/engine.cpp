@@ -139,13 +139,18 @@ Status MpiEngine::run_piece(const Operation& operation, const Piece& piece, Dead
   return Status::success();
 }
 
-Status MpiEngine::pause(int looks, Deadline deadline) const {
+Status MpiEngine::may_go_on(Deadline deadline) const {
   if (aborted_.load()) {
     return Status::failure(TRIREME_ERROR_ABORTED, "the group ended during a collective of MPI");
   }
   if (deadline.passed()) {
     return Status::failure(TRIREME_ERROR_TIMEOUT, "a collective of MPI was late");
   }
+  return Status::success();
+}
+
+Status MpiEngine::pause(int looks, Deadline deadline) const {
+  TRIREME_RETURN_IF_ERROR(may_go_on(deadline));
   if (looks < kQuickLooks) {
     std::this_thread::yield();
   } else {

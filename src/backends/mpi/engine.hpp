@@ -39,6 +39,7 @@ class MpiEngine final : public host::Engine {
   Status run_ring(const Operation& operation, std::uint64_t ticket, Deadline deadline);
   Status run_piece(const Operation& operation, const Piece& piece, Deadline deadline);
   Status finish(const Call& call, Stage& stage, Deadline deadline);
+  Status may_go_on(Deadline deadline) const;
   Status pause(int looks, Deadline deadline) const;
 
   const Plugin& plugin_;

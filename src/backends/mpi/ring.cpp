@@ -209,7 +209,7 @@ Status MpiEngine::run_ring(const Operation& operation, std::uint64_t ticket, Dea
     }
     if (!busy) return Status::success();
     looks = moved ? 0 : looks + 1;
-    if (status.ok() && !moved) status = pause(looks, deadline);
+    if (status.ok()) status = moved ? may_go_on(deadline) : pause(looks, deadline);
   }
   bool lent = false;
   for (Lane& lane : lanes) lent = lane.abandon() || lent;
