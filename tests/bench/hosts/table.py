@@ -142,15 +142,16 @@ class Bench:
         return program
 
     def ours_on_hosts(self, network: hosts.Hosts, each: int, backend: str, sizes: list[int],
-                      *more: str) -> Times:
-        """`each` ranks on each host, one host after the other."""
+                      *more: str, flat: bool = False) -> Times:
+        """`each` ranks on each host, one host after the other. `flat`: as if each had its own."""
         count = each * len(network.addresses)
         self.meetings += 1
         where = f"tcp://{network.addresses[0]}:29500/{self.meetings}"
         jobs = []
         for rank in range(count):
             environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(count),
-                           "TRIREME_TOKEN": TOKEN, "TRIREME_RENDEZVOUS": where}
+                           "TRIREME_TOKEN": TOKEN,
+                           "TRIREME_RENDEZVOUS": where + (f"?host=rank{rank}" if flat else "")}
             program = [self.trireme, *self.bench_arguments(sizes), "--memory", "private", *more]
             jobs.append(network.popen(rank // each, program, env=environment, text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE))
@@ -199,7 +200,8 @@ class Bench:
             ours, flat = [], []
             for _ in range(self.rounds):
                 ours.append(self.ours_on_hosts(network, 2, "hierarchical", sizes))
-                flat.append(self.ours_on_hosts(network, 2, "gloo", sizes, "--backend", "gloo"))
+                flat.append(self.ours_on_hosts(network, 2, "gloo", sizes, "--backend", "gloo",
+                                               flat=True))
         for size in sizes:
             self.table.faster(f"hierarchical, 2 hosts x 2, {bytes_text(size)}",
                               self.column(ours, size), "flat, our gloo",
@@ -265,14 +267,16 @@ class Bench:
             text = self.finish([self.start(self.trireme, "bench", "--all", "--check", "--ranks-as",
                                            "tcp", "--backend", backend)])
             self.checked(f"tcp://, {backend}, 1 to 5 ranks", text)
-        for count in (3, 4, 5):  # of fewer none share one of two hosts
+        # Of fewer ranks none share one of two hosts.
+        for backend, count in ((backend, n) for backend in ("host", "gloo") for n in (3, 4, 5)):
             self.meetings += 1
             jobs = [self.start(self.trireme, "bench", "--all", "--check", "--ranks-as", "env",
-                               RANK=str(rank), WORLD_SIZE=str(count), TRIREME_TOKEN=TOKEN,
+                               "--backend", backend, RANK=str(rank), WORLD_SIZE=str(count), TRIREME_TOKEN=TOKEN,
                                TRIREME_RENDEZVOUS=f"tcp://127.201.0.1:29500/{self.meetings}"
                                                   f"?host={rank % 2}")
                     for rank in range(count)]
-            self.checked(f"hierarchical, {count} ranks on 2 hosts in turn", self.finish(jobs))
+            self.checked(f"hierarchical, {backend}, {count} ranks on 2 hosts in turn",
+                         self.finish(jobs))
         for name in MPIS:
             for count in range(1, 6):
                 try:
