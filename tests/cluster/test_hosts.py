@@ -8,9 +8,11 @@ Usage: test_hosts.py DIGITS TRIREME [unittest arguments]
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import hosts
@@ -22,14 +24,41 @@ LONG = 100  # seconds; longer than anything healthy takes on a busy machine
 TOKEN = "a token of the tests, which no job has"
 
 
-class TwoHosts(unittest.TestCase):
-    """Ranks 0 and 1 on the first host, 2 and 3 on the second."""
-
+class OnHosts(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.hosts = hosts.Hosts(2)
         self.addCleanup(self.hosts.close)
+
+    def parameters(self, name):
+        return (pathlib.Path(self.folder.name) / name).read_bytes()
+
+    def out(self, name):
+        return ["--passes", "2", "--out", str(pathlib.Path(self.folder.name) / name)]
+
+    def train_alone(self):
+        alone = subprocess.run([DIGITS, "--data", DATA, "--threads", "1", *self.out("alone")], check=True,
+                               capture_output=True, timeout=LONG)
+        self.assertEqual(alone.stderr, b"")
+        return self.parameters("alone")
+
+    def wait_until_they_compute(self, pids):
+        """For longer than it takes to start: they are in the middle of it."""
+        for pid in pids:
+            ticks = 0
+            while ticks < 0.5 * os.sysconf("SC_CLK_TCK"):
+                try:
+                    text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+                except FileNotFoundError:
+                    self.fail("it has ended")
+                fields = text.rsplit(")", 1)[1].split()
+                self.assertNotIn(fields[0], "ZX", "it has ended")
+                ticks = int(fields[11]) + int(fields[12])
+
+
+class TwoHosts(OnHosts):
+    """Ranks 0 and 1 on the first host, 2 and 3 on the second."""
 
     def start(self, rank, *arguments, token=TOKEN):
         environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "4", "TRIREME_TOKEN": token,
@@ -41,20 +70,12 @@ class TwoHosts(unittest.TestCase):
         jobs = [self.start(rank, *arguments, **settings) for rank in range(4)]
         return [job.communicate(timeout=LONG) for job in jobs], [job.returncode for job in jobs]
 
-    def parameters(self, name):
-        return (pathlib.Path(self.folder.name) / name).read_bytes()
-
-    def out(self, name):
-        return ["--passes", "2", "--out", str(pathlib.Path(self.folder.name) / name)]
-
     def test_every_strategy_has_the_bits_of_one_process(self):
-        alone = subprocess.run([DIGITS, "--data", DATA, "--threads", "1", *self.out("alone")], check=True,
-                               capture_output=True, timeout=LONG)
-        self.assertEqual(alone.stderr, b"")
+        alone = self.train_alone()
         for strategy in ("data_parallel", "zero1", "zero2", "zero3"):
             said, codes = self.train("--strategy", strategy, *self.out(strategy))
             self.assertEqual(codes, [0] * 4, said)
-            self.assertEqual(self.parameters(strategy), self.parameters("alone"), strategy)
+            self.assertEqual(self.parameters(strategy), alone, strategy)
 
     def test_collectives_go_over_the_hosts(self):
         operations = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"]
@@ -90,7 +111,7 @@ class TwoHosts(unittest.TestCase):
 
     def test_a_cut_link_is_told_on_both_sides(self):
         jobs = [self.start(rank, "--passes", "100000") for rank in range(4)]
-        self.wait_for_training(jobs)
+        self.wait_until_they_compute(job.pid for job in jobs)
         self.hosts.cut(1)
         for rank, job in enumerate(jobs):
             _, errors = job.communicate(timeout=LONG)
@@ -100,21 +121,94 @@ class TwoHosts(unittest.TestCase):
 
     def test_a_host_that_dies_is_told(self):
         jobs = [self.start(rank, "--passes", "100000") for rank in range(4)]
-        self.wait_for_training(jobs)
+        self.wait_until_they_compute(job.pid for job in jobs)
         jobs[3].kill()
         for job in jobs[:3]:
             _, errors = job.communicate(timeout=LONG)
             self.assertNotEqual(job.returncode, 0)
             self.assertIn("rank 3", errors)
 
-    def wait_for_training(self, jobs):
-        """All have computed for longer than it takes to start: they are in the middle of it."""
-        for job in jobs:
-            ticks = 0
-            while ticks < 0.5 * os.sysconf("SC_CLK_TCK"):
-                self.assertIsNone(job.poll(), "it has ended")
-                fields = pathlib.Path(f"/proc/{job.pid}/stat").read_text().rsplit(")", 1)[1].split()
-                ticks = int(fields[11]) + int(fields[12])
+
+class Agents(OnHosts):
+    """trireme run on each host, with two workers."""
+
+    def agent(self, host, *arguments, options=(), token=TOKEN):
+        environment = {**os.environ, "TRIREME_TOKEN": token}
+        return self.hosts.popen(
+            host, [TRIREME, "run", "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint",
+                   f"{self.hosts.addresses[0]}:29400", *options, "--", DIGITS, "--data", DATA, *arguments],
+            env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def end(self, agent):
+        output, error = agent.communicate(timeout=LONG)
+        return agent.returncode, output, error
+
+    def workers(self):
+        """The numbers of the four processes that train this test's data, once they do."""
+        def found():
+            pids = []
+            for process in pathlib.Path("/proc").glob("[0-9]*"):
+                try:
+                    words = (process / "cmdline").read_bytes().split(b"\0")
+                    if words[0] == os.fsencode(DIGITS) and os.fsencode(self.folder.name) in words:
+                        pids.append(int(process.name))
+                except OSError:
+                    pass  # it has ended
+            return pids
+        end = time.monotonic() + LONG
+        while len(found()) < 4:
+            self.assertLess(time.monotonic(), end, "workers have not come")
+            time.sleep(0.02)
+        return found()
+
+    def train_for_long(self, *options):
+        arguments = ["--passes", "1000000", "--out", self.folder.name]
+        agents = [self.agent(host, *arguments, options=options) for host in range(2)]
+        pids = self.workers()
+        try:
+            self.wait_until_they_compute(pids)
+        except AssertionError:
+            self.fail(str([self.end(agent) for agent in agents]))
+        return agents, pids
+
+    def assert_all_gone(self, pids):
+        end = time.monotonic() + LONG
+        while any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids):
+            self.assertLess(time.monotonic(), end, "a worker is left")
+            time.sleep(0.02)
+
+    def test_every_strategy_has_the_bits_of_one_process(self):
+        alone = self.train_alone()
+        for strategy in ("data_parallel", "zero1", "zero2", "zero3"):
+            agents = [self.agent(host, "--strategy", strategy, *self.out(strategy))
+                      for host in (1, 0)]
+            for agent in agents:
+                code, output, error = self.end(agent)
+                self.assertEqual((code, error), (0, ""), output)
+            self.assertEqual(self.parameters(strategy), alone, strategy)
+
+    def test_a_wrong_token_is_refused_and_named_while_the_other_host_waits(self):
+        first = self.agent(0, "--passes", "1")
+        code, _, error = self.end(self.agent(1, "--passes", "1", token=TOKEN + "?"))
+        self.assertEqual(code, 1)
+        self.assertIn(f"the agent at {self.hosts.addresses[0]}:29400 does not know the token", error)
+        self.assertIsNone(first.poll())
+        self.assertEqual(self.end(self.agent(1, "--passes", "1"))[0], 0)
+        code, _, error = self.end(first)
+        self.assertEqual(code, 0)
+        self.assertIn(f"a caller from {self.hosts.addresses[1]} does not know the token", error)
+
+    def test_a_cut_link_is_told_on_both_sides_and_ends_both(self):
+        agents, pids = self.train_for_long("--rdzv-conf", "silence_timeout=3")
+        self.hosts.cut(1)
+        words = (r"the agent of node 1 on \S+ \(ranks 2 to 3\) is lost: it has given no sign of life for 3 s",
+                 rf"the agent at {re.escape(self.hosts.addresses[0])}:29400, which coordinates the job, "
+                 "is lost: it has given no sign of life for 3 s")
+        for agent, pattern in zip(agents, words):
+            code, _, error = self.end(agent)
+            self.assertEqual(code, 1)
+            self.assertRegex(error.splitlines()[-1], "^trireme: " + pattern + "$")
+        self.assert_all_gone(pids)
 
 
 if __name__ == "__main__":

@@ -283,12 +283,7 @@ class Joining(Nodes):
 
     def test_an_agent_that_goes_before_the_job_begins_is_not_missed(self):
         first = self.coordinator("echo $WORLD_SIZE", nodes="3")
-        gone = self.agent("echo no", "--node-rank", "2", nodes="3")
-        # It has been there when its node rank is taken.
-        taken = self.agent("echo $RANK", "--node-rank", "2", nodes="3")
-        code, _, _ = self.end(taken if taken.poll() is not None else self.one_that_ended(taken, gone))
-        self.assertEqual(code, 1)
-        left = gone if gone.poll() is None else taken
+        left = self.one_of_two_that_is_known()
         left.send_signal(signal.SIGTERM)
         self.assertEqual(self.end(left)[0], 128 + signal.SIGTERM)
         self.assertIsNone(first.poll())
@@ -297,9 +292,13 @@ class Joining(Nodes):
             code, output, error = self.end(agent)
             self.assertEqual((code, output[3:]), (0, " 3\n"), error)
 
-    def one_that_ended(self, *agents):
+    def one_of_two_that_is_known(self):
+        """Of two agents that want one node rank one is refused: the other has joined."""
+        agents = [self.agent("echo no", "--node-rank", "2", nodes="3") for _ in range(2)]
         wait_until(lambda: any(agent.poll() is not None for agent in agents), "a refusal")
-        return next(agent for agent in agents if agent.poll() is not None)
+        refused = next(agent for agent in agents if agent.poll() is not None)
+        self.assertEqual(self.end(refused)[0], 1)
+        return next(agent for agent in agents if agent is not refused)
 
     def test_strangers_neither_get_in_nor_in_the_way(self):
         first = self.coordinator("echo $RANK")
@@ -341,17 +340,7 @@ class Joining(Nodes):
 
     def test_a_signal_ends_a_job_that_has_not_begun(self):
         first = self.coordinator("echo no", nodes="3")
-        second = self.agent("echo no", "--node-rank", "1", nodes="3")
-        # The second is known when its node rank is taken.
-        def taken():
-            probe = self.agent("echo no", "--node-rank", "1", "--rdzv-conf", "join_timeout=0.2", nodes="3")
-            time.sleep(0.3)
-            if probe.poll() is None:
-                probe.kill()
-                probe.wait()
-                return False
-            return "taken" in probe.stderr.read()
-        wait_until(taken, "the second agent")
+        second = self.one_of_two_that_is_known()
         first.send_signal(signal.SIGINT)
         for agent in (first, second):
             code, output, error = self.end(agent)
@@ -424,22 +413,19 @@ class Ends(Nodes):
             self.assert_all_gone(pids.values())
 
     def test_a_stopped_agent_is_lost_after_its_silence(self):
-        for victim in (0, 1):
-            for file in pathlib.Path(self.folder.name).iterdir():
-                file.unlink()
-            conf = ("--rdzv-conf", "silence_timeout=1")
-            agents = [self.coordinator(IDLE, *conf), self.agent(IDLE, *conf)]
-            pids = self.pids(2)
-            agents[victim].send_signal(signal.SIGSTOP)
-            code, _, error = self.end(agents[1 - victim])
-            self.assertEqual(code, 1)
-            self.assertIn("is lost: it has given no sign of life for 1 s", error)
-            # When it goes on it finds itself alone, and ends what is its own.
-            agents[victim].send_signal(signal.SIGCONT)
-            code, _, error = self.end(agents[victim])
-            self.assertEqual(code, 1)
-            self.assertIn("is lost: its connection has ended", error)
-            self.assert_all_gone(pids.values())
+        conf = ("--rdzv-conf", "silence_timeout=2")
+        agents = [self.coordinator(IDLE, *conf), self.agent(IDLE, *conf)]
+        pids = self.pids(2)
+        agents[1].send_signal(signal.SIGSTOP)
+        code, _, error = self.end(agents[0])
+        self.assertEqual(code, 1)
+        self.assertIn("is lost: it has given no sign of life for 2 s", error)
+        # When it goes on it finds itself alone, and ends what is its own.
+        agents[1].send_signal(signal.SIGCONT)
+        code, _, error = self.end(agents[1])
+        self.assertEqual(code, 1)
+        self.assertIn("is lost: its connection has ended", error)
+        self.assert_all_gone(pids.values())
 
     def test_a_program_that_only_one_host_has_ends_all(self):
         script = NOTE + "[ $RANK = 0 ] || exec /no/such/program; while :; do sleep 0.05; done"
