@@ -251,8 +251,7 @@ void Agent::tick() {
   if (over_ || joined_ || started_) return;
   if (now >= join_ends_ns_) {
     return give({1, where_ + " has not been reached within " +
-                        std::to_string(static_cast<std::uint64_t>(options_.join_seconds)) +
-                        " s: " + last_failure_});
+                        seconds_text(nanoseconds(options_.join_seconds)) + ": " + last_failure_});
   }
   if (next_attempt_ns_ != 0 && now >= next_attempt_ns_) attempt();
 }

@@ -80,7 +80,7 @@ class Agent {
   bool connecting_ = false;
   std::uint64_t join_ends_ns_ = 0;
   std::uint64_t next_attempt_ns_ = 0;
-  std::string last_failure_;
+  std::string last_failure_ = "no answer";
   int reserved_[2] = {-1, -1};  // sockets that keep two ports free for the ranks
   bool joined_ = false;         // the coordinator knows this agent
   bool started_ = false;

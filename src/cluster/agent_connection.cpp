@@ -142,9 +142,8 @@ void AgentConnection::tick(std::uint64_t silence_ms) {
   age_ms_ += kBeatMs;
   quiet_ms_ += kBeatMs;
   if (quiet_ms_ > silence_ms) {
-    return end(Status::failure(
-        TRIREME_ERROR_PEER_LOST,
-        "it has given no sign of life for " + std::to_string(silence_ms / 1000) + " s"));
+    return end(Status::failure(TRIREME_ERROR_PEER_LOST, "it has given no sign of life for " +
+                                                            seconds_text(silence_ms * 1'000'000)));
   }
   send(AgentBeat{});
 }

@@ -148,6 +148,13 @@ bool read(std::size_t kind, std::string_view bytes, AgentMessage* out) {
 
 }  // namespace
 
+std::string seconds_text(std::uint64_t nanoseconds) {
+  std::string text = std::to_string(static_cast<double>(nanoseconds) * 1e-9);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text + " s";
+}
+
 std::string encode(const AgentMessage& message) {
   std::string out(1, static_cast<char>(message.index()));
   Writer writer(&out);

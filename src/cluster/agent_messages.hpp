@@ -69,6 +69,9 @@ struct AgentBeat {};
 using AgentMessage = std::variant<AgentHello, AgentRefusal, AgentStart, AgentStop, AgentEnd,
                                   AgentVerdict, AgentBeat>;
 
+// "1.5 s", for messages.
+std::string seconds_text(std::uint64_t nanoseconds);
+
 // Texts that are too long for a message are cut.
 std::string encode(const AgentMessage& message);
 // False if it is none, or says what cannot be: a port of 0, a rank outside of its world. Texts come

@@ -14,13 +14,6 @@ std::string nodes_option(int least, int most) {
   return text;
 }
 
-std::string seconds(std::uint64_t nanoseconds) {
-  std::string text = std::to_string(static_cast<double>(nanoseconds) * 1e-9);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text + " s";
-}
-
 }  // namespace
 
 JobState::JobState(const AgentHello& own, const JobLimits& limits, std::uint64_t now_ns)
@@ -182,7 +175,7 @@ void JobState::time_passed(std::uint64_t now_ns) {
   if (last_call_ns_ || now_ns < join_ends_ns_) return;
   std::string text = "only " + std::to_string(agents_.size()) + " of at least " +
                      std::to_string(least_) + " nodes have come within " +
-                     seconds(limits_.join_ns) + ":";
+                     seconds_text(limits_.join_ns) + ":";
   for (const auto& [number, agent] : agents_) text += " " + agent.hello.host;
   verdict_ = AgentVerdict{1, text};
 }

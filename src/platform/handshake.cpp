@@ -101,7 +101,8 @@ Status Handshake::take(std::string_view bytes, std::size_t* used, std::string* o
     // Who does not even begin like one of us is not listened to any longer.
     const std::size_t seen = std::min(got_.size(), kMagic.size());
     if (step_ == Step::hello && std::string_view(got_).substr(0, seen) != kMagic.substr(0, seen)) {
-      return stranger();
+      return Status::failure(TRIREME_ERROR_AUTHENTICATION,
+                             stranger().message() + ": it is another program");
     }
     if (got_.size() < wanted()) break;
     TRIREME_RETURN_IF_ERROR(step(out));

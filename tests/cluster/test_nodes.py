@@ -268,7 +268,19 @@ class Joining(Nodes):
             deaf.listen()  # somebody else's port, who says nothing
             code, _, error = self.end(self.agent("echo no", "--rdzv-conf", "join_timeout=0.5"))
             self.assertEqual(code, 1)
-            self.assertIn(f"the agent at 127.0.0.1:{self.port} has not been reached within", error)
+            self.assertEqual(error, f"trireme: the agent at 127.0.0.1:{self.port} has not been reached "
+                                    "within 0.5 s: no answer\n")
+
+    def test_another_program_at_the_endpoint_is_told_from_a_wrong_token(self):
+        with socket.create_server(("127.0.0.1", self.port)) as server:
+            server.settimeout(LONG)
+            agent = self.agent("echo no")
+            caller, _ = server.accept()
+            with caller:
+                caller.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+                self.assertEqual(self.end(agent), (
+                    1, "", f"trireme: the agent at 127.0.0.1:{self.port} does not know the token of "
+                           "this job: it is another program\n"))
 
     def test_agents_wait_for_a_coordinator_that_comes_back(self):
         first = self.coordinator("echo no")
