@@ -193,7 +193,8 @@ std::vector<Outcome> run(const Trial& trial) {
   const std::string base =
       "127." + std::to_string(192 + id / 16'384 % 32) + "." + std::to_string(id / 128 % 128) + ".";
   const unsigned last = 1 + id % 120;
-  rank_zero = base + std::to_string(last);
+  // Once: threads of a trial before may still read it.
+  if (rank_zero.empty()) rank_zero = base + std::to_string(last);
   const std::string url = "tcp://" + rank_zero + ":29500/" + std::to_string(number++) +
                           "?silence_ms=" + std::to_string(trial.silence_ms) + "&interface=" + base;
   std::vector<Outcome> outcomes(2);
