@@ -144,13 +144,17 @@ class Agents(OnHosts):
         return agent.returncode, output, error
 
     def workers(self):
-        """The numbers of the four processes that train this test's data, once they do."""
+        """The numbers of the four processes that train this test's data, once they do. A child of
+        theirs that unpacks the data looks like them for a moment, but no guardian is its parent."""
         def found():
             pids = []
             for process in pathlib.Path("/proc").glob("[0-9]*"):
                 try:
                     words = (process / "cmdline").read_bytes().split(b"\0")
-                    if words[0] == os.fsencode(DIGITS) and os.fsencode(self.folder.name) in words:
+                    if words[0] != os.fsencode(DIGITS) or os.fsencode(self.folder.name) not in words:
+                        continue
+                    parent = (process / "stat").read_text().rsplit(")", 1)[1].split()[1]
+                    if b"guardian" in pathlib.Path("/proc", parent, "cmdline").read_bytes().split(b"\0"):
                         pids.append(int(process.name))
                 except OSError:
                     pass  # it has ended
@@ -165,10 +169,7 @@ class Agents(OnHosts):
         arguments = ["--passes", "1000000", "--out", self.folder.name]
         agents = [self.agent(host, *arguments, options=options) for host in range(2)]
         pids = self.workers()
-        try:
-            self.wait_until_they_compute(pids)
-        except AssertionError:
-            self.fail(str([self.end(agent) for agent in agents]))
+        self.wait_until_they_compute(pids)
         return agents, pids
 
     def assert_all_gone(self, pids):
@@ -208,6 +209,14 @@ class Agents(OnHosts):
             code, _, error = self.end(agent)
             self.assertEqual(code, 1)
             self.assertRegex(error.splitlines()[-1], "^trireme: " + pattern + "$")
+        self.assert_all_gone(pids)
+
+    def test_kill_9_of_an_agent_ends_its_workers_and_the_job(self):
+        agents, pids = self.train_for_long()
+        agents[1].kill()
+        code, _, error = self.end(agents[0])
+        self.assertEqual(code, 1)
+        self.assertIn("(ranks 2 to 3) is lost: its connection has ended", error.splitlines()[-1])
         self.assert_all_gone(pids)
 
 
