@@ -1,6 +1,7 @@
 /*
  * backend "gloo": how it is asked for, what is said where it cannot be had, and that ranks which ask for
- * different backends hear of it. What it computes is in the tests of collectives, which run by it, too.
+ * different backends hear of it; ranks that are late or have left, and calls that move nothing. What it
+ * computes is in the tests of collectives, which run by it, too.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +18,9 @@
 #include "ranks.h"
 
 #define RANKS 3
+#define COUNT 50001 /* more than goes with the description of a call */
+#define WARNING_NS (20ull * 1000 * 1000)
+#define ENOUGH 2 /* warnings that one rank hears before the late one comes */
 
 static trireme_status create(int rank, int world_size, const char *rendezvous, const char *backend,
                              trireme_communicator **out) {
@@ -26,6 +30,7 @@ static trireme_status create(int rank, int world_size, const char *rendezvous, c
     options.rendezvous = rendezvous;
     options.backend = backend;
     options.timeout_ns = LONG_NS;
+    options.stall_warning_ns = WARNING_NS;
     return trireme_communicator_create(&options, out);
 }
 
@@ -45,7 +50,6 @@ static int expect_gloo(struct verdict *verdict, trireme_communicator *communicat
 }
 
 static int expect_sum(struct verdict *verdict, trireme_communicator *communicator, int world_size) {
-    enum { COUNT = 50001 };
     int32_t *const data = malloc(COUNT * sizeof *data);
     int right = data != NULL;
     for (int i = 0; right && i < COUNT; ++i) data[i] = i;
@@ -87,6 +91,103 @@ static void groups_of_gloo_make_groups_of_gloo(void **state) {
     assert_verdicts(job.verdicts, RANKS);
 }
 
+static void move_nothing(int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const verdict = &job->verdicts[rank];
+    trireme_communicator *group = NULL;
+    if (!EXPECT_STATUS(verdict, TRIREME_OK, create(rank, RANKS, job->rendezvous, "gloo", &group))) {
+        return;
+    }
+    trireme_operation_options native = TRIREME_OPERATION_OPTIONS_INIT;
+    native.algorithm = TRIREME_ALGORITHM_NATIVE;
+    const trireme_dtype f32 = TRIREME_DTYPE_F32;
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_all_reduce(group, NULL, NULL, 0, f32, TRIREME_SUM, &native));
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_reduce(group, NULL, NULL, 0, f32, TRIREME_AVERAGE, 1, &native));
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_reduce_scatter(group, NULL, NULL, 0, f32, TRIREME_SUM, &native));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_all_gather(group, NULL, NULL, 0, f32, &native));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_all_to_all(group, NULL, NULL, 0, f32, &native));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_broadcast(group, NULL, 0, f32, 2, &native));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(group, &native));
+    expect_sum(verdict, group, RANKS);
+    trireme_communicator_destroy(group);
+}
+
+static void nothing_to_move_is_no_division(void **state) {
+    (void)state;
+    struct job job = {.rendezvous = ""};
+    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    run_threads(RANKS, move_nothing, &job);
+    assert_verdicts(job.verdicts, RANKS);
+}
+
+static void leave_or_miss(int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const verdict = &job->verdicts[rank];
+    trireme_communicator *group = NULL;
+    if (!EXPECT_STATUS(verdict, TRIREME_OK, create(rank, RANKS, job->rendezvous, "gloo", &group))) {
+        return;
+    }
+    static int32_t data[RANKS][COUNT];
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(group, NULL));
+    if (rank != 1) {
+        EXPECT_STATUS(verdict, TRIREME_ERROR_PEER_LOST,
+                      trireme_all_reduce(group, data[rank], data[rank], COUNT, TRIREME_DTYPE_I32,
+                                         TRIREME_SUM, NULL));
+        EXPECT(verdict, strstr(trireme_last_error(), "rank 1 left") != NULL);
+    }
+    trireme_communicator_destroy(group);
+}
+
+static void who_has_left_is_named(void **state) {
+    (void)state;
+    for (int trial = 0; trial < 5; ++trial) {
+        struct job job = {.rendezvous = ""};
+        unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+        run_threads(RANKS, leave_or_miss, &job);
+        assert_verdicts(job.verdicts, RANKS);
+    }
+}
+
+static atomic_int heard[RANKS];
+
+static void TRIREME_CALL listen_to(trireme_log_level level, const char *message, void *user_data) {
+    (void)level;
+    (void)user_data;
+    int rank = 0;
+    if (sscanf(message, "rank %d of", &rank) != 1 || rank < 0 || rank >= RANKS) return;
+    if (strstr(message, ": rank 1 has not come to all_reduce, sequence 2,") != NULL) ++heard[rank];
+}
+
+static void come_late(int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const verdict = &job->verdicts[rank];
+    trireme_communicator *group = NULL;
+    if (!EXPECT_STATUS(verdict, TRIREME_OK, create(rank, RANKS, job->rendezvous, "gloo", &group))) {
+        return;
+    }
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(group, NULL));
+    const uint64_t end = monotonic_ns() + PATIENT_NS;
+    while (rank == 1 && (heard[0] < ENOUGH || heard[2] < ENOUGH)) {
+        if (!EXPECT(verdict, monotonic_ns() < end)) break;
+        sleep_ms(2);
+    }
+    expect_sum(verdict, group, RANKS);
+    trireme_communicator_destroy(group);
+}
+
+static void who_is_late_is_told_to_the_log(void **state) {
+    (void)state;
+    struct job job = {.rendezvous = ""};
+    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    assert_int_equal(trireme_set_log_callback(listen_to, TRIREME_LOG_WARNING, NULL), TRIREME_OK);
+    run_threads(RANKS, come_late, &job);
+    assert_int_equal(trireme_set_log_callback(NULL, TRIREME_LOG_WARNING, NULL), TRIREME_OK);
+    assert_verdicts(job.verdicts, RANKS);
+}
+
 static void meet_with_backend(int rank, void *context) {
     struct job *const job = context;
     struct verdict *const verdict = &job->verdicts[rank];
@@ -111,7 +212,6 @@ static void ranks_with_different_backends_hear_of_it(void **state) {
 
 /* Some ranks are inside Gloo when another one calls something else. */
 static void call_what_others_do_not(int rank, void *context) {
-    enum { COUNT = 50001 };
     struct job *const job = context;
     struct verdict *const verdict = &job->verdicts[rank];
     trireme_communicator *communicator = NULL;
@@ -145,7 +245,6 @@ static void ranks_inside_gloo_hear_of_a_mismatch(void **state) {
 
 /* Rank 1 never comes: the others end at the deadline, with their memory let go. */
 static void call_without_one(int rank, void *context) {
-    enum { COUNT = 50001 };
     struct job *const job = context;
     struct verdict *const verdict = &job->verdicts[rank];
     trireme_communicator *communicator = NULL;
@@ -219,6 +318,9 @@ static void a_missing_plugin_is_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_of_gloo_make_groups_of_gloo),
+        cmocka_unit_test(nothing_to_move_is_no_division),
+        cmocka_unit_test(who_has_left_is_named),
+        cmocka_unit_test(who_is_late_is_told_to_the_log),
         cmocka_unit_test(ranks_with_different_backends_hear_of_it),
         cmocka_unit_test(ranks_inside_gloo_hear_of_a_mismatch),
         cmocka_unit_test(a_rank_that_does_not_come_is_a_timeout),

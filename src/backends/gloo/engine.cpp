@@ -45,6 +45,11 @@ trireme_reduction step_of(trireme_reduction reduction) {
   return sums ? trireme_reduction{TRIREME_SUM} : reduction;
 }
 
+// Of words that need none.
+Status no_memory() noexcept {
+  return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
+}
+
 Transfer* begin(Run* run, int member, std::uint64_t slot, const void* data, std::uint64_t bytes,
                 Status (tcp::Exchange::*way)(Piece&)) noexcept {
   try {
@@ -57,7 +62,7 @@ Transfer* begin(Run* run, int member, std::uint64_t slot, const void* data, std:
     run->stopped = (run->exchange.*way)(*transfer);
     return run->stopped.ok() ? transfer.release() : nullptr;
   } catch (...) {
-    run->stopped = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a collective");
+    run->stopped = no_memory();
     return nullptr;
   }
 }
@@ -73,7 +78,7 @@ constexpr Services kServices{
       try {
         run->stopped = run->exchange.wait(*transfer, run->deadline);
       } catch (...) {
-        run->stopped = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a collective");
+        run->stopped = no_memory();
       }
       return run->stopped.ok();
     },
@@ -201,6 +206,7 @@ Status GlooEngine::run_in_gloo(const Operation& operation, std::uint64_t ticket,
   switch (plugin_.run(group_, call, &run, error)) {
     case State::done: break;
     case State::stopped: return run.stopped;
+    case State::no_memory: return no_memory();
     case State::failed:
       exchange_.abort();
       return Status::failure(TRIREME_ERROR_SYSTEM, std::string("Gloo: ") + error);

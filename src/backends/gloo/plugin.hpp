@@ -13,7 +13,7 @@
 namespace trireme::gloo {
 
 // Raised whenever anything here changes its meaning.
-constexpr std::uint32_t kPluginVersion = 1;
+constexpr std::uint32_t kPluginVersion = 2;
 constexpr char kPluginSymbol[] = "trireme_gloo_plugin";
 constexpr std::uint64_t kErrorBytes = 512;
 
@@ -46,7 +46,7 @@ struct Call {
   void* receive;        // all-reduce and reduce: of all elements, on all members
 };
 
-enum class State : std::int32_t { done, stopped, failed };  // stopped: a service said no
+enum class State : std::int32_t { done, stopped, failed, no_memory };  // stopped: a service said no
 
 struct Plugin {
   std::uint32_t version;  // kPluginVersion

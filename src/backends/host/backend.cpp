@@ -86,7 +86,9 @@ bool HostBackend::prefers_native(const Operation& operation) const {
 Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
   TRIREME_RETURN_IF_ERROR(
       local::begin_collective(group_, *carrier_, ready_, operation, sequence, deadline));
-  if (operation.algorithm == 0 && is_carried(operation, world_size())) {
+  // Whatever is asked for: Gloo divides by the number of elements.
+  const bool is_empty = operation.kind != OperationKind::barrier && operation.count == 0;
+  if ((operation.algorithm == 0 || is_empty) && is_carried(operation, world_size())) {
     return after_failure(collectives_.run(operation, sequence, deadline));
   }
   Engine* const engine = carrier_->engine();

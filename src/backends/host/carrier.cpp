@@ -375,6 +375,7 @@ void Carrier::receive_frames() noexcept {
   } catch (...) {
     return fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame", {me_});
   }
+  std::uint64_t next_look_ns = 0;
   while (true) {
     std::uint64_t seen = 0;
     {
@@ -386,6 +387,10 @@ void Carrier::receive_frames() noexcept {
     std::uint64_t bytes = 0;
     std::int32_t answer = TRIREME_ERROR_CALLBACK;
     const std::uint64_t before = now_ns();
+    if (engine_ != nullptr && before >= next_look_ns) {
+      group_.tell_of_latecomers();
+      next_look_ns = before + kReceiveWaitNs;
+    }
     try {
       answer = transport_.receive(transport_.user_data, &from, frame.data(), frame.size(), &bytes,
                                   kReceiveWaitNs);
@@ -471,6 +476,7 @@ Status Carrier::take(int from, const std::byte* frame, std::uint64_t bytes) {
     case FrameKind::leave:
       if (more != 0) return corrupt(from, "a goodbye of a wrong length");
       group_.mark_left(from);
+      end_hopeless(from);
       poke();
       return Status::success();
     case FrameKind::slot: return take_slot(from, header, rest, more);
@@ -562,14 +568,29 @@ Status Carrier::take_slot(int from, const FrameHeader& header, const std::byte* 
   slot.stamp.store(header.position, std::memory_order_release);
   lane.position.store(header.position, std::memory_order_release);
   group_.ring(lane.bell);
-  // A rank that is in the engine meanwhile compares nothing, and may wait there for who never comes.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  const local::Slot& mine = segment_->lane(header.set, me_).slots[last & 1];
-  if (engine_ != nullptr && mine.stamp.load(std::memory_order_acquire) == header.position &&
-      mine.print_hash != call.print_hash) {
-    engine_->abort();
-  }
+  end_hopeless(from);
   return Status::success();
+}
+
+// A rank that is in the engine meanwhile compares nothing, and may wait there for who never comes. It
+// finds the reason by itself: see Run::explain().
+void Carrier::end_hopeless(int from) noexcept {
+  if (engine_ == nullptr) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+    const local::Lane& own = segment_->lane(channel, me_);
+    const local::Lane& theirs = segment_->lane(channel, from);
+    const std::uint64_t position = theirs.position.load(std::memory_order_acquire);
+    if (group_.left(from) && position < own.position.load(std::memory_order_acquire)) {
+      return engine_->abort();
+    }
+    if (position == 0) continue;
+    const local::Slot& mine = own.slots[(position - 1) & 1];
+    if (mine.stamp.load(std::memory_order_acquire) == position &&
+        mine.print_hash != theirs.slots[(position - 1) & 1].print_hash) {
+      return engine_->abort();
+    }
+  }
 }
 
 Status Carrier::take_credit(int from, const FrameHeader& header) {

@@ -96,6 +96,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   Status take_data(int from, const FrameHeader& header, const std::byte* data, std::uint64_t bytes);
   Status take_slot(int from, const FrameHeader& header, const std::byte* rest, std::uint64_t bytes);
   Status take_credit(int from, const FrameHeader& header);
+  void end_hopeless(int from) noexcept;
   Status corrupt(int from, const std::string& what) const;
 
   const int me_;

@@ -146,6 +146,23 @@ std::string Run::likely_cause(const std::vector<std::int32_t>& missing) const {
 }
 
 template <class Arrived>
+Status Run::look_for_gone(int first, Arrived arrived) const {
+  std::vector<std::int32_t> gone;
+  for (int rank = first; rank < n_; ++rank) {
+    // In this order: what a rank did before it left is seen then.
+    if (group_.left(rank) && !arrived(rank)) gone.push_back(rank);
+  }
+  if (gone.empty()) return Status::success();
+  FailureDetails details{name_, "", sequence_, gone, 0};
+  return Status::failure(TRIREME_ERROR_PEER_LOST, list_ranks(gone) + " left")
+      .with_details(std::move(details));
+}
+
+Status Run::look_for_gone() const {
+  return look_for_gone(0, [&](int rank) { return has_published(rank); });
+}
+
+template <class Arrived>
 Status Run::wait_until_all(Arrived arrived) {
   int next = 0;
   Stall stall = group_.stall();
@@ -157,16 +174,7 @@ Status Run::wait_until_all(Arrived arrived) {
     const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
     if (arrived(next)) continue;
     if (group_.failed()) return group_failure();
-    std::vector<std::int32_t> gone;
-    for (int rank = next; rank < n_; ++rank) {
-      // In this order: what a rank did before it left is seen then.
-      if (group_.left(rank) && !arrived(rank)) gone.push_back(rank);
-    }
-    if (!gone.empty()) {
-      FailureDetails details{name_, "", sequence_, gone, 0};
-      return Status::failure(TRIREME_ERROR_PEER_LOST, list_ranks(gone) + " left")
-          .with_details(std::move(details));
-    }
+    TRIREME_RETURN_IF_ERROR(look_for_gone(next, arrived));
     const std::uint64_t now = now_ns();
     const bool late = now >= deadline_.moment_ns();
     if (late || stall.due(now)) {
@@ -310,11 +318,12 @@ Status Run::execute_elsewhere(bool apart, const Elsewhere& move) {
   publish();
   TRIREME_FAILPOINT(name_, "after_publish");
   if (!apart) TRIREME_RETURN_IF_ERROR(wait_for_slots());
-  // Whoever publishes after this one finds a disagreement by itself: see Carrier::take_slot().
+  // Whoever publishes or leaves after this one is noticed meanwhile: see Carrier::end_hopeless().
   std::atomic_thread_fence(std::memory_order_seq_cst);
   TRIREME_RETURN_IF_ERROR(compare());
+  TRIREME_RETURN_IF_ERROR(look_for_gone());
   TRIREME_FAILPOINT(name_, "before_move");
-  const Status moved = move(ticket());
+  const Status moved = watch(apart, move);
   if (!moved.ok()) return explain(moved);
   if (apart) {
     TRIREME_RETURN_IF_ERROR(wait_for_slots());
@@ -326,6 +335,25 @@ Status Run::execute_elsewhere(bool apart, const Elsewhere& move) {
   return Status::success();
 }
 
+Status Run::watch(bool apart, const Elsewhere& move) {
+  if (!apart) return move(ticket());
+  const auto missing = [this] {
+    std::vector<std::int32_t> out;
+    for (int rank = 0; rank < n_; ++rank) {
+      if (!has_published(rank)) out.push_back(rank);
+    }
+    return out;
+  };
+  struct Watch {
+    Group& group;
+    std::uint32_t channel;
+    Group::Watched watched;
+    ~Watch() { group.watch(channel, nullptr); }
+  } watch{group_, op_.channel, {name_, sequence_, group_.stall(), missing}};
+  group_.watch(op_.channel, &watch.watched);
+  return move(ticket());
+}
+
 // Two calls that this rank has at once have different ones.
 std::uint64_t Run::ticket() const {
   return mix(slot(me_).print_hash, channel_.position * kChannels + op_.channel);
@@ -335,6 +363,7 @@ std::uint64_t Run::ticket() const {
 // died, which is on its way to be known.
 Status Run::explain(const Status& moved) {
   TRIREME_RETURN_IF_ERROR(compare());
+  TRIREME_RETURN_IF_ERROR(look_for_gone());
   if (moved.code() == TRIREME_ERROR_TIMEOUT) {
     TRIREME_RETURN_IF_ERROR(wait_for_slots());  // no longer: the deadline has passed
   } else {

@@ -171,6 +171,26 @@ void Group::warn_slow(int rank, const char* what, const char* operation, std::ui
   }
 }
 
+void Group::watch(std::uint32_t channel, Watched* watched) noexcept {
+  const std::lock_guard lock(watch_mutex_);
+  watched_[channel] = watched;
+}
+
+void Group::tell_of_latecomers() noexcept {
+  for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+    try {
+      std::unique_lock lock(watch_mutex_);
+      Watched* const watched = watched_[channel];
+      if (watched == nullptr || !watched->stall.due(now_ns())) continue;
+      const std::vector<std::int32_t> missing = watched->missing();
+      const auto [operation, sequence, stall, unused] = *watched;
+      lock.unlock();  // what hears the log may take its time
+      if (!missing.empty()) warn_slow(missing, "not come to ", operation, sequence, stall);
+    } catch (...) {  // no memory for a line: nothing is said
+    }
+  }
+}
+
 // What those who did not come, or are lost, did last is what everybody wants to know next.
 std::string Group::with_last_calls(const Status& status) const {
   const FailureDetails* const details = status.details();

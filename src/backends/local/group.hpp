@@ -90,6 +90,17 @@ class Group {
   void warn_slow(int rank, const char* what, const char* operation, std::uint64_t sequence,
                  const Stall& stall) const noexcept;
 
+  // A collective of this rank that goes on without a look at who else has come: whoever calls
+  // tell_of_latecomers() from time to time, on another thread, looks for it.
+  struct Watched {
+    const char* operation;
+    std::uint64_t sequence;
+    Stall stall;
+    std::function<std::vector<std::int32_t>()> missing;
+  };
+  void watch(std::uint32_t channel, Watched* watched) noexcept;  // null: it is over
+  void tell_of_latecomers() noexcept;
+
   // --- failure: the first one wins, on all ranks ---
 
   bool failed() const noexcept {
@@ -174,6 +185,9 @@ class Group {
   std::function<void(int)> death_listener_;
 
   std::function<void(int)> ring_listener_;
+
+  std::mutex watch_mutex_;
+  std::array<Watched*, kChannels> watched_{};
 
   std::atomic<bool> failed_here_{false};
   std::array<std::atomic<bool>, kMaxRanks> left_here_{};

@@ -81,9 +81,13 @@ class Run {
   // Waits until arrived(rank) holds for every rank; each rings its bell when it comes to hold.
   template <class Arrived>
   Status wait_until_all(Arrived arrived);
+  // PEER_LOST if one of the ranks from `first` on has left without having arrived: it never will.
+  template <class Arrived>
+  Status look_for_gone(int first, Arrived arrived) const;
   // What may keep these ranks away, if their last calls tell it; "" or the rest of a message.
   std::string likely_cause(const std::vector<std::int32_t>& missing) const;
   bool has_published(int rank) const;
+  Status look_for_gone() const;  // without having published
   Status wait_for_slots();
   Status wait_for_all();
   Status barrier() {
@@ -93,6 +97,8 @@ class Run {
   Status compare();
   std::uint64_t ticket() const;
   Status explain(const Status& moved);
+  // Moves, while somebody else looks who is late: if apart, nobody has waited for the others.
+  Status watch(bool apart, const Elsewhere& move);
   Status disagreement() const;
   // Whether the fold or collective has elements of that rank.
   bool contributes(int rank) const {

@@ -43,9 +43,7 @@ void Exchange::fail(const Status& status) noexcept {
   changed_.notify_all();
 }
 
-void Exchange::abort() noexcept {
-  fail(Status::failure(TRIREME_ERROR_ABORTED, "the group ended during a collective of its engine"));
-}
+void Exchange::abort() noexcept { fail(aborted_); }
 
 Status Exchange::lost(int member) {
   const int rank = members_.ranks[static_cast<std::size_t>(member)];
@@ -62,10 +60,11 @@ void Exchange::corrupt(int member, const char* what) {
   const int rank = members_.ranks[static_cast<std::size_t>(member)];
   FailureDetails details;
   details.blamed = {rank};
-  end(peer(member), 0);
+  // In this order: who waits for the peer on another channel finds the reason.
   fail(Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(rank) +
                                                   ": on its connection of the engine came " + what)
            .with_details(std::move(details)));
+  end(peer(member), 0);
 }
 
 // Under the mutex of the peer.
@@ -112,7 +111,9 @@ Status Exchange::prepare(Peer& there, const Transfer& transfer) {
     there.sent = line->sent;
     there.received = line->received;
   }
-  return there.ended ? lost(transfer.member) : Status::success();
+  if (!there.ended) return Status::success();
+  TRIREME_RETURN_IF_ERROR(look(transfer));
+  return lost(transfer.member);
 }
 
 Status Exchange::send(Transfer& transfer) {
@@ -144,9 +145,14 @@ Status Exchange::receive(Transfer& transfer) {
   Peer& from = peer(transfer.member);
   const std::lock_guard lock(from.mutex);
   TRIREME_RETURN_IF_ERROR(prepare(from, transfer));
-  from.receives.push_back(&transfer);
   const Header header{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes};
-  from.out.push_back({header, nullptr});
+  from.receives.push_back(&transfer);
+  try {
+    from.out.push_back({header, nullptr});
+  } catch (...) {  // the transfer goes
+    from.receives.pop_back();
+    throw;
+  }
   if (from.out.size() == 1) flush(from);
   const short before = from.events.load();
   update_events(from);
@@ -163,10 +169,12 @@ void Exchange::drop(Transfer& transfer) noexcept {
     std::erase(with.receives, &transfer);
     std::erase_if(with.out, [&](const Outgoing& each) { return each.transfer == &transfer; });
     if (with.incoming == &transfer) with.incoming = nullptr;
-    if (!transfer.done.load()) end(with, 0);
+    if (!transfer.done.load()) {
+      this->abort();  // first: as in corrupt()
+      end(with, 0);
+    }
     update_events(with);
   }
-  if (!transfer.done.load()) this->abort();
 }
 
 // --- moving ------------------------------------------------------------------------------------
@@ -367,6 +375,7 @@ Status Exchange::wait(Transfer& transfer, Deadline deadline) {
     if (with.ended.load()) {
       const std::lock_guard lock(with.mutex);
       if (transfer.done.load()) break;
+      TRIREME_RETURN_IF_ERROR(look(transfer));  // why this rank has ended it itself
       return lost(transfer.member);
     }
     if (deadline.passed()) {
@@ -392,8 +401,7 @@ Status Exchange::wait(Transfer& transfer, Deadline deadline) {
     try {
       move_bytes(transfer, deadline);
     } catch (...) {
-      fail(
-          Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for what an engine's peer said"));
+      fail(no_memory_);
     }
     lock.lock();
     driven_.store(false);

@@ -126,6 +126,11 @@ class Exchange {
 
   const Members members_;
   const std::shared_ptr<const Lines> lines_;
+  // Made beforehand: where they are needed there may be no memory.
+  const Status aborted_ =
+      Status::failure(TRIREME_ERROR_ABORTED, "the group ended during a collective of its engine");
+  const Status no_memory_ =
+      Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for what an engine's peer said");
   std::vector<std::unique_ptr<Peer>> peers_;
   Waker waker_;
 

@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <deque>
 #include <memory>
+#include <new>
 #include <stdexcept>
 
 namespace trireme::gloo {
@@ -258,6 +259,8 @@ State run(Group* group, const Call& call, Run* run, char* error) noexcept {
     return State::done;
   } catch (const Stopped&) {
     return State::stopped;
+  } catch (const std::bad_alloc&) {
+    return State::no_memory;
   } catch (const std::exception& failure) {
     std::snprintf(error, kErrorBytes, "%s", failure.what());
   } catch (...) {
