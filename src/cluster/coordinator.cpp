@@ -120,7 +120,7 @@ void Coordinator::guest_said(int number, const AgentMessage& message) {
     return guest.connection->close();
   } else if (const auto* const stop = std::get_if<AgentStop>(&message)) {
     guest.stopped = true;  // it knows
-    state_->stop_wanted(number, *stop);
+    wish(number, *stop);
   } else if (const auto* const end = std::get_if<AgentEnd>(&message)) {
     state_->ended(number, *end, uv_hrtime());
   }
@@ -161,8 +161,24 @@ void Coordinator::tick() {
 
 void Coordinator::stop(const AgentStop& stop) {
   stopped_ = true;
-  state_->stop_wanted(JobState::kOwnAgent, stop);
+  wish(JobState::kOwnAgent, stop);
   act();
+}
+
+// The first one decides how the job ends, and act() tells it. A user who is impatient sends another
+// signal, which is told at once: once each, as one that was sent to all agents comes from all.
+void Coordinator::wish(int from, const AgentStop& stop) {
+  const bool first = !state_->stop();
+  state_->stop_wanted(from, stop);
+  if (!stop.by_user || !state_->begun() || over_) return;
+  const std::uint64_t bit = std::uint64_t{1} << stop.signal;
+  const bool known = (signals_ & bit) != 0;
+  signals_ |= bit;
+  if (first || known) return;
+  for (auto& [number, guest] : guests_) {
+    if (guest.joined && !guest.over && number != from) guest.connection->send(stop);
+  }
+  if (from != JobState::kOwnAgent) events_.stop(stop);
 }
 
 void Coordinator::end(const AgentEnd& end) {

@@ -72,6 +72,7 @@ class Coordinator {
   void accept();
   void guest_said(int number, const AgentMessage& message);
   void guest_ended(int number, const Status& status);
+  void wish(int from, const AgentStop& stop);
   void tick();
   void act();
 
@@ -87,6 +88,7 @@ class Coordinator {
   std::map<int, Guest> guests_;
   int next_number_ = JobState::kOwnAgent + 1;
   int warnings_ = 0;
+  std::uint64_t signals_ = 0;  // bit n: a user's signal n has been told
   bool started_ = false;
   bool stopped_ = false;
   bool over_ = false;

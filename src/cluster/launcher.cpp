@@ -103,6 +103,7 @@ class Launcher {
   bool start(int local_rank);
   void watch_signals();
   void signal_came(int number);
+  AgentStop stop_by_user(int signal) const;
   void note_ending(Worker& worker, const Ending& ending);
   void after_event();
   void check_gone(Worker& worker);
@@ -132,6 +133,7 @@ class Launcher {
   int first_rank_ = 0;
   bool begun_ = false;          // workers have been started, or have been tried to
   bool stop_is_known_ = false;  // to the agents on other hosts
+  int early_signal_ = 0;        // came from another launcher before it came here, or 0
   bool judged_ = false;         // nothing more is expected of the workers here
   std::string start_failure_;
   std::optional<AgentVerdict> verdict_;
@@ -170,6 +172,9 @@ JobEvents Launcher::events() {
   events.start = [this](const AgentStart& start) { begin(start); };
   events.stop = [this](const AgentStop& stop) {
     stop_is_known_ = true;
+    // Sent to all launchers, as by scancel: the workers here have it already.
+    if (stop.by_user && state_.received_signal() == stop.signal) return;
+    if (stop.by_user) early_signal_ = stop.signal;
     if (!stop.reason.empty()) say(stop.reason);
     if (stop.by_user) {
       state_.signal_received(stop.signal, uv_hrtime());
@@ -273,13 +278,22 @@ void Launcher::watch_signals() {
 
 void Launcher::signal_came(int number) {
   if (verdict_) return;
+  // Sent to all launchers, and the word of another was faster.
+  if (std::exchange(early_signal_, 0) == number) return;
   if (begun_) {
     say(signal_name(number) + " is passed on to the workers");
     state_.signal_received(number, uv_hrtime());
+    if (stop_is_known_) agent_->stop(stop_by_user(number));
   } else {
     agent_->stop({number, true, signal_name(number) + " has ended the job before it began"});
   }
   after_event();
+}
+
+AgentStop Launcher::stop_by_user(int signal) const {
+  return {signal, true,
+          signal_name(signal) + ", which was sent to " + agent_->host() +
+              ", is passed on to the workers"};
 }
 
 void Launcher::on_buffer(uv_handle_t* handle, std::size_t, uv_buf_t* buffer) {
@@ -428,11 +442,7 @@ void Launcher::take_verdict(const AgentVerdict& verdict) {
 void Launcher::after_event() {
   if (agent_ != nullptr && state_.is_ending() && !std::exchange(stop_is_known_, true)) {
     AgentStop stop{SIGTERM, false, ""};
-    if (const int signal = state_.received_signal(); signal != 0) {
-      stop = {signal, true,
-              signal_name(signal) + ", which was sent to " + agent_->host() +
-                  ", is passed on to the workers"};
-    }
+    if (const int signal = state_.received_signal(); signal != 0) stop = stop_by_user(signal);
     agent_->stop(stop);
   }
   if (const int signal = state_.take_signal(); signal != 0) {

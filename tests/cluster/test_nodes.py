@@ -409,6 +409,40 @@ class Ends(Nodes):
             for _, _, error in said:
                 self.assertNotIn("failed", error)
 
+    def test_another_signal_reaches_the_workers_of_all_too(self):
+        script = NOTE + ("trap : INT; trap 'echo got it; exit 0' TERM; " + NOTE +
+                         "while :; do sleep 0.05; done")
+        for victim in (0, 1):
+            for file in pathlib.Path(self.folder.name).iterdir():
+                file.unlink()
+            agents = [self.coordinator(script, "--grace", "50"), self.agent(script, "--grace", "50")]
+            self.pids(2)
+            time.sleep(0.1)  # the traps stand before the second note
+            agents[victim].send_signal(signal.SIGINT)
+            self.assertIn("SIGINT", agents[1 - victim].stderr.readline())
+            agents[victim].send_signal(signal.SIGTERM)
+            said = [self.end(agent) for agent in agents]
+            self.assertEqual([code for code, _, _ in said], [128 + signal.SIGINT] * 2)
+            self.assertEqual(sorted(output for _, output, _ in said), ["[0] got it\n", "[1] got it\n"])
+            self.assertIn("SIGTERM, which was sent to", said[1 - victim][2])
+
+    def test_a_signal_to_all_agents_comes_to_each_worker_once(self):
+        script = NOTE + ("trap 'echo got it; [ -e $FOLDER/end ] && exit 0' TERM; " + NOTE +
+                         "while :; do sleep 0.05; [ -e $FOLDER/end ] && exit 0; done")
+        agents = [self.coordinator(script, "--grace", "50"),
+                  self.agent(script, "--grace", "50")]
+        self.pids(2)
+        time.sleep(0.1)  # the traps stand before the second note
+        for agent in agents:
+            agent.send_signal(signal.SIGTERM)
+        for agent in agents:
+            self.assertIn("SIGTERM", agent.stderr.readline())
+        time.sleep(0.3)
+        pathlib.Path(self.folder.name, "end").touch()
+        for agent in agents:
+            code, output, _ = self.end(agent)
+            self.assertEqual((code, output[3:]), (128 + signal.SIGTERM, " got it\n"))
+
     def test_kill_9_of_an_agent_ends_its_workers_and_the_job(self):
         for victim in (0, 1):
             for file in pathlib.Path(self.folder.name).iterdir():
