@@ -67,7 +67,8 @@ enum {
     /** Blocks over distances of powers of two (Bruck 1997). */
     TRIREME_ALGORITHM_BRUCK            = 6,
     TRIREME_ALGORITHM_PAIRWISE         = 7, /**< One partner after the other. */
-    TRIREME_ALGORITHM_NATIVE           = 8  /**< What the backend offers itself. */
+    /** What the backend offers itself. Over tcp:// also a started call waits for all to join. */
+    TRIREME_ALGORITHM_NATIVE           = 8
 };
 
 /**

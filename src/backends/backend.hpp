@@ -225,8 +225,11 @@ class Backend {
 
   // Whether run() has this collective, as algorithm "native", and whether it is the better way where
   // no algorithm is asked for. Else it is made of messages. The same on ranks that call the same,
-  // once know_natives() has come back, which may wait for all ranks to join.
-  virtual void know_natives(Deadline deadline) { static_cast<void>(deadline); }
+  // once know_natives() has come back with success, which may wait for all ranks to join.
+  virtual Status know_natives(Deadline deadline) {
+    static_cast<void>(deadline);
+    return Status::success();
+  }
   virtual bool has_native(const Operation& operation) const = 0;
   virtual bool prefers_native(const Operation& operation) const { return has_native(operation); }
   // The first half of run(), for a collective that is then made of messages: waits until all ranks

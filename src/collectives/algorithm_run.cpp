@@ -104,6 +104,8 @@ Status check_algorithm(const Backend& backend, const Operation& operation) {
   if (supports(algorithm, *pattern)) return Status::success();
   const bool native = backend.has_native(operation);
   if (algorithm == Algorithm::native && native) return Status::success();
+  // Of a group that has failed nobody may know what it had. The operation says why it failed.
+  if (algorithm == Algorithm::native && !backend.failure().ok()) return Status::success();
   return unsupported(name + " has no algorithm " + algorithm_name(algorithm) + " on backend \"" +
                      backend.description() + "\"; it has " + supported_algorithms(*pattern) +
                      (native ? ", and native" : ""));

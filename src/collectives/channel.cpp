@@ -200,7 +200,7 @@ Status Channel::execute(Backend& backend, const Operation& operation, std::uint6
   bool returned = false;
   const auto move = [&](const Operation& one) {
     if (published) return backend.finish_brief(one, sequence, deadline);
-    backend.know_natives(deadline);
+    static_cast<void>(backend.know_natives(deadline));  // if not, the operation itself says so
     if (runs_natively(backend, one)) return backend.run(one, sequence, deadline);
     return run_algorithm(backend, messages_, records_, passing_, one, sequence, deadline);
   };
@@ -253,7 +253,10 @@ void Channel::know_natives(const Operation& operation, Deadline deadline) {
     const std::lock_guard lock(mutex_);
     backend = backend_;
   }
-  if (backend != nullptr) backend->know_natives(deadline);
+  if (backend == nullptr) return;
+  const Status known = backend->know_natives(deadline);
+  // Peers that do know take the operation up. It fails as late as any, and is not refused.
+  if (!known.ok()) backend->fail(known);
 }
 
 Status Channel::run(const Operation& operation, Deadline deadline) {

@@ -233,6 +233,34 @@ static void who_disagrees_hears_of_it(void **state) {
     assert_verdicts(job.verdicts, 4);
 }
 
+/* What such a group offers is known when all have come. Until then nobody is told that it does not. */
+static void who_asks_too_early_hears_who_is_missing(void **state) {
+    (void)state;
+    char rendezvous[96], place[128];
+    trireme_operation_options native = TRIREME_OPERATION_OPTIONS_INIT;
+    native.algorithm = TRIREME_ALGORITHM_NATIVE;
+    native.timeout_ns = 200ull * 1000 * 1000;
+    for (int started = 0; started < 2; ++started) {
+        unique_network_rendezvous(rendezvous, sizeof rendezvous);
+        snprintf(place, sizeof place, "%s?host=a", rendezvous);
+        trireme_communicator *const communicator = join_rank(0, 3, place);
+        int32_t one = 1;
+        trireme_request *request = NULL;
+        for (int turn = 0; turn < 2; ++turn) { /* and it stays so */
+            const trireme_status status =
+                started ? trireme_all_reduce_start(communicator, &one, &one, 1, TRIREME_DTYPE_I32,
+                                                   TRIREME_SUM, &native, &request)
+                        : trireme_all_reduce(communicator, &one, &one, 1, TRIREME_DTYPE_I32,
+                                             TRIREME_SUM, &native);
+            assert_int_equal(status, TRIREME_ERROR_TIMEOUT);
+            assert_non_null(strstr(trireme_last_error(), "ranks 1 and 2 have not joined"));
+        }
+        assert_null(request);
+        assert_int_equal(one, 1);
+        trireme_communicator_destroy(communicator);
+    }
+}
+
 int main(void) {
     setenv("TRIREME_TOKEN", "the token of these tests", 1);
     const struct CMUnitTest tests[] = {
@@ -240,6 +268,7 @@ int main(void) {
         cmocka_unit_test(groups_of_such_a_group_have_hosts_of_their_own),
         cmocka_unit_test(one_queue_does_not_wait_for_another),
         cmocka_unit_test(who_disagrees_hears_of_it),
+        cmocka_unit_test(who_asks_too_early_hears_who_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,11 +43,12 @@ std::string HostBackend::description() const {
   return by_engine.empty() ? description_ : by_engine;
 }
 
-// An engine may know what it can do only when the ranks have met. If they do not, the operation
-// itself says so.
-void HostBackend::know_natives(Deadline deadline) {
-  if (carrier_->engine() == nullptr || ready_.load(std::memory_order_acquire)) return;
-  static_cast<void>(wait_ready(deadline));
+// An engine may know what it can do only when the ranks have met.
+Status HostBackend::know_natives(Deadline deadline) {
+  if (carrier_->engine() == nullptr || ready_.load(std::memory_order_acquire)) {
+    return Status::success();
+  }
+  return wait_ready(deadline);
 }
 
 Status HostBackend::wait_ready(Deadline deadline) {

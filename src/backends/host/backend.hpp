@@ -38,7 +38,7 @@ class HostBackend final : public Backend {
   std::string description() const override;
   Status wait_ready(Deadline deadline) override;
   Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
-  void know_natives(Deadline deadline) override;
+  Status know_natives(Deadline deadline) override;
   bool has_native(const Operation& operation) const override;
   bool prefers_native(const Operation& operation) const override;
   Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
