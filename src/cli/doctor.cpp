@@ -67,6 +67,9 @@ int run(const Settings& settings) {
     sections.push_back(facts());
   }
   if (!settings.folder.empty()) sections.push_back(folder_facts(settings.folder));
+  if (!settings.connection.rendezvous.empty()) {
+    sections.push_back(connection_facts(settings.connection));
+  }
   bool well = true;
   for (const Section& section : sections) {
     for (const Fact& fact : section.facts) well = well && fact.advice.empty();

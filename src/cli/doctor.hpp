@@ -30,9 +30,20 @@ Section job_facts();
 // Whether state can be offloaded to files of a folder.
 Section folder_facts(const std::string& folder);
 
+// As which rank of which group this process is to meet others.
+struct Connection {
+  std::string rendezvous;  // "" for none
+  std::string backend;
+  int rank = 0;
+  int world_size = 0;
+  double wait_seconds = 30;
+};
+Section connection_facts(const Connection& connection);
+
 struct Settings {
   bool json = false;
   std::string folder;  // "" for none
+  Connection connection;
 };
 
 // The command. The result is its exit code: 0, or 1 if there is advice.

@@ -80,6 +80,28 @@ int run_command(int argc, char** argv) {
   examine->add_flag("--json", doctor.json, "Write it as JSON");
   examine->add_option("--folder", doctor.folder, "Also tell whether state can be offloaded there")
       ->type_name("DIR");
+  trireme::doctor::Connection& connection = doctor.connection;
+  CLI::Option* const meets =
+      examine
+          ->add_option("--connect", connection.rendezvous,
+                       "Also meet the same command on other hosts there, and talk to them: "
+                       "tcp://ADDRESS:PORT, or env:// for what a launcher has said")
+          ->type_name("RENDEZVOUS");
+  examine->add_option("--rank", connection.rank, "With --connect: the number of this one, from 0")
+      ->needs(meets)
+      ->check(CLI::NonNegativeNumber);
+  examine->add_option("--world-size", connection.world_size, "With --connect: how many there are")
+      ->needs(meets)
+      ->check(CLI::PositiveNumber);
+  examine->add_option("--backend", connection.backend, "With --connect: host or gloo")
+      ->needs(meets)
+      ->type_name("NAME");
+  examine
+      ->add_option("--wait", connection.wait_seconds,
+                   "With --connect: seconds to wait for the others (default 30)")
+      ->needs(meets)
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 86400.0));
   examine->footer("Exits with 1 if there is advice, which is marked with !.");
 
   CLI::App* const bench =

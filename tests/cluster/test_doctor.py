@@ -7,6 +7,7 @@ Usage: test_doctor.py TRIREME [unittest arguments]
 
 import json
 import os
+import random
 import resource
 import socket
 import subprocess
@@ -23,6 +24,12 @@ def doctor(*options, environment=None, **settings):
     clean = {name: value for name, value in os.environ.items() if name not in JOB}
     return subprocess.run([TRIREME, "doctor", *options], capture_output=True, text=True, timeout=60,
                           env={**clean, **(environment or {})}, **settings)
+
+
+def start(*options, environment):
+    clean = {name: value for name, value in os.environ.items() if name not in JOB}
+    return subprocess.Popen([TRIREME, "doctor", *options], stdout=subprocess.PIPE, text=True,
+                            env={**clean, **environment})
 
 
 def report(*options, **settings):
@@ -99,8 +106,50 @@ class Doctor(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^ +! no file can be made there$")
         self.assertRegex(done.stdout, r"(?m)^\d+ pieces? of advice, marked with !\.$")
 
+    def test_ranks_meet_and_talk(self):
+        place = f"tcp://127.0.0.{random.randrange(2, 250)}:{random.randrange(20000, 30000)}"
+        environment = {"TRIREME_TOKEN": "a token for tests of 27 bytes"}
+        others = [start("--json", "--connect", place, "--rank", str(rank), "--world-size", "3",
+                        environment=environment) for rank in (1, 2)]
+        done, told = report("--connect", place, "--rank", "0", "--world-size", "3",
+                            environment=environment)
+        facts = told["connection"]
+        self.assertEqual(facts["all ranks"]["value"], "meet: this is rank 0 of 3")
+        self.assertIn("tcp", facts["backend"]["value"])
+        talks = r"^\d+ us there and back, \d+ MB/s$"
+        for rank, other in enumerate(others, 1):
+            self.assertRegex(facts[f"rank {rank}"]["value"], talks)
+            output, _ = other.communicate(timeout=60)
+            theirs = json.loads(output)["connection"]
+            self.assertEqual(theirs["all ranks"]["value"], f"meet: this is rank {rank} of 3")
+            self.assertRegex(theirs["rank 0"]["value"], talks)
+            self.assertEqual(set(theirs), {"all ranks", "backend", "rank 0"})
+        for told in (facts, theirs):
+            self.assertEqual([fact["advice"] for fact in told.values()], [""] * len(told))
+
+    def test_who_does_not_come_is_named(self):
+        place = f"tcp://127.0.0.{random.randrange(2, 250)}:{random.randrange(20000, 30000)}"
+        options = ("--connect", place, "--world-size", "2", "--wait", "2")
+        token = {"TRIREME_TOKEN": "a token for tests of 27 bytes"}
+        stranger = start("--json", *options, "--rank", "1",
+                         environment={"TRIREME_TOKEN": "another token of 24 bytes"})
+        done, told = report(*options, "--rank", "0", environment=token)
+        self.assertEqual(told["connection"]["all ranks"]["value"], "do not meet")
+        self.assertIn("rank 1", told["connection"]["all ranks"]["advice"])
+        self.assertEqual(done.returncode, 1)
+        output, _ = stranger.communicate(timeout=60)
+        self.assertEqual(stranger.returncode, 1)
+        self.assertIn("token", json.loads(output)["connection"]["all ranks"]["advice"])
+
+        done, told = report(*options, "--rank", "0")
+        self.assertIn("TRIREME_TOKEN", told["connection"]["all ranks"]["advice"])
+        done, told = report("--connect", "nowhere", "--rank", "0", "--world-size", "2")
+        self.assertIn("nowhere", told["connection"]["all ranks"]["advice"])
+
     def test_what_it_does_not_know_is_refused(self):
-        for options in (["--no-such"], ["extra"], ["--folder"]):
+        for options in (["--no-such"], ["extra"], ["--folder"], ["--rank", "0"],
+                        ["--connect", "tcp://127.0.0.1:1", "--wait", "0"],
+                        ["--connect", "tcp://127.0.0.1:1", "--rank", "-1"]):
             done = doctor(*options)
             self.assertEqual(done.returncode, 2)
             self.assertEqual(done.stdout, "")
