@@ -76,7 +76,10 @@ typedef struct trireme_communicator_statistics {
     uint32_t reserved;    /**< 0. */
     uint64_t operations;  /**< Collectives and messages that ended, well or not. */
     uint64_t failures;    /**< Those that ended in a failure. */
-    /** Bytes of this rank that peers were given to read, by collectives and messages. */
+    /**
+     * Bytes of this rank that peers were given to read, by collectives and messages. Not what MPI
+     * moves, nor what goes through the memory of each host in a hierarchical group.
+     */
     uint64_t bytes_sent;
     uint64_t bytes_received; /**< Bytes of peers that this rank read. */
 } trireme_communicator_statistics; /* since 1.0 */

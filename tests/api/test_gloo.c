@@ -61,6 +61,16 @@ static int expect_sum(struct verdict *verdict, trireme_communicator *communicato
     return right;
 }
 
+/* All but its own share of each rank goes round twice. */
+static void expect_traffic(struct verdict *verdict, const trireme_communicator *communicator) {
+    trireme_communicator_statistics statistics = TRIREME_COMMUNICATOR_STATISTICS_INIT;
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_communicator_get_statistics(communicator, &statistics));
+    const uint64_t least = COUNT * sizeof(int32_t), most = 2 * least;
+    EXPECT(verdict, statistics.bytes_sent > least && statistics.bytes_sent < most);
+    EXPECT(verdict, statistics.bytes_received > least && statistics.bytes_received < most);
+}
+
 static void use_groups(int rank, void *context) {
     struct job *const job = context;
     struct verdict *const verdict = &job->verdicts[rank];
@@ -71,6 +81,7 @@ static void use_groups(int rank, void *context) {
     }
     expect_gloo(verdict, communicator);
     expect_sum(verdict, communicator, RANKS);
+    expect_traffic(verdict, communicator);
     const int32_t members[] = {0, 2};
     trireme_communicator *pair = NULL;
     if (EXPECT_STATUS(verdict, TRIREME_OK,

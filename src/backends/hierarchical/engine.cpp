@@ -122,6 +122,11 @@ bool HierarchicalEngine::prefers(const Operation& operation) const {
   return whole_bytes(operation, options_.world_size) >= kLeastBytes;
 }
 
+TrafficCounters HierarchicalEngine::traffic() const {
+  const host::Engine* const moves = hosts() == nullptr ? library() : column_.get();
+  return moves == nullptr ? TrafficCounters{} : moves->traffic();
+}
+
 void HierarchicalEngine::abort() noexcept {
   aborted_.store(true, std::memory_order_release);
   if (options_.library != nullptr) options_.library->abort();

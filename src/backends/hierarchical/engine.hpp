@@ -49,6 +49,7 @@ class HierarchicalEngine final : public host::Engine {
   bool prefers(const Operation& operation) const override;
   bool tells_apart() const override { return library() != nullptr && library()->tells_apart(); }
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
+  TrafficCounters traffic() const override;  // between hosts
   void abort() noexcept override;
 
  private:

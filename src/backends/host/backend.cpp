@@ -74,6 +74,15 @@ bool fixes_order(const Operation& operation) {
 
 }  // namespace
 
+TrafficCounters HostBackend::traffic() const {
+  TrafficCounters all = group_.traffic();
+  if (carrier_->engine() == nullptr) return all;
+  const TrafficCounters more = carrier_->engine()->traffic();
+  all.bytes_sent += more.bytes_sent;
+  all.bytes_received += more.bytes_received;
+  return all;
+}
+
 bool HostBackend::has_native(const Operation& operation) const {
   const Engine* const engine = carrier_->engine();
   return engine != nullptr && !fixes_order(operation) && engine->offers(operation);

@@ -60,7 +60,7 @@ class HostBackend final : public Backend {
   }
   void fail(const Status& status) noexcept override { group_.fail(status); }
   Status failure() const override { return after_failure(group_.failure()); }
-  TrafficCounters traffic() const override { return group_.traffic(); }
+  TrafficCounters traffic() const override;
   std::vector<LastCalls> last_calls() const override { return group_.last_calls(); }
 
  private:

@@ -35,6 +35,9 @@ class Engine {
   // and is told as the group's only if nobody knows a better reason, such as a peer that died.
   virtual Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) = 0;
 
+  // Bytes that it gave to peers and got from them, if it can tell. Any thread.
+  virtual TrafficCounters traffic() const { return {}; }
+
   // The group has failed or ends: every run() ends, and later ones fail at once. Any thread, more
   // than once; never waits.
   virtual void abort() noexcept = 0;

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <string>
 
-#include "backends/backend.hpp"
 #include "platform/thread.hpp"
 
 namespace trireme::tcp {
@@ -226,6 +225,7 @@ void Exchange::flush(Peer& to) {
     if (result == Moved::ended) return end(to, errno);
     to.moved += moved;
     if (to.moved < whole) continue;
+    bytes_sent_.fetch_add(to.part_bytes, std::memory_order_relaxed);
     if (first.transfer == nullptr) {
       to.out.pop_front();
     } else if (first.begun == first.transfer->bytes) {
@@ -304,6 +304,7 @@ bool Exchange::take_part(int member) {
     return corrupt(member, "what it did not send"), false;
   }
   from.received.advance();
+  bytes_received_.fetch_add(bytes, std::memory_order_relaxed);
   from.arrived += bytes;
   from.of_part = false;
   if (from.arrived < into->bytes) return true;

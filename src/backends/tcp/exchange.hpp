@@ -17,6 +17,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backends/backend.hpp"
 #include "backends/tcp/lines.hpp"
 
 namespace trireme::tcp {
@@ -54,6 +55,8 @@ class Exchange {
   // Nothing touches the transfer or its memory from now on. One that is not done ends the exchange:
   // the peer counts on it.
   void drop(Transfer& transfer) noexcept;
+  // Of the pieces alone. Any thread.
+  TrafficCounters traffic() const { return {bytes_sent_.load(), bytes_received_.load()}; }
   // Ends the exchange. Any thread, more than once.
   void abort() noexcept;
 
@@ -142,6 +145,8 @@ class Exchange {
   std::atomic<bool> failed_{false};
   std::vector<pollfd> polled_;  // of who moves bytes
   std::vector<int> polled_members_;
+  std::atomic<std::uint64_t> bytes_sent_{0};
+  std::atomic<std::uint64_t> bytes_received_{0};
 };
 
 }  // namespace trireme::tcp
