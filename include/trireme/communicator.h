@@ -45,9 +45,9 @@ typedef struct trireme_communicator_options {
     /**
      * "local://NAME" (threads of this process), "host://NAME" (processes of this host),
      * "tcp://ADDRESS:PORT[/NAME][?interface=NAME][&host=LABEL][&silence_ms=N]" (processes of any
-     * hosts, who know the job's token), "host-transport://NAME" (over `transport`), "mpi://" (all ranks of mpirun;
-     * MPI is initialised unless the program has done so, and then finalised when the process exits)
-     * or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and
+     * hosts, who know the job's token), "host-transport://NAME" (over `transport`), "mpi://" (all
+     * ranks of mpirun; MPI is initialised unless the program has done so, and then finalised when
+     * the process exits) or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and
      * TRIREME_TOKEN; without RANK and WORLD_SIZE those of Open MPI, of MPICH or of Slurm, where
      * inside mpirun "mpi://" is meant if nothing else is said); UTF-8; required.
      */
@@ -70,7 +70,10 @@ typedef struct trireme_communicator_options {
 #define TRIREME_COMMUNICATOR_OPTIONS_INIT \
     { sizeof(trireme_communicator_options), 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0 }
 
-/** What a communicator has done so far. Set struct_size before the call. */
+/**
+ * What a communicator has done so far. Set struct_size before the call. Its bytes leave out what the
+ * backend's own collectives move over tcp:// ("gloo (tcp)", "hierarchical (...)") and mpi://.
+ */
 typedef struct trireme_communicator_statistics {
     uint32_t struct_size; /**< sizeof this struct as the caller knows it. */
     uint32_t reserved;    /**< 0. */
@@ -114,11 +117,12 @@ typedef struct trireme_group_options {
  *                  trireme_communicator_destroy(). Not written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a field is out of range, the rank is
- * taken by another member, or an environment variable that env:// needs is missing or no number.
+ * taken by another member, the host of tcp:// is not known here, or an environment variable that
+ * env:// needs is missing or no number.
  * @retval TRIREME_ERROR_INVALID_STATE  This process was forked by one that had used the library.
  * mpi://: mpirun has not started this process, or MPI has been finalised.
  * @retval TRIREME_ERROR_UNSUPPORTED  The backend, the device or the kind of rendezvous is not in
- * this build, or `options` sets a field newer than this library. mpi://: its plugin cannot be
+ * this build, the two do not go together, the world is too large, or `options` sets a field newer than this library. mpi://: its plugin cannot be
  * loaded, or the program's MPI_Init gave less than MPI_THREAD_MULTIPLE, or was that of MPICH.
  * "gloo": its plugin cannot be loaded.
  * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.
@@ -161,13 +165,15 @@ TRIREME_API void TRIREME_CALL trireme_communicator_destroy(trireme_communicator 
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
  * @retval TRIREME_ERROR_TIMEOUT  The message names the ranks that have not joined. May be called
  * again.
- * @retval TRIREME_ERROR_MISMATCH  Ranks name different world sizes or library versions.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks name different world sizes, backends or library versions.
  * @retval TRIREME_ERROR_PEER_LOST  A rank died or left on the way in.
+ * @retval TRIREME_ERROR_CORRUPT  tcp://: what came from a rank is not what it sent.
  * @retval TRIREME_ERROR_ABORTED  The communicator was aborted.
  * @retval TRIREME_ERROR_AUTHENTICATION  A process of another user holds a place in the group, or
- * who serves the meeting of tcp:// does not know this rank's token.
+ * who serves the meeting of tcp://, or a rank of it, does not know this rank's token.
  * @retval TRIREME_ERROR_INVALID_STATE  Another process claimed this rank of a tcp:// group before.
  * @retval TRIREME_ERROR_SYSTEM  A socket or mapping could not be made.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
@@ -210,7 +216,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_communicator_world_size(const trireme_communicator *communicator, int32_t *out_world_size);
 
 /**
- * Tells which backend and transport carry the bytes, for example "local (processes)".
+ * Tells which backend and transport carry the bytes, for example "local (processes)". Over tcp:// it
+ * may say more once all ranks have joined: "hierarchical (2 hosts x 4)" where ranks share hosts.
  *
  * Does not block. Copies the text with its final 0 into the caller's memory.
  *
@@ -455,7 +462,7 @@ trireme_communicator_duplicate(trireme_communicator *communicator,
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  flags is NULL.
  * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of this communicator, or
  * it was destroyed meanwhile.
- * @retval TRIREME_ERROR_UNSUPPORTED  The backend cannot agree.
+ * @retval TRIREME_ERROR_UNSUPPORTED  Only ranks of local:// and host:// can agree.
  * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; the communicator has failed, and the ranks it
  * names count as lost. Others with a later deadline may get TRIREME_OK, all with the same value.
  * @retval TRIREME_ERROR_PEER_LOST  This rank itself counts as lost.
@@ -486,7 +493,7 @@ trireme_communicator_agree(trireme_communicator *communicator, uint64_t *flags,
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or an option is out of range.
  * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of this communicator, or
  * it was destroyed meanwhile.
- * @retval TRIREME_ERROR_UNSUPPORTED  The backend cannot agree.
+ * @retval TRIREME_ERROR_UNSUPPORTED  Only ranks of local:// and host:// can agree.
  * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; the ranks it names count as lost. May be
  *                  called again.
  * @retval TRIREME_ERROR_PEER_LOST  Another rank was lost meanwhile, and the call may be made again;

@@ -55,8 +55,8 @@ typedef struct trireme_store_options {
  *                  address of a host or a host that is not known, or an option is out of range.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
  * @retval TRIREME_ERROR_AUTHENTICATION  The environment names no token that could be one.
- * @retval TRIREME_ERROR_INVALID_HANDLE  Called in the child of a fork of a program that had used
- *                  the library.
+ * @retval TRIREME_ERROR_INVALID_STATE  This process was forked by one that had used the library.
+ * @retval TRIREME_ERROR_TIMEOUT  The timeout of the options was too short.
  * @retval TRIREME_ERROR_SYSTEM  The address is taken or not of this host, or the system has no
  *                  socket or thread left.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
@@ -81,8 +81,8 @@ trireme_store_serve(const char *url, const trireme_store_options *options,
  * @param options   NULL for the defaults.
  * @param[out] out_store  The store; free it with trireme_store_destroy(). Not written on failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_store is NULL, `url` is none of these, or an option
- *                  is out of range.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_store is NULL, `url` is none of these or no regular
+ *                  file, or an option is out of range.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
  * @retval TRIREME_ERROR_AUTHENTICATION  The environment names no token that could be one; who
  *                  serves there does not know it; or the file is of another job, or others can
@@ -91,8 +91,7 @@ trireme_store_serve(const char *url, const trireme_store_options *options,
  *                  another version.
  * @retval TRIREME_ERROR_TIMEOUT  Nobody serves there; names the last reason.
  * @retval TRIREME_ERROR_CORRUPT  The file is damaged.
- * @retval TRIREME_ERROR_INVALID_HANDLE  Called in the child of a fork of a program that had used
- *                  the library.
+ * @retval TRIREME_ERROR_INVALID_STATE  This process was forked by one that had used the library.
  * @retval TRIREME_ERROR_SYSTEM  The file cannot be made or read, or the system has no socket left.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  *
@@ -303,7 +302,7 @@ trireme_store_compare_exchange(trireme_store *store, const char *key, const void
  * @retval TRIREME_OK  Also if the key had no value.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live store of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  key is NULL, empty, too long or no UTF-8.
- * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  The file is full, or host memory has run out.
  * @retval TRIREME_ERROR_TIMEOUT  The store does not answer.
  * @retval TRIREME_ERROR_PEER_LOST  The store is gone, or was started anew and has lost what it held.
  * @retval TRIREME_ERROR_CORRUPT  What came from the store or stands in the file is damaged.

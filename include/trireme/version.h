@@ -54,7 +54,7 @@ typedef struct trireme_capability_query {
     trireme_reduction   reduction;   /**< A reduction, or 0. */
     trireme_device_kind device;      /**< A device, or 0. */
     uint32_t            reserved;    /**< Must be 0. */
-    const char         *backend;     /**< "local", "host", "mpi", or NULL. */
+    const char         *backend;     /**< "local", "host", "gloo", "mpi", or NULL. */
 } trireme_capability_query; /* since 1.0 */
 
 /** A query that asks about nothing in particular. */
