@@ -300,10 +300,10 @@ trireme_communicator_flight_record(const trireme_communicator *communicator, cha
  *
  * Does not block; works while operations run and after a failure. One line of JSON a rank: rank;
  * state ("absent", "joined", "left" or "lost"); known (false where the backend does not show the
- * calls of that rank: peers of a transport, and ranks of host:// before rank 0 has come);
- * collective, its sequence and channel (0, 7 for high priority, else a model's); message ("send",
- * "receive" or "probe"), its peer (-1: any) and message_sequence. collective and message are null
- * if there was none.
+ * calls of that rank: peers of tcp://, mpi:// or a transport, and ranks of host:// before rank 0
+ * has come); collective, its sequence and channel (0, 7 for high priority, else a model's); message
+ * ("send", "receive" or "probe"), its peer (-1: any) and message_sequence. collective and message
+ * are null if there was none.
  *
  * @param communicator  The communicator.
  * @param[out] text     Memory for the text; NULL to ask for the length only.
