@@ -47,9 +47,9 @@ typedef struct trireme_communicator_options {
      * "tcp://ADDRESS:PORT[/NAME][?interface=NAME][&host=LABEL][&silence_ms=N]" (processes of any
      * hosts, who know the job's token), "host-transport://NAME" (over `transport`), "mpi://" (all
      * ranks of mpirun; MPI is initialised unless the program has done so, and then finalised when
-     * the process exits) or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and
-     * TRIREME_TOKEN; without RANK and WORLD_SIZE those of Open MPI, of MPICH or of Slurm, where
-     * inside mpirun "mpi://" is meant if nothing else is said); UTF-8; required.
+     * the process exits) or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR,
+     * MASTER_PORT and TRIREME_TOKEN; without RANK and WORLD_SIZE those of Open MPI, of MPICH or of
+     * Slurm, where inside mpirun "mpi://" is meant if nothing else is said); UTF-8; required.
      */
     const char    *rendezvous;
     /** "local", "host" over sockets or a transport, "mpi", or "gloo": with tcp:// alone, and the
@@ -71,8 +71,8 @@ typedef struct trireme_communicator_options {
     { sizeof(trireme_communicator_options), 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0 }
 
 /**
- * What a communicator has done so far. Set struct_size before the call. Its bytes leave out what the
- * backend's own collectives move over tcp:// ("gloo (tcp)", "hierarchical (...)") and mpi://.
+ * What a communicator has done so far. Set struct_size before the call. Its bytes leave out what
+ * the backend's own collectives move over tcp:// ("gloo (tcp)", "hierarchical (...)") and mpi://.
  */
 typedef struct trireme_communicator_statistics {
     uint32_t struct_size; /**< sizeof this struct as the caller knows it. */
@@ -122,9 +122,9 @@ typedef struct trireme_group_options {
  * @retval TRIREME_ERROR_INVALID_STATE  This process was forked by one that had used the library.
  * mpi://: mpirun has not started this process, or MPI has been finalised.
  * @retval TRIREME_ERROR_UNSUPPORTED  The backend, the device or the kind of rendezvous is not in
- * this build, the two do not go together, the world is too large, or `options` sets a field newer than this library. mpi://: its plugin cannot be
- * loaded, or the program's MPI_Init gave less than MPI_THREAD_MULTIPLE, or was that of MPICH.
- * "gloo": its plugin cannot be loaded.
+ * this build, backend and rendezvous do not go together, the world is too large, or `options` sets
+ * a field newer than this library. mpi://: its plugin cannot be loaded, or the program's MPI_Init
+ * gave less than MPI_THREAD_MULTIPLE, or was that of MPICH. "gloo": its plugin cannot be loaded.
  * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  * @retval TRIREME_ERROR_SYSTEM  A socket, thread or mapping could not be made.
@@ -216,8 +216,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_communicator_world_size(const trireme_communicator *communicator, int32_t *out_world_size);
 
 /**
- * Tells which backend and transport carry the bytes, for example "local (processes)". Over tcp:// it
- * may say more once all ranks have joined: "hierarchical (2 hosts x 4)" where ranks share hosts.
+ * Tells which backend and transport carry the bytes, for example "local (processes)". Over tcp://
+ * it may say more once all ranks have joined: "hierarchical (2 hosts x 4)" where they share hosts.
  *
  * Does not block. Copies the text with its final 0 into the caller's memory.
  *
