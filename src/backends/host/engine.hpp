@@ -1,6 +1,6 @@
-// Engine: collectives that somebody else's library runs for a group of this backend, beside the
-// frames: Gloo's, MPI's. The backend has seen to it that all ranks call the same before it answers
-// success; the engine only moves and reduces.
+// Engine: collectives that run for a group of this backend beside the frames: somebody else's, Gloo's
+// and MPI's, and our own by the memory of each host. The backend has seen to it that all ranks call the
+// same before it answers success; the engine only moves and reduces.
 #pragma once
 
 #include <cstdint>
