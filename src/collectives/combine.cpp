@@ -11,14 +11,9 @@ namespace {
 
 constexpr std::uint64_t kBlock = 2048;  // elements; two blocks of floats stay in the first cache
 
-// What is done before the end: an average is a sum until then.
-trireme_reduction unfinished(trireme_reduction reduction) {
-  return reduction == TRIREME_AVERAGE || reduction == TRIREME_SCALED_SUM ? TRIREME_SUM : reduction;
-}
-
 void combine_alike(const Reduction& how, void* destination, bool partial,
                    const std::vector<Operand>& sources, std::uint64_t count) {
-  const trireme_reduction plain = unfinished(how.reduction);
+  const trireme_reduction plain = kernels::unfinished(how.reduction);
   const bool is_there = sources.size() == 1 && sources[0].partial && sources[0].data == destination;
   if (is_there && (partial || plain == how.reduction)) return;
   std::vector<const void*> all;
@@ -50,16 +45,16 @@ void combine_narrow(const Reduction& how, void* destination, bool partial,
     load(how, sources[0], first, here, sum);
     for (std::size_t k = 1; k < sources.size(); ++k) {
       load(how, sources[k], first, here, next);
-      kernels::reduce(TRIREME_DTYPE_F32, unfinished(how.reduction), sum, both, 2, here, 1, 1);
+      kernels::reduce(TRIREME_DTYPE_F32, kernels::unfinished(how.reduction), sum, both, 2, here, 1,
+                      1);
     }
     if (partial) {
       std::memcpy(static_cast<float*>(destination) + first, sum, here * sizeof(float));
       continue;
     }
     kernels::reduce(TRIREME_DTYPE_F32, how.reduction, sum, both, 1, here, how.ranks, how.scale);
-    kernels::narrow(how.dtype,
-                    static_cast<std::byte*>(destination) + first * dtype_size(how.dtype), sum,
-                    here);
+    kernels::narrow(how.dtype, static_cast<std::byte*>(destination) + first * dtype_size(how.dtype),
+                    sum, here);
   }
 }
 

@@ -29,6 +29,12 @@ void reduce_few(trireme_dtype dtype, trireme_reduction reduction, void* destinat
                 const void* const* sources, std::uint32_t source_count, std::uint64_t count,
                 std::uint32_t divisor, double scale);
 
+// What is done before the end: an average and a scaled sum are sums until then.
+inline trireme_reduction unfinished(trireme_reduction reduction) {
+  const bool ends = reduction == TRIREME_AVERAGE || reduction == TRIREME_SCALED_SUM;
+  return ends ? trireme_reduction{TRIREME_SUM} : reduction;
+}
+
 // Whether elements are combined in f32 and rounded at the end: f16, bf16 and f8.
 bool is_narrow(trireme_dtype dtype);
 // Between a narrow dtype and f32, by the rules above.

@@ -39,12 +39,6 @@ bool combines_in_steps(trireme_dtype dtype, trireme_reduction reduction) {
   return reduction == TRIREME_MIN || reduction == TRIREME_MAX;
 }
 
-// Division and scaling come at the end.
-trireme_reduction step_of(trireme_reduction reduction) {
-  const bool sums = reduction == TRIREME_AVERAGE || reduction == TRIREME_SCALED_SUM;
-  return sums ? trireme_reduction{TRIREME_SUM} : reduction;
-}
-
 // Of words that need none.
 Status no_memory() noexcept {
   return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
@@ -89,8 +83,8 @@ constexpr Services kServices{
     [](const Run* run, void* out, const void* one, const void* other,
        std::uint64_t count) noexcept {
       const void* const sources[] = {one, other};
-      kernels::reduce(run->operation.dtype, step_of(run->operation.reduction), out, sources, 2,
-                      count, 1, 1);
+      kernels::reduce(run->operation.dtype, kernels::unfinished(run->operation.reduction), out,
+                      sources, 2, count, 1, 1);
     }};
 
 std::string plugin_file() {
@@ -211,7 +205,7 @@ Status GlooEngine::run_in_gloo(const Operation& operation, std::uint64_t ticket,
       exchange_.abort();
       return Status::failure(TRIREME_ERROR_SYSTEM, std::string("Gloo: ") + error);
   }
-  if (is_reduced && takes && step_of(operation.reduction) != operation.reduction) {
+  if (is_reduced && takes && kernels::unfinished(operation.reduction) != operation.reduction) {
     const void* const source = receive;
     kernels::reduce(operation.dtype, operation.reduction, receive, &source, 1, operation.count,
                     static_cast<std::uint32_t>(exchange_.size()), operation.scale);
@@ -304,7 +298,8 @@ Status GlooEngine::reduce_scatter(const Operation& operation, std::uint64_t tick
     std::byte* const to = (last ? result : partial) + at * piece * size;
     const void* const sources[] = {arrived.get() + step % kAhead * room,
                                    send + (block * operation.count + at * piece) * size};
-    kernels::reduce(operation.dtype, last ? operation.reduction : step_of(operation.reduction), to,
+    kernels::reduce(operation.dtype,
+                    last ? operation.reduction : kernels::unfinished(operation.reduction), to,
                     sources, 2, bytes / size, static_cast<std::uint32_t>(n), operation.scale);
     if (!post_receive(step + kAhead)) return run.stopped;
     if (!last && !post_send(step + pieces, to)) return run.stopped;

@@ -43,7 +43,7 @@ Operation column_step(const Operation& operation) {
   step.dtype = operation.dtype;
   if (!reduces(operation.kind)) return step;
   if (kernels::is_narrow(operation.dtype)) step.dtype = TRIREME_DTYPE_F32;
-  step.reduction = unfinished(operation.reduction);
+  step.reduction = kernels::unfinished(operation.reduction);
   return step;
 }
 

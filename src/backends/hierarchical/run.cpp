@@ -70,7 +70,7 @@ std::byte* HierarchicalEngine::Run::sums(std::uint64_t bytes) {
 void HierarchicalEngine::Run::combine_here(std::uint64_t from, std::uint64_t count,
                                            std::byte* partial) const {
   if (count == 0) return;
-  const trireme_reduction plain = unfinished(op_.reduction);
+  const trireme_reduction plain = kernels::unfinished(op_.reduction);
   if (!is_narrow()) {
     std::vector<const void*> sources;
     for (int place = 0; place < here_; ++place) sources.push_back(laid(place) + from * size_);
@@ -98,7 +98,8 @@ void HierarchicalEngine::Run::finish(const std::byte* partial, std::uint64_t cou
   const auto ranks = static_cast<std::uint32_t>(engine_.options_.world_size);
   if (!is_narrow()) {
     // Where nothing is left to do the partial results are the results.
-    if (unfinished(op_.reduction) == op_.reduction) return put(out, partial, count * size_);
+    if (kernels::unfinished(op_.reduction) == op_.reduction)
+      return put(out, partial, count * size_);
     const void* const source = partial;
     return kernels::reduce_few(op_.dtype, op_.reduction, out, &source, 1, count, ranks, op_.scale);
   }

@@ -17,12 +17,6 @@ namespace trireme::hierarchical {
 constexpr std::uint64_t kPieceBytes = 1u << 20;
 constexpr std::uint64_t kShelfBytes = 4 * kPieceBytes;
 
-// What is done before the end: an average is a sum until then.
-inline trireme_reduction unfinished(trireme_reduction reduction) {
-  const bool ends = reduction == TRIREME_AVERAGE || reduction == TRIREME_SCALED_SUM;
-  return ends ? trireme_reduction{TRIREME_SUM} : reduction;
-}
-
 // What the ranks of one place do of this collective, without memory and counts.
 Operation column_step(const Operation& operation);
 

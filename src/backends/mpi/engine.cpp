@@ -70,9 +70,8 @@ Status MpiEngine::run(const Operation& operation, std::uint64_t ticket, Deadline
   if (operation.kind == OperationKind::barrier) {
     return run_piece(operation, {0, 0}, deadline);
   }
-  const bool blocks = operation.kind != OperationKind::all_reduce &&
-                      operation.kind != OperationKind::reduce &&
-                      operation.kind != OperationKind::broadcast;
+  const bool blocks =
+      operation.kind != OperationKind::reduce && operation.kind != OperationKind::broadcast;
   const std::uint64_t each = dtype_size(operation.dtype) * many(blocks, world_size_);
   const std::uint64_t most = std::max<std::uint64_t>(kPieceBytes / each, 1);
   for (std::uint64_t first = 0; first < operation.count; first += most) {

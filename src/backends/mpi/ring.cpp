@@ -20,12 +20,6 @@ constexpr std::uint64_t kSegmentBytes = 256u << 10;
 constexpr std::uint64_t kLanes = 4;
 constexpr std::uint64_t kTickets = kTags / kLanes;
 
-// Division and scaling come at the end.
-trireme_reduction step_of(trireme_reduction reduction) {
-  const bool sums = reduction == TRIREME_AVERAGE || reduction == TRIREME_SCALED_SUM;
-  return sums ? trireme_reduction{TRIREME_SUM} : reduction;
-}
-
 }  // namespace
 
 // One piece at a time, step by step. In each step a message goes to the next rank and one comes from
@@ -137,9 +131,9 @@ class MpiEngine::Lane {
       const void* const sources[] = {in_, send_memory(range)};
       void* const both[] = {in_, last ? receive_memory(range) : nullptr};
       kernels::reduce_into(operation_.dtype,
-                           last ? operation_.reduction : step_of(operation_.reduction), both,
-                           last ? 2 : 1, sources, 2, range.count, static_cast<std::uint32_t>(n()),
-                           operation_.scale, false);
+                           last ? operation_.reduction : kernels::unfinished(operation_.reduction),
+                           both, last ? 2 : 1, sources, 2, range.count,
+                           static_cast<std::uint32_t>(n()), operation_.scale, false);
     } else {
       std::memcpy(receive_memory(range), in_, range.count * size());
     }

@@ -429,7 +429,7 @@ void Mesh::join() noexcept {
   try {
     std::vector<Entry> entries;
     if (n_ > 1 && meet(&entries) && same_engine(entries)) {
-      std::vector<bool> line(entries.size(), lines_ != nullptr && line_peers_ == nullptr);
+      std::vector<bool> line(entries.size());
       if (line_peers_ != nullptr) {
         std::vector<int> wanted;
         const Status status = line_peers_(entries, &wanted);

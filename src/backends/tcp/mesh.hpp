@@ -38,7 +38,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
     // For the engine; null: none. Filled when the group is ready.
     std::shared_ptr<Lines> lines;
     // To whom a line is wanted, of all ranks by everybody's entries: two ranks answer alike of each
-    // other. Null: to all. Called once, on a thread of the mesh, before any frame is received; a
+    // other. Null: to none. Called once, on a thread of the mesh, before any frame is received; a
     // failure is the group's.
     LinePeers line_peers;
   };

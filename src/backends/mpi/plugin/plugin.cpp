@@ -358,8 +358,6 @@ int start_collective(const Call& call, MPI_Comm comm, MPI_Request* request) {
   const MPI_Op op = op_of(call.reduction);
   const int n = call.count;
   switch (call.kind) {
-    case OperationKind::all_reduce:
-      return MPI_Iallreduce(call.send, call.receive, n, type, op, comm, request);
     case OperationKind::reduce:
       return MPI_Ireduce(call.send, call.receive, n, type, op, call.root, comm, request);
     case OperationKind::reduce_scatter:
