@@ -50,7 +50,7 @@ const char* trireme_build_info() {
   static const std::string* const text = new std::string(
       "trireme " + std::to_string(TRIREME_VERSION_MAJOR) + "." +
       std::to_string(TRIREME_VERSION_MINOR) + "." + std::to_string(TRIREME_VERSION_PATCH) +
-      ", g++ " __VERSION__ ", backends: local host, vector instructions: " +
+      ", g++ " __VERSION__ ", backends: local host gloo mpi, vector instructions: " +
       kernels::vector_instructions());
   return text->c_str();
 }

@@ -305,6 +305,7 @@ std::vector<Result> run_given(const Group& group, const Plan& plan,
 
 // An address of the loopback that no other run of this command uses, and a token if there is none.
 std::string loopback_rendezvous(const std::string& name) {
+  unsetenv("TRIREME_TOKEN_FD");  // one rank alone could read it
   if (std::getenv("TRIREME_TOKEN") == nullptr && std::getenv("TRIREME_TOKEN_FILE") == nullptr) {
     std::random_device random;
     std::string token;
