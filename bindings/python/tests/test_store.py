@@ -68,6 +68,7 @@ class StoreTest(TestCase):
             ):
                 self.assertRaises(trireme.InvalidArgumentError, call)
             self.assertRaises(OverflowError, one.add, "n", 1 << 63)
+            self.assertRaises(TypeError, one.set, "n", 5)  # no five bytes of 0
             self.assertIsNone(two.get("k"))
             one.close()
             self.assertRaises(trireme.InvalidHandleError, one.get, "text")
