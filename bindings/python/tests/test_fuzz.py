@@ -91,6 +91,8 @@ class Fuzzer:
             return number if kind is ctypes.c_int32 else number & 0xFFFFFFFF
         if kind is ctypes.c_uint64:
             return choose(TIMES if "wait" in function else NUMBERS_64)
+        if kind is ctypes.c_int64:
+            return choose(NUMBERS_32)
         if kind is ctypes.c_double:
             return choose((0.0, 0.1, -1.0, float("inf"), float("nan")))
         if issubclass(kind, ctypes._CFuncPtr):
@@ -104,7 +106,8 @@ class Fuzzer:
             return array
         if isinstance(target, type) and issubclass(target, ctypes.Structure):
             return ctypes.byref(self.struct(target))
-        array = (target * 64)(*[self.random.choice((0, 1, 2)) for _ in range(64)])
+        values = TEXTS if target is ctypes.c_char_p else (0, 1, 2)
+        array = (target * 64)(*[self.random.choice(values) for _ in range(64)])
         self.kept.append(array)
         return array
 
