@@ -16,8 +16,9 @@ import tempfile
 import time
 import unittest
 
+from waiting import LONG, alive, wait_until
+
 TRIREME = ""
-LONG = 60  # seconds; longer than anything healthy takes on a busy machine
 TOKEN = "a token of the tests, which no job has"
 STARTERS = ("SLURM_NNODES", "SLURM_NODEID", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
             "PMI_SIZE", "PMI_RANK", "TRIREME_TOKEN_FILE", "TRIREME_TOKEN_FD")
@@ -35,22 +36,6 @@ while True:
     if len(calls) > 300:
         calls.pop(0).close()
 """
-
-
-def wait_until(condition, what):
-    end = time.monotonic() + LONG
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"{what} has not come after {LONG} s")
-        time.sleep(0.01)
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def listens(port):

@@ -15,8 +15,9 @@ import tempfile
 import time
 import unittest
 
+from waiting import LONG, alive, wait_until
+
 TRIREME = ""
-LONG = 60  # seconds; longer than anything healthy takes on a busy machine
 
 
 def command(workers, program, *options):
@@ -27,22 +28,6 @@ def shell(workers, script, *options, **settings):
     """Runs a shell script as every worker to its end."""
     return subprocess.run(command(workers, ["sh", "-c", script], *options), capture_output=True,
                           text=True, timeout=LONG, **settings)
-
-
-def wait_until(condition, what):
-    end = time.monotonic() + LONG
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"{what} has not come after {LONG} s")
-        time.sleep(0.01)
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def default_signals():

@@ -1,0 +1,22 @@
+"""What the tests of jobs wait for, and for how long at the most."""
+
+import time
+
+LONG = 60  # seconds; longer than anything healthy takes on a busy machine
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + LONG
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} has not come after {LONG} s")
+        time.sleep(0.01)
+
+
+def alive(pid):
+    """Zombies are not: who started them has yet to look."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
