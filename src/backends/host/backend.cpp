@@ -96,7 +96,7 @@ bool HostBackend::prefers_native(const Operation& operation) const {
 Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
   TRIREME_RETURN_IF_ERROR(
       local::begin_collective(group_, *carrier_, ready_, operation, sequence, deadline));
-  // Whatever is asked for: Gloo divides by the number of elements.
+  // What moves nothing needs no engine, whatever is asked for; and some divide by what they move.
   const bool is_empty = operation.kind != OperationKind::barrier && operation.count == 0;
   if ((operation.algorithm == 0 || is_empty) && is_carried(operation, world_size())) {
     return after_failure(collectives_.run(operation, sequence, deadline));
