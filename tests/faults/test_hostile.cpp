@@ -27,6 +27,7 @@ int main() {
 #include <thread>
 #include <vector>
 
+#include "../unit/fuzz.hpp"
 #include "backends/local/ring.hpp"
 #include "backends/local/segment.hpp"
 
@@ -47,33 +48,9 @@ constexpr std::uint64_t kLongest = 10'000'000'000;  // that the hostile one goes
 constexpr rlim_t kMostMemory = 64u << 20;
 constexpr std::uint64_t kCount = 70'001;  // staged, or read in place
 
-struct Random {
-  std::uint64_t state;
-  std::uint64_t next() {
-    state += 0x9e3779b97f4a7c15u;
-    std::uint64_t z = state;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-  std::uint64_t below(std::uint64_t end) { return next() % end; }
-};
-
 // ---- the hostile one ----
 
-// What is there, a little beside it, what bounds like, or anything.
-std::uint64_t evil(Random& random, std::uint64_t before) {
-  switch (random.below(8)) {
-    case 0: return 0;
-    case 1: return before + 1;
-    case 2: return before - 1;
-    case 3: return ~std::uint64_t{0};
-    case 4: return std::uint64_t{1} << random.below(64);
-    case 5: return random.below(300);
-    case 6: return before + (std::uint64_t{1} << random.below(40));
-    default: return random.next();
-  }
-}
+using fuzz::Random;
 
 template <class Word>
 void spoil(Random& random, Word* word) {
@@ -81,7 +58,7 @@ void spoil(Random& random, Word* word) {
   std::uint64_t value = 0;
   static_assert(sizeof(Word) <= sizeof value);
   std::memcpy(&value, bytes, sizeof(Word));
-  value = evil(random, value);
+  value = fuzz::evil(random, value);
   std::memcpy(bytes, &value, sizeof(Word));
 }
 

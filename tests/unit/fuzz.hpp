@@ -7,17 +7,14 @@
 #include <cstdlib>
 #include <string>
 
+#include "platform/mix.hpp"
+
 namespace fuzz {
 
 struct Random {
-  std::uint64_t state;
-  std::uint64_t next() {
-    state += 0x9e3779b97f4a7c15u;
-    std::uint64_t z = state;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t seed;
+  std::uint64_t number = 0;
+  std::uint64_t next() { return trireme::mix(seed, number++); }
   std::size_t below(std::size_t end) { return next() % end; }
   bool one_in(std::size_t times) { return below(times) == 0; }
 };
@@ -46,7 +43,7 @@ inline std::string noise(Random& random, std::size_t most) {
   return out;
 }
 
-// A number that parsers trip over.
+// What is there, a little beside it, what bounds like, or anything: numbers that parsers trip over.
 inline std::uint64_t evil(Random& random, std::uint64_t before) {
   switch (random.below(8)) {
     case 0: return 0;

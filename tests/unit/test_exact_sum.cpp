@@ -17,17 +17,15 @@ extern "C" {
 
 #include "kernels/exact_sum.hpp"
 #include "kernels/vector.hpp"
+#include "platform/mix.hpp"
 
 namespace {
 
 using namespace trireme::kernels;
 
-std::uint64_t random_state = 7;
-std::uint64_t random_bits() {  // splitmix64
-  std::uint64_t z = (random_state += 0x9e3779b97f4a7c15ull);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
+std::uint64_t random_bits() {
+  static std::uint64_t number = 0;
+  return trireme::mix(7, number++);
 }
 
 // Two sums of magnitudes, one bit an entry, bit 0 weighing 2^-1074; the result is their difference.

@@ -19,6 +19,7 @@ extern "C" {
 
 #include "kernels/reduce.hpp"
 #include "kernels/vector.hpp"
+#include "platform/mix.hpp"
 
 namespace {
 
@@ -53,12 +54,9 @@ std::vector<VectorLevel> levels() {
   return all;
 }
 
-std::uint64_t random_state = 1;
-std::uint64_t random_bits() {  // splitmix64
-  std::uint64_t z = (random_state += 0x9e3779b97f4a7c15ull);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
+std::uint64_t random_bits() {
+  static std::uint64_t number = 0;
+  return trireme::mix(1, number++);
 }
 
 std::uint64_t get(trireme_dtype dtype, const unsigned char* data, std::uint64_t index) {

@@ -20,17 +20,15 @@ extern "C" {
 #include "elements.hpp"
 #include "kernels/update.hpp"
 #include "kernels/vector.hpp"
+#include "platform/mix.hpp"
 
 namespace {
 
 using namespace trireme::kernels;
 
-std::uint64_t random_state = 3;
-std::uint64_t random_bits() {  // splitmix64
-  std::uint64_t z = (random_state += 0x9e3779b97f4a7c15ull);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
+std::uint64_t random_bits() {
+  static std::uint64_t number = 0;
+  return trireme::mix(3, number++);
 }
 
 double random_value() {
