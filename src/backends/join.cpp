@@ -102,7 +102,8 @@ Status join_network(const GroupOptions& options, std::string_view place,
   const Status joined = host::HostBackend::join(
       options, mesh_options.place.name,
       {transport, engine, by_gloo ? "gloo (tcp)" : "host (tcp)",
-       [mesh](int rank) { return mesh->loss(rank); }, [mesh] { mesh->settle(); }},
+       [mesh](int rank) { return mesh->loss(rank); }, [mesh] { mesh->settle(); },
+       [mesh] { return mesh->silent(); }},
       out);
   if (!joined.ok()) transport.released(transport.user_data);
   return joined;

@@ -52,7 +52,7 @@ static struct call make_call(trireme_operation operation, uint64_t total, int nu
 static void run_everything(int rank, void *context, struct outcome *outcome) {
     const struct group *const group = context;
     trireme_communicator *const communicator =
-        join_host(rank, group->world_size, group->rendezvous, PATIENT_NS);
+        join_process(rank, group->world_size, group->rendezvous, PATIENT_NS);
     int number = 0;
     for (size_t t = 0; t < COUNT_OF(totals); ++t) {
         for (size_t o = 0; o < COUNT_OF(operations); ++o, ++number) {

@@ -201,7 +201,7 @@ static void lists_of_a_process(int rank, void *context, struct outcome *outcome)
     const struct meeting *const meeting = context;
     struct verdict verdicts[MOST] = {0};
     trireme_communicator *const communicator =
-        join_host(rank, meeting->world_size, meeting->rendezvous, PATIENT_NS);
+        join_process(rank, meeting->world_size, meeting->rendezvous, PATIENT_NS);
     run_lists(communicator, rank, verdicts);
     memcpy(outcome->message, verdicts[rank].text, sizeof verdicts[rank].text);
     trireme_communicator_destroy(communicator);

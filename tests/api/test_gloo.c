@@ -172,6 +172,14 @@ static void TRIREME_CALL listen_to(trireme_log_level level, const char *message,
     if (strstr(message, ": rank 1 has not come to all_reduce, sequence 2,") != NULL) ++heard[rank];
 }
 
+static void wait_for_count(struct verdict *verdict, atomic_int *counter, int count) {
+    const uint64_t end = monotonic_ns() + PATIENT_NS;
+    while (atomic_load(counter) < count) {
+        if (!EXPECT(verdict, monotonic_ns() < end)) break;
+        sleep_ms(1);
+    }
+}
+
 static void come_late(int rank, void *context) {
     struct job *const job = context;
     struct verdict *const verdict = &job->verdicts[rank];
@@ -236,7 +244,7 @@ static void call_what_others_do_not(int rank, void *context) {
     expect_sum(verdict, communicator, RANKS);
     /* Who still adds up would hear of the mismatch there. */
     atomic_fetch_add(&job->summed, 1);
-    while (atomic_load(&job->summed) < RANKS) usleep(1000);
+    wait_for_count(verdict, &job->summed, RANKS);
     const trireme_dtype dtype = rank == 2 ? TRIREME_DTYPE_I32 : TRIREME_DTYPE_F32;
     EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
                   trireme_all_reduce(communicator, data, data, COUNT, dtype, TRIREME_SUM, NULL));
@@ -278,7 +286,7 @@ static void call_without_one(int rank, void *context) {
         EXPECT(verdict, blames_only(&info, 1));
         atomic_fetch_add(&job->failed, 1);
     } else {
-        while (atomic_load(&job->failed) < RANKS - 1) sleep_ms(5);
+        wait_for_count(verdict, &job->failed, RANKS - 1);
         EXPECT_STATUS(verdict, TRIREME_ERROR_TIMEOUT, trireme_barrier(communicator, NULL));
     }
     trireme_communicator_destroy(communicator);

@@ -98,7 +98,7 @@ struct meeting {
 static void in_a_process(int rank, void *context, struct outcome *outcome) {
     const struct meeting *const meeting = context;
     struct verdict verdicts[MOST] = {0};
-    trireme_communicator *const communicator = join_host(rank, 3, meeting->rendezvous, PATIENT_NS);
+    trireme_communicator *const communicator = join_process(rank, 3, meeting->rendezvous, PATIENT_NS);
     take_from_anyone(communicator, rank, verdicts);
     memcpy(outcome->message, verdicts[rank].text, sizeof verdicts[rank].text);
     trireme_communicator_destroy(communicator);

@@ -109,7 +109,7 @@ static void make_step(struct outcome *o, trireme_model *model, trireme_optimizer
 static void train(int rank, void *context, struct outcome *o) {
     const struct job *const job = context;
     const uint64_t size = job->parameters / UNITS;
-    trireme_communicator *const group = join_host(rank, RANKS, job->rendezvous, PATIENT_NS);
+    trireme_communicator *const group = join_process(rank, RANKS, job->rendezvous, PATIENT_NS);
     MUST(trireme_barrier(group, NULL));
     float *const gradient = malloc(size * sizeof *gradient);
     if (gradient == NULL) _exit(92);

@@ -288,7 +288,7 @@ extern "C" void work_beside_a_hostile_peer(int rank, void* context, outcome* min
   const rlimit small{kMostMemory, kMostMemory};
   signal(SIGXFSZ, SIG_IGN);
   if (setrlimit(RLIMIT_FSIZE, &small) != 0) _exit(94);
-  trireme_communicator* const group = join_host(rank, kRanks, trial.rendezvous, kDeadline);
+  trireme_communicator* const group = join_process(rank, kRanks, trial.rendezvous, kDeadline);
   // The hostile one may be ready earlier, and begin.
   const trireme_status ready = trireme_communicator_wait_ready(group, PATIENT_NS);
   mine->wrong |= !known(ready);
@@ -398,7 +398,7 @@ struct FalseDecision {
 // it in a barrier, hear of that.
 extern "C" void decide_beside_a_liar(int rank, void* context, outcome* mine) {
   const FalseDecision& trial = *static_cast<const FalseDecision*>(context);
-  trireme_communicator* const group = join_host(rank, kRanks, trial.rendezvous, PATIENT_NS);
+  trireme_communicator* const group = join_process(rank, kRanks, trial.rendezvous, PATIENT_NS);
   std::uint64_t flags = 1;
   trireme_status status = trireme_communicator_wait_ready(group, PATIENT_NS);
   if (status == TRIREME_OK) status = trireme_communicator_agree(group, &flags, PATIENT_NS);
@@ -447,7 +447,7 @@ extern "C" void work_within_limits(int rank, void* context, outcome* mine) {
   const Trial& trial = *static_cast<const Trial*>(context);
   const rlimit none{0, 0};
   if (setrlimit(RLIMIT_MEMLOCK, &none) != 0) _exit(94);
-  trireme_communicator* const group = join_host(rank, kRanks, trial.rendezvous, PATIENT_NS);
+  trireme_communicator* const group = join_process(rank, kRanks, trial.rendezvous, PATIENT_NS);
   {
     Work work(group, rank);
     trireme_status status = TRIREME_OK;

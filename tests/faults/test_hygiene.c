@@ -228,7 +228,7 @@ static void look_at_inherited(int rank, void *context, struct outcome *outcome) 
     const struct hygiene *const hygiene = context;
     char command[128];
     trireme_communicator *const communicator =
-        join_host(rank, hygiene->world_size, hygiene->rendezvous, PATIENT_NS);
+        join_process(rank, hygiene->world_size, hygiene->rendezvous, PATIENT_NS);
     trireme_buffer *buffer = NULL;
     trireme_request *request = NULL;
     int32_t descriptor = -1;
@@ -300,7 +300,7 @@ static void use_handles_after_fork(trireme_communicator *communicator, trireme_b
 static void fork_and_go_on(int rank, void *context, struct outcome *outcome) {
     const struct hygiene *const hygiene = context;
     trireme_communicator *const communicator =
-        join_host(rank, hygiene->world_size, hygiene->rendezvous, PATIENT_NS);
+        join_process(rank, hygiene->world_size, hygiene->rendezvous, PATIENT_NS);
     trireme_buffer *buffer = NULL;
     trireme_request *request = NULL;
     if (trireme_buffer_alloc(communicator, 5000, &buffer) != TRIREME_OK ||
@@ -355,7 +355,7 @@ static void a_fork_of_the_host_has_no_handles_and_does_no_harm(void **state) {
 static void die_with_a_child(int rank, void *context, struct outcome *outcome) {
     const struct hygiene *const hygiene = context;
     trireme_communicator *const communicator =
-        join_host(rank, hygiene->world_size, hygiene->rendezvous, PATIENT_NS);
+        join_process(rank, hygiene->world_size, hygiene->rendezvous, PATIENT_NS);
     const trireme_status met = trireme_barrier(communicator, NULL);
     if (rank == 0) {
         if (met != TRIREME_OK) _exit(96);

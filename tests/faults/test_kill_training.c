@@ -421,7 +421,7 @@ static void train_until_it_fails(int rank, void *context, struct outcome *o) {
     const struct trial *const trial = context;
     const struct scenario *const s = trial->scenario;
     trireme_communicator *const group =
-        join_host(rank, s->world_size, trial->rendezvous, PATIENT_NS);
+        join_process(rank, s->world_size, trial->rendezvous, PATIENT_NS);
     CALL(o, trireme_barrier(group, NULL));
     if (trial->victim < 0) count_all_visits();
     if (trial->victim == rank && trireme_failpoint_set(trial->failpoint) != TRIREME_OK) _exit(91);

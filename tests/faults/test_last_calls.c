@@ -246,7 +246,7 @@ struct death {
 static void call_and_die(int rank, void *context, struct outcome *outcome) {
     const struct death *const death = context;
     trireme_communicator *const communicator =
-        join_host(rank, death->world_size, death->rendezvous, PATIENT_NS);
+        join_process(rank, death->world_size, death->rendezvous, PATIENT_NS);
     struct call_memory memory;
     if (!allocate_call(communicator, &death->call, rank, death->world_size, false, &memory)) {
         _exit(92);

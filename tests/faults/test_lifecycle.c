@@ -189,7 +189,7 @@ static void cancel_the_last_holder(int rank, void *context, struct outcome *outc
         const bool group_too = turn % 2 == 1;
         char name[96];
         snprintf(name, sizeof name, "%s-%d", (const char *)context, turn);
-        struct last_holder last = {.group = join_host(rank, 2, name, PATIENT_NS)};
+        struct last_holder last = {.group = join_process(rank, 2, name, PATIENT_NS)};
         trireme_buffer *buffer = NULL;
         void *data = NULL;
         if (trireme_buffer_alloc(last.group, 64, &buffer) != TRIREME_OK) _exit(91);
@@ -266,7 +266,7 @@ static void *exit_here(void *unused) {
 static void exit_with_calls_under_way(int rank, void *context, struct outcome *outcome) {
     const struct leaving *const leaving = context;
     struct cancelled c = {.way = leaving->way};
-    c.groups[rank] = join_host(rank, 2, leaving->rendezvous, PATIENT_NS);
+    c.groups[rank] = join_process(rank, 2, leaving->rendezvous, PATIENT_NS);
     if (trireme_barrier(c.groups[rank], NULL) != TRIREME_OK) _exit(96);
     static int32_t data[3];
     trireme_request *pending[2] = {NULL, NULL};
@@ -388,7 +388,7 @@ int __lsan_is_turned_off(void) { return is_child; }
 static void fork_with_calls_under_way(int rank, void *context, struct outcome *outcome) {
     struct cancelled c = {.way = RECEIVE};
     const char *const rendezvous = context;
-    c.groups[rank] = join_host(rank, 2, rendezvous, PATIENT_NS);
+    c.groups[rank] = join_process(rank, 2, rendezvous, PATIENT_NS);
     if (trireme_barrier(c.groups[rank], NULL) != TRIREME_OK) _exit(96);
     bool right = true;
     for (int turn = 0; turn < CHILDREN * 2; ++turn) {

@@ -221,7 +221,7 @@ static void call_own_side(trireme_communicator *communicator, const struct pair 
 static void as_process(int rank, void *context, struct outcome *outcome) {
     const struct pair *const pair = context;
     trireme_communicator *const communicator =
-        join_host(rank, pair->world_size, pair->rendezvous, PATIENT_NS);
+        join_process(rank, pair->world_size, pair->rendezvous, PATIENT_NS);
     call_own_side(communicator, pair, rank, outcome);
     trireme_communicator_destroy(communicator);
 }

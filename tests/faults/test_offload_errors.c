@@ -596,7 +596,7 @@ static void train_until_killed(int rank, void *context, struct outcome *outcome)
     const struct killing *const killing = context;
     struct verdict v = {{0}};
     if (rank == 0 && trireme_failpoint_set("file.write=kill@9") != TRIREME_OK) return;
-    trireme_communicator *const ranks = join_host(rank, 2, killing->rendezvous, PATIENT_NS);
+    trireme_communicator *const ranks = join_process(rank, 2, killing->rendezvous, PATIENT_NS);
     trireme_model *const model = make_model(&v, ranks, TRIREME_STRATEGY_ZERO1, 2);
     trireme_optimizer *const optimizer =
         make_optimizer(&v, model, offload_options(TRIREME_OPTIMIZER_USER, 1));

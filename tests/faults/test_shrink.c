@@ -94,7 +94,7 @@ static void go_on(trireme_communicator *group, struct outcome *outcome) {
 static void train_and_go_on(int rank, void *context, struct outcome *outcome) {
     const struct trial *const trial = context;
     trireme_communicator *const group =
-        join_host(rank, trial->world_size, trial->rendezvous, PATIENT_NS);
+        join_process(rank, trial->world_size, trial->rendezvous, PATIENT_NS);
     if (trireme_barrier(group, NULL) != TRIREME_OK) _exit(93);
     for (int i = 0; i < 2; ++i) {
         if (trial->points[i] != NULL && rank == trial->victims[i] &&
@@ -255,7 +255,7 @@ static void freeze_and_wake(int rank, void *context, struct outcome *outcome) {
         return;
     }
     trireme_communicator *const group =
-        join_host(rank, trial->world_size, trial->rendezvous, PATIENT_NS);
+        join_process(rank, trial->world_size, trial->rendezvous, PATIENT_NS);
     trireme_communicator *twin = NULL, *smaller = NULL;
     if (trireme_barrier(group, NULL) != TRIREME_OK ||
         trireme_communicator_duplicate(group, NULL, &twin) != TRIREME_OK ||

@@ -214,7 +214,7 @@ static void live_until_a_failure(int rank, void *context, struct outcome *outcom
     const int n = trial->world_size;
     const struct call call = make_call(trial);
     struct call_memory memory = {0};
-    trireme_communicator *const group = join_host(rank, n, trial->rendezvous, PATIENT_NS);
+    trireme_communicator *const group = join_process(rank, n, trial->rendezvous, PATIENT_NS);
     const bool plain = trial->form == PLAIN || trial->form == RING;
     if (plain && !allocate_call(group, &call, rank, n, false, &memory)) _exit(92);
     for (int round = 0; round < ROUNDS && outcome->status == TRIREME_OK && !outcome->wrong; ++round) {

@@ -128,13 +128,25 @@ void unique_host_rendezvous(char *text, size_t capacity) {
     snprintf(text, capacity, "host://test-%ld-%u", (long)getpid(), next++);
 }
 
-trireme_communicator *join_host(int rank, int world_size, const char *rendezvous,
-                                uint64_t timeout_ns) {
+void unique_process_rendezvous(char *text, size_t capacity) {
+    if (getenv("TRIREME_TESTS_NETWORK") != NULL) {
+        unique_meeting(text, capacity);
+    } else {
+        unique_host_rendezvous(text, capacity);
+    }
+}
+
+trireme_communicator *join_process(int rank, int world_size, const char *rendezvous,
+                                   uint64_t timeout_ns) {
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+    char place[128];
+    snprintf(place, sizeof place, "%s", rendezvous);
+    add_host(place, sizeof place, rank);
     options.rank = rank;
     options.world_size = world_size;
-    options.rendezvous = rendezvous;
+    options.rendezvous = place;
     options.timeout_ns = timeout_ns;
+    if (strncmp(rendezvous, "tcp", 3) == 0) options.backend = network_backend();
     trireme_communicator *communicator = NULL;
     if (trireme_communicator_create(&options, &communicator) != TRIREME_OK) {
         fprintf(stderr, "rank %d of %d cannot join: %s\n", rank, world_size, trireme_last_error());

@@ -72,9 +72,12 @@ void keep_error(struct outcome *outcome, trireme_status status);
 /* Writes "host://..." with a name nobody else uses. */
 void unique_host_rendezvous(char *text, size_t capacity);
 
+/* The same, or "tcp://..." where TRIREME_TESTS_NETWORK asks for it. */
+void unique_process_rendezvous(char *text, size_t capacity);
+
 /* Joins; ends the process with code 90 if that fails. */
-trireme_communicator *join_host(int rank, int world_size, const char *rendezvous,
-                                uint64_t timeout_ns);
+trireme_communicator *join_process(int rank, int world_size, const char *rendezvous,
+                                   uint64_t timeout_ns);
 
 /* Files that the library may have left where others would find them. */
 int count_leftovers(void);

@@ -43,12 +43,19 @@ void unique_rendezvous(char *text, size_t capacity) {
     snprintf(text, capacity, "local://test-%ld-%u", (long)getpid(), atomic_fetch_add(&next, 1));
 }
 
-void unique_network_rendezvous(char *text, size_t capacity) {
+static void write_network_rendezvous(char *text, size_t capacity, bool own_port) {
     static atomic_uint next;
     const unsigned id = (unsigned)getpid();
-    snprintf(text, capacity, "tcp://127.%u.%u.%u:29500/test-%u", 64 + (id >> 14 & 63),
-             id >> 7 & 127, 1 + (id & 127), atomic_fetch_add(&next, 1));
+    const unsigned number = atomic_fetch_add(&next, 1);
+    snprintf(text, capacity, "tcp://127.%u.%u.%u:%u/test-%u", 64 + (id >> 14 & 63), id >> 7 & 127,
+             1 + (id & 127), 29500 + (own_port ? number % 2000 : 0), number);
 }
+
+void unique_network_rendezvous(char *text, size_t capacity) {
+    write_network_rendezvous(text, capacity, false);
+}
+
+void unique_meeting(char *text, size_t capacity) { write_network_rendezvous(text, capacity, true); }
 
 const char *network_backend(void) {
     const char *const network = getenv("TRIREME_TESTS_NETWORK");

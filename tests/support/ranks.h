@@ -41,6 +41,8 @@ void unique_rendezvous(char *text, size_t capacity);
 /* Writes "tcp://..." likewise: an address of the loopback of its own, so that nobody takes the port. Joining
  * needs TRIREME_TOKEN. */
 void unique_network_rendezvous(char *text, size_t capacity);
+/* And with a port of its own, for ranks that no other group's rank 0 may keep from meeting. */
+void unique_meeting(char *text, size_t capacity);
 
 /* The backend that groups of tcp:// are tested with: "gloo" if TRIREME_TESTS_NETWORK says so, else NULL. */
 const char *network_backend(void);

@@ -32,6 +32,7 @@ Status HostBackend::join(const GroupOptions& options, const std::string& group_n
                                            std::move(ways.loss), options.stall_warning_ns);
   std::unique_ptr<HostBackend> backend(
       new HostBackend(options, carrier, std::move(ways.description), std::move(ways.settle)));
+  carrier->group().on_silence(std::move(ways.silent));
   TRIREME_RETURN_IF_ERROR(carrier->start());
   *out = std::move(backend);
   return Status::success();

@@ -29,6 +29,8 @@ class HostBackend final : public Backend {
     std::function<Status(int)> loss;
     // Ours alone: waits, but not long, until the system has what send() took, and the process may end.
     std::function<void()> settle = nullptr;
+    // Ours alone: who gives no sign of life.
+    std::function<std::vector<std::int32_t>()> silent = nullptr;
   };
   // group_name: what all ranks of the group call it. `ways` is kept if this succeeds.
   static Status join(const GroupOptions& options, const std::string& group_name, Ways ways,

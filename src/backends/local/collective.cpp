@@ -366,7 +366,7 @@ Status Run::explain(const Status& moved) {
   TRIREME_RETURN_IF_ERROR(look_for_gone());
   if (moved.code() == TRIREME_ERROR_TIMEOUT) {
     TRIREME_RETURN_IF_ERROR(wait_for_slots());  // no longer: the deadline has passed
-  } else {
+  } else if (moved.code() != TRIREME_ERROR_CORRUPT) {  // what came here says it all
     const Deadline patience = Deadline::after(kVerdictNs);
     Bell& bell = group_.private_bell();
     while (!group_.failed() && !patience.passed()) {

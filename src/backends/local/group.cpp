@@ -202,9 +202,25 @@ std::string Group::with_last_calls(const Status& status) const {
   return status.message() + " (" + calls + ")";
 }
 
+// Who waits in vain for a rank may wait for one that waits itself.
+Status Group::blamed_on_silent(const Status& status) const {
+  const FailureDetails* const late = status.details();
+  if (!silent_ || late == nullptr || status.code() != TRIREME_ERROR_TIMEOUT) return status;
+  const std::vector<std::int32_t> silent = silent_();
+  if (silent.empty() || silent == late->blamed) return status;
+  FailureDetails details = *late;
+  details.blamed = silent;
+  return Status::failure(TRIREME_ERROR_TIMEOUT, list_ranks(silent) +
+                                                    " gave no sign of life when the deadline "
+                                                    "passed; " +
+                                                    status.message())
+      .with_details(std::move(details));
+}
+
 void Group::fail(const Status& status) noexcept {
   try {
-    fail(to_record(status, with_last_calls(status), world_size_));
+    const Status told = blamed_on_silent(status);
+    fail(to_record(told, with_last_calls(told), world_size_));
   } catch (...) {  // no memory for what the ranks called last
     fail(to_record(status, status.message(), world_size_));
   }

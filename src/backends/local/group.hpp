@@ -114,6 +114,9 @@ class Group {
   // The failure, with its details, or success. The first operation that meets a failure of no operation (a lost peer) gives it
   // its name; without arguments nothing is added.
   Status failure(const char* operation = nullptr, std::uint64_t sequence = 0) const;
+  // Who gives no sign of life: to blame when this rank waits too long, for ranks that may wait themselves. Set before the
+  // first operation.
+  void on_silence(std::function<std::vector<std::int32_t>()> silent) { silent_ = std::move(silent); }
   // Called once, after the failure was recorded here: takes the news to peers that share no segment yet.
   void on_failure(std::function<void()> listener);
   FailureRecord own_record() const;  // valid in the listener and after it
@@ -162,6 +165,7 @@ class Group {
   void wake_everybody() noexcept;
   void look_for_deaths() const noexcept;
   std::string with_last_calls(const Status& status) const;
+  Status blamed_on_silent(const Status& status) const;
 
   const int rank_;
   const int world_size_;
@@ -185,6 +189,7 @@ class Group {
   std::function<void(int)> death_listener_;
 
   std::function<void(int)> ring_listener_;
+  std::function<std::vector<std::int32_t>()> silent_;
 
   std::mutex watch_mutex_;
   std::array<Watched*, kChannels> watched_{};
