@@ -47,13 +47,15 @@ typedef struct trireme_communicator_options {
      * "tcp://ADDRESS:PORT[/NAME][?interface=NAME][&host=LABEL][&silence_ms=N]" (processes of any
      * hosts, who know the job's token), "host-transport://NAME" (over `transport`), "mpi://" (all
      * ranks of mpirun; MPI is initialised unless the program has done so, and then finalised when
-     * the process exits) or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR,
-     * MASTER_PORT and TRIREME_TOKEN; without RANK and WORLD_SIZE those of Open MPI, of MPICH or of
-     * Slurm, where inside mpirun "mpi://" is meant if nothing else is said); UTF-8; required.
+     * the process exits; ranks that all share one host work by its memory) or "env://" (RANK,
+     * WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and TRIREME_TOKEN; without
+     * RANK and WORLD_SIZE those of Open MPI, of MPICH or of Slurm, where inside mpirun "mpi://" is
+     * meant if nothing else is said); UTF-8; required.
      */
     const char    *rendezvous;
-    /** "local", "host" over sockets or a transport, "mpi", or "gloo": with tcp:// alone, and the
-     * same on all ranks. Default: the rendezvous' own, which is never "gloo". */
+    /** "local", "host" over sockets or a transport, "mpi" (MPI moves everything, on one host, too),
+     * or "gloo": with tcp:// alone. The same on all ranks. Default: the best one of the rendezvous,
+     * which is never "gloo". */
     const char    *backend;
     const char    *name;        /**< Name in messages, at most 63 bytes. Default: the rendezvous. */
     uint64_t       timeout_ns;  /**< Longest any blocking call may wait. Default: 300 s. */
@@ -109,7 +111,9 @@ typedef struct trireme_group_options {
 /**
  * Claims this rank's place in a group.
  *
- * Does not wait for the peers: the first operation or trireme_communicator_wait_ready() does.
+ * Does not wait for the peers: the first operation or trireme_communicator_wait_ready() does. Only
+ * the first group of mpi:// in a process waits until all ranks of mpirun make theirs, as
+ * initialising MPI does.
  * Keeps no pointer into `options`.
  *
  * @param options   How to join. Required.
@@ -126,6 +130,8 @@ typedef struct trireme_group_options {
  * a field newer than this library. mpi://: its plugin cannot be loaded, or the program's MPI_Init
  * gave less than MPI_THREAD_MULTIPLE, or was that of MPICH. "gloo": its plugin cannot be loaded.
  * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.
+ * @retval TRIREME_ERROR_TIMEOUT   The first group of mpi://: not all ranks of mpirun made theirs
+ * within timeout_ns. May be tried again.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  * @retval TRIREME_ERROR_SYSTEM  A socket, thread or mapping could not be made.
  * @retval TRIREME_ERROR_AUTHENTICATION  tcp:// without a token of 16 bytes or more in a file named
@@ -216,8 +222,9 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_communicator_world_size(const trireme_communicator *communicator, int32_t *out_world_size);
 
 /**
- * Tells which backend and transport carry the bytes, for example "local (processes)". Over tcp://
- * it may say more once all ranks have joined: "hierarchical (2 hosts x 4)" where they share hosts.
+ * Tells which backend and transport carry the bytes, for example "local (processes)", or "local
+ * (processes, met by Open MPI)" where mpi:// has found all ranks on one host. Over tcp:// it may
+ * say more once all ranks have joined: "hierarchical (2 hosts x 4)" where they share hosts.
  *
  * Does not block. Copies the text with its final 0 into the caller's memory.
  *

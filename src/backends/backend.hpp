@@ -295,6 +295,7 @@ struct GroupOptions {
   std::string backend;  // "" or the one of the rendezvous: "local", "host" or "mpi"; tcp://: or "gloo"
   std::optional<trireme_transport> transport;  // there with host-transport:// alone; checked
   std::string name;        // for messages
+  std::string met_by;      // who has told the ranks where they meet, for the description: "Open MPI"
   // After a wait of this long the log hears of it, and whenever the wait has doubled.
   std::uint64_t stall_warning_ns = 10'000'000'000;
 };

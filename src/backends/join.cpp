@@ -1,5 +1,4 @@
 // The choice of the backend for a rendezvous.
-#include <cstdio>
 #include <memory>
 #include <numeric>
 #include <string_view>
@@ -36,12 +35,7 @@ std::string name_of_host_group(const Token& token, const std::vector<tcp::Entry>
   };
   add(entries[static_cast<std::size_t>(me)].host);
   for (const tcp::Entry& entry : entries) add(entry.nonce);
-  const Digest digest = hmac_sha256(token.secret(), all);
-  char text[2 * sizeof digest + 1] = "";
-  for (std::size_t i = 0; i < digest.size(); ++i) {
-    std::snprintf(text + 2 * i, 3, "%02x", digest[i]);
-  }
-  return text;
+  return hexadecimal(hmac_sha256(token.secret(), all));
 }
 
 // Which ranks share a host is known when they have met.

@@ -387,7 +387,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
 Status Communicator::create(const GroupOptions& options, std::uint64_t timeout_ns,
                             std::shared_ptr<Communicator>* out) {
   GroupOptions resolved = options;
-  TRIREME_RETURN_IF_ERROR(resolve_rendezvous(&resolved));
+  TRIREME_RETURN_IF_ERROR(resolve_rendezvous(&resolved, Deadline::after(timeout_ns)));
   if (resolved.world_size < 1) {
     return invalid_argument("options.world_size is " + std::to_string(resolved.world_size) +
                             ", but a group has at least 1 rank");

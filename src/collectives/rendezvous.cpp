@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -79,13 +80,7 @@ Status name_from_master(std::string* out) {
   TRIREME_RETURN_IF_ERROR(read_text("MASTER_ADDR", &address));
   TRIREME_RETURN_IF_ERROR(read_number("MASTER_PORT", 1, &port));
   TRIREME_RETURN_IF_ERROR(read_text("TRIREME_TOKEN", &token));
-  const auto digest = sha256(address + '\n' + std::to_string(port) + '\n' + token);
-  *out = "host://env-";
-  for (int i = 0; i < 16; ++i) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    *out += kDigits[digest[i] >> 4];
-    *out += kDigits[digest[i] & 15];
-  }
+  *out = "host://env-" + secret_place(address + '\n' + std::to_string(port) + '\n' + token);
   return Status::success();
 }
 
@@ -115,7 +110,7 @@ Status resolve_environment(GroupOptions* options) {
 
 }  // namespace
 
-Status resolve_rendezvous(GroupOptions* options) {
+Status resolve_rendezvous(GroupOptions* options, Deadline deadline) {
   if (options->rendezvous.rfind(kEnvironment, 0) == 0) {
     TRIREME_RETURN_IF_ERROR(resolve_environment(options));
   }
@@ -123,7 +118,13 @@ Status resolve_rendezvous(GroupOptions* options) {
   const bool is_wrong =
       options->transport.has_value() || (!options->backend.empty() && options->backend != "mpi");
   if (!mpi::is_mpi(options->rendezvous) || is_wrong) return Status::success();
-  return mpi::take_place(options);
+  TRIREME_RETURN_IF_ERROR(mpi::take_place(options));
+  return options->backend.empty() ? mpi::meet_on_host(options, deadline) : Status::success();
+}
+
+std::string secret_place(const std::string& secret) {
+  const auto digest = sha256(secret);
+  return hexadecimal(std::span(digest).first(16));
 }
 
 std::string rendezvous_of_child(const std::string& parent, const std::string& place) {

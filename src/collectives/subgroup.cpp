@@ -90,17 +90,6 @@ Status verdict(Communicator& parent, const std::vector<Report>& reports) {
 
 }  // namespace
 
-std::string secret_place(const std::string& secret) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  const auto digest = sha256(secret);
-  std::string text;
-  for (std::size_t i = 0; i < 16; ++i) {
-    text += kDigits[digest[i] >> 4];
-    text += kDigits[digest[i] & 15];
-  }
-  return text;
-}
-
 std::string child_name(const ChildOptions& options, const std::string& parent,
                        std::uint64_t number, const std::string& label) {
   if (!options.name.empty()) return options.name;

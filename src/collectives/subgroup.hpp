@@ -52,9 +52,6 @@ Status subgroup(Communicator& parent, const std::vector<std::int32_t>& ranks,
 Status duplicate(Communicator& parent, const ChildOptions& options,
                  std::shared_ptr<Communicator>* out);
 
-// 32 digits of the secret's digest.
-std::string secret_place(const std::string& secret);
-
 // "PARENT/3.LABEL", or the name of the options.
 std::string child_name(const ChildOptions& options, const std::string& parent,
                        std::uint64_t number, const std::string& label);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/rendezvous.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/system.hpp"
 

@@ -81,4 +81,14 @@ std::array<std::uint8_t, 32> sha256(std::string_view data) {
   return sum.finish();
 }
 
+std::string hexadecimal(std::span<const std::uint8_t> bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const std::uint8_t byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
 }  // namespace trireme

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 
 namespace trireme {
@@ -22,5 +24,7 @@ class Sha256 {
 };
 
 std::array<std::uint8_t, 32> sha256(std::string_view data);
+
+std::string hexadecimal(std::span<const std::uint8_t> bytes);
 
 }  // namespace trireme

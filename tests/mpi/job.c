@@ -2,7 +2,7 @@
  * One rank of a job that mpirun has started, in one of several parts. Every element is compared
  * with plain arithmetic. Exit status 0: all is well; what is not is said on standard error.
  *
- * usage: job collectives|mismatch|timeout|again|refusals|wait [RENDEZVOUS]
+ * usage: job PART [RENDEZVOUS [BACKEND]]
  */
 #include <signal.h>
 #include <stdio.h>
@@ -19,13 +19,19 @@
 
 static struct verdict verdict;
 static const char *rendezvous = "mpi://";
+static const char *backend = NULL;
 
-static trireme_communicator *join(void) {
+static trireme_status join_within(uint64_t timeout_ns, trireme_communicator **out) {
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
     options.rendezvous = rendezvous;
-    options.timeout_ns = LONG_NS;
+    options.backend = backend;
+    options.timeout_ns = timeout_ns;
+    return trireme_communicator_create(&options, out);
+}
+
+static trireme_communicator *join(void) {
     trireme_communicator *communicator = NULL;
-    if (trireme_communicator_create(&options, &communicator) != TRIREME_OK) {
+    if (join_within(LONG_NS, &communicator) != TRIREME_OK) {
         fprintf(stderr, "cannot join: %s\n", trireme_last_error());
         exit(3);
     }
@@ -244,32 +250,162 @@ static void run_timeout(trireme_communicator *communicator) {
     EXPECT(&verdict, strstr(trireme_last_error(), "rank 1") != NULL);
 }
 
+static bool is_backend(trireme_communicator *communicator, const char *begin) {
+    char text[64] = "";
+    EXPECT_STATUS(&verdict, TRIREME_OK,
+                  trireme_communicator_backend(communicator, text, sizeof text, NULL));
+    return strncmp(text, begin, strlen(begin)) == 0;
+}
+
+static void expect_sum(trireme_communicator *communicator) {
+    const int n = size_of(communicator);
+    int64_t sum = rank_of(communicator) + 1;
+    EXPECT_STATUS(
+        &verdict, TRIREME_OK,
+        trireme_all_reduce(communicator, &sum, &sum, 1, TRIREME_DTYPE_I64, TRIREME_SUM, NULL));
+    EXPECT(&verdict, sum == (int64_t)n * (n + 1) / 2);
+}
+
 /* Groups one after the other, some of which nobody uses, and two at once. */
 static void run_again(void) {
     for (int i = 0; i < 6; ++i) {
         trireme_communicator *const first = join();
         trireme_communicator *const second = i % 3 == 2 ? join() : NULL;
-        const int n = size_of(first);
         for (int k = 0; k < (i % 2 == 0 ? 2 : 0); ++k) {
             trireme_communicator *const used = k == 1 && second != NULL ? second : first;
-            int64_t sum = rank_of(first) + 1;
-            EXPECT_STATUS(
-                &verdict, TRIREME_OK,
-                trireme_all_reduce(used, &sum, &sum, 1, TRIREME_DTYPE_I64, TRIREME_SUM, NULL));
-            EXPECT(&verdict, sum == (int64_t)n * (n + 1) / 2);
+            expect_sum(used);
         }
         trireme_communicator_destroy(first);
         trireme_communicator_destroy(second);
     }
 }
 
-static void refuse(const char *text, int32_t rank, int32_t world_size, const char *backend,
+/* Groups made of the group, and of those. */
+static void run_children(trireme_communicator *communicator) {
+    const int rank = rank_of(communicator), n = size_of(communicator);
+    trireme_communicator *all = NULL, *half = NULL, *first = NULL;
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_duplicate(communicator, NULL, &all));
+    EXPECT_STATUS(&verdict, TRIREME_OK,
+                  trireme_communicator_split(all, rank % 2, -rank, NULL, &half));
+    EXPECT(&verdict, size_of(half) == (n + 1 - rank % 2) / 2);
+    EXPECT(&verdict, rank_of(half) == size_of(half) - 1 - rank / 2);
+    static const int32_t ranks[] = {0};
+    EXPECT_STATUS(&verdict, TRIREME_OK,
+                  trireme_communicator_subgroup(half, ranks, 1, NULL, &first));
+    EXPECT(&verdict, (first != NULL) == (rank_of(half) == 0));
+    trireme_mesh_options options = TRIREME_MESH_OPTIONS_INIT;
+    static const char *const names[] = {"data"};
+    static const int32_t sizes[] = {0};
+    options.axis_count = 1;
+    options.axis_names = names;
+    options.axis_sizes = sizes;
+    trireme_mesh *mesh = NULL;
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_mesh_create(all, &options, &mesh));
+    trireme_communicator *axis = NULL;
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_mesh_axis_communicator(mesh, "data", &axis));
+    trireme_communicator *const groups[] = {communicator, all, half, first, axis};
+    for (size_t i = 0; i < COUNT_OF(groups); ++i) {
+        if (groups[i] != NULL) expect_sum(groups[i]);
+    }
+    send_around(half);
+    trireme_mesh_destroy(mesh);
+    for (size_t i = 1; i < 4; ++i) trireme_communicator_destroy(groups[i]);
+    expect_sum(communicator);
+}
+
+/* The last rank goes; the others go on without it. */
+static void run_shrink(trireme_communicator *communicator) {
+    const int n = size_of(communicator);
+    uint64_t flags = rank_of(communicator) == 0 ? 6 : 3;
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_agree(communicator, &flags, LONG_NS));
+    EXPECT(&verdict, flags == 2);
+    if (rank_of(communicator) == n - 1) return;
+    EXPECT_STATUS(&verdict, TRIREME_ERROR_PEER_LOST, trireme_barrier(communicator, NULL));
+    trireme_communicator *rest = NULL;
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_shrink(communicator, NULL, &rest));
+    EXPECT(&verdict, size_of(rest) == n - 1);
+    expect_sum(rest);
+    trireme_communicator_destroy(rest);
+}
+
+static int rank_in_environment(void) {
+    const char *text = getenv("OMPI_COMM_WORLD_RANK");
+    if (text == NULL) text = getenv("PMI_RANK");
+    return text == NULL ? -1 : atoi(text);
+}
+
+/* Signs between the ranks that do not go through the library: files, with who made them. */
+static void tell(const char *what) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.%d", getenv("TRIREME_TEST_FOLDER"), what,
+             rank_in_environment());
+    FILE *const file = fopen(path, "w");
+    if (file == NULL || fprintf(file, "%ld", (long)getpid()) < 0 || fclose(file) != 0) abort();
+}
+
+static void wait_until_told(const char *what, int rank) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.%d", getenv("TRIREME_TEST_FOLDER"), what, rank);
+    while (access(path, F_OK) != 0) usleep(1000);
+}
+
+/* Rank 1 fails before it has said which host it is on. The others wait as long as they are told to; then
+ * all try again. */
+static void run_failing(void) {
+    trireme_communicator *communicator = NULL;
+    if (rank_in_environment() == 1) {
+        EXPECT_STATUS(&verdict, TRIREME_OK, trireme_failpoint_set("mpi.before_meeting=fail@1"));
+        EXPECT_STATUS(&verdict, TRIREME_ERROR_SYSTEM, join_within(LONG_NS, &communicator));
+        wait_until_told("timeout", 0);
+        wait_until_told("timeout", 2);
+    } else {
+        EXPECT_STATUS(&verdict, TRIREME_ERROR_TIMEOUT,
+                      join_within(200 * MILLISECOND_NS, &communicator));
+        EXPECT(&verdict, strstr(trireme_last_error(), "not all ranks of mpirun") != NULL);
+        tell("timeout");
+    }
+    EXPECT(&verdict, communicator == NULL);
+    communicator = join();
+    expect_sum(communicator);
+    trireme_communicator_destroy(communicator);
+}
+
+/* Creating waits for nobody once the ranks know each other. Rank 1 comes late to the second group. */
+static void run_lazy(trireme_communicator *communicator) {
+    expect_sum(communicator);
+    const int rank = rank_of(communicator);
+    if (rank == 1) wait_until_told("timeout", 0);
+    trireme_communicator *const second = join();
+    if (rank == 0) {
+        EXPECT_STATUS(&verdict, TRIREME_ERROR_TIMEOUT,
+                      trireme_communicator_wait_ready(second, 50 * MILLISECOND_NS));
+        EXPECT(&verdict, strstr(trireme_last_error(), "not joined \"mpi://\"") != NULL);
+        tell("timeout");
+    }
+    expect_sum(second);
+    trireme_communicator_destroy(second);
+}
+
+/* Rank 1 never comes to the second group. */
+static void run_never(trireme_communicator *communicator) {
+    expect_sum(communicator);
+    if (rank_of(communicator) != 1) {
+        trireme_communicator *second = NULL;
+        EXPECT_STATUS(&verdict, TRIREME_OK, join_within(300 * MILLISECOND_NS, &second));
+        EXPECT_STATUS(&verdict, TRIREME_ERROR_TIMEOUT, trireme_barrier(second, NULL));
+        EXPECT(&verdict, strstr(trireme_last_error(), "rank 1 has not joined \"mpi://\"") != NULL);
+        trireme_communicator_destroy(second);
+    }
+    expect_sum(communicator);
+}
+
+static void refuse(const char *text, int32_t rank, int32_t world_size, const char *wanted,
                    trireme_status expected) {
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
     options.rendezvous = text;
     options.rank = rank;
     options.world_size = world_size;
-    options.backend = backend;
+    options.backend = wanted;
     trireme_communicator *communicator = (trireme_communicator *)&options;
     EXPECT_STATUS(&verdict, expected, trireme_communicator_create(&options, &communicator));
     EXPECT(&verdict, communicator == (trireme_communicator *)&options);
@@ -277,17 +413,20 @@ static void refuse(const char *text, int32_t rank, int32_t world_size, const cha
 
 static void run_refusals(trireme_communicator *communicator) {
     const int n = size_of(communicator);
-    refuse("mpi://", 0, n + 1, NULL, TRIREME_ERROR_INVALID_ARGUMENT);
-    refuse("mpi://", rank_of(communicator) + 1, n, NULL, TRIREME_ERROR_INVALID_ARGUMENT);
+    refuse("mpi://", 0, n + 1, backend, TRIREME_ERROR_INVALID_ARGUMENT);
+    refuse("mpi://", rank_of(communicator) + 1, n, backend, TRIREME_ERROR_INVALID_ARGUMENT);
     refuse("mpi://", rank_of(communicator), n, "host", TRIREME_ERROR_UNSUPPORTED);
     refuse("host://x", 0, 1, "mpi", TRIREME_ERROR_UNSUPPORTED);
-    trireme_communicator *child = NULL;
-    EXPECT_STATUS(&verdict, TRIREME_ERROR_UNSUPPORTED,
-                  trireme_communicator_duplicate(communicator, NULL, &child));
-    char text[64] = "";
-    EXPECT_STATUS(&verdict, TRIREME_OK,
-                  trireme_communicator_backend(communicator, text, sizeof text, NULL));
-    EXPECT(&verdict, strncmp(text, "mpi (", 5) == 0);
+    if (backend == NULL) {
+        EXPECT(&verdict, is_backend(communicator, "local (processes, met by "));
+    } else {
+        EXPECT(&verdict, is_backend(communicator, "mpi ("));
+        trireme_communicator *child = NULL;
+        EXPECT_STATUS(&verdict, TRIREME_ERROR_UNSUPPORTED,
+                      trireme_communicator_duplicate(communicator, NULL, &child));
+        EXPECT_STATUS(&verdict, TRIREME_ERROR_UNSUPPORTED,
+                      trireme_communicator_shrink(communicator, NULL, &child));
+    }
     trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
     query.backend = "mpi";
     EXPECT_STATUS(&verdict, TRIREME_OK, trireme_capability(&query));
@@ -297,8 +436,18 @@ static void run_refusals(trireme_communicator *communicator) {
 int main(int count, char **arguments) {
     const char *const part = count > 1 ? arguments[1] : "";
     if (count > 2) rendezvous = arguments[2];
+    if (count > 3) backend = arguments[3];
     if (strcmp(part, "again") == 0) {
         run_again();
+    } else if (strcmp(part, "dying") == 0) {
+        tell("pid");
+        if (rank_in_environment() == 1 &&
+            trireme_failpoint_set("mpi.before_meeting=kill") != TRIREME_OK) {
+            return 2;
+        }
+        (void)join();
+    } else if (strcmp(part, "failing") == 0) {
+        run_failing();
     } else {
         trireme_communicator *const communicator = join();
         if (strcmp(part, "collectives") == 0) {
@@ -310,6 +459,14 @@ int main(int count, char **arguments) {
             run_timeout(communicator);
         } else if (strcmp(part, "refusals") == 0) {
             run_refusals(communicator);
+        } else if (strcmp(part, "children") == 0) {
+            run_children(communicator);
+        } else if (strcmp(part, "shrink") == 0) {
+            run_shrink(communicator);
+        } else if (strcmp(part, "lazy") == 0) {
+            run_lazy(communicator);
+        } else if (strcmp(part, "never") == 0) {
+            run_never(communicator);
         } else if (strcmp(part, "wait") ==
                    0) { /* until rank 1 is killed, and mpirun ends the rest */
             EXPECT_STATUS(&verdict, TRIREME_OK, trireme_barrier(communicator, NULL));

@@ -15,12 +15,16 @@ import tempfile
 import time
 import unittest
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/cluster"))
+
+from waiting import alive, wait_until  # noqa: E402
+
 NAME = ""
 BUILD = pathlib.Path()
 TRIALS = 2  # of killing a rank
 LONG = 240  # seconds; longer than anything healthy takes on a busy machine
 WORLDS = (1, 2, 3, 4)
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def environment(**more):
@@ -42,19 +46,15 @@ def run(ranks, *command, **more):
                           env=environment(**more))
 
 
-def alive(pid):
-    """Zombies are not: who started them has yet to look."""
-    try:
-        return "\nState:\tZ" not in pathlib.Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
+class Parts:
+    """Of the program that is one rank, whatever moves the bytes."""
+    BACKEND = ()
 
-
-class Jobs(unittest.TestCase):
     def part(self, part, worlds=WORLDS, rendezvous="mpi://", **more):
         for ranks in worlds:
-            with self.subTest(ranks=ranks):
-                result = run(ranks, BUILD / "tests/mpi/mpi_job", part, rendezvous, **more)
+            with self.subTest(ranks=ranks), tempfile.TemporaryDirectory() as folder:
+                result = run(ranks, BUILD / "tests/mpi/mpi_job", part, rendezvous, *self.BACKEND,
+                             TRIREME_TEST_FOLDER=folder, **more)
                 self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
     def test_collectives_match_plain_loops(self):
@@ -75,6 +75,69 @@ class Jobs(unittest.TestCase):
     def test_env_means_mpi_inside_mpirun(self):
         self.part("refusals", (3,), "env://")
         self.part("refusals", (2,), "env://", TRIREME_RENDEZVOUS="mpi://")
+
+    def test_creating_a_group_waits_for_nobody(self):
+        self.part("lazy", (2, 3))
+
+    def assert_gone(self, pids):
+        wait_until(lambda: not any(map(alive, pids)), "the end of every rank")
+
+    def test_a_killed_rank_ends_the_job_and_leaves_nothing(self):
+        slowest = 0.0
+        for _ in range(TRIALS):
+            command = mpirun(3, BUILD / "tests/mpi/mpi_job", "wait", "mpi://", *self.BACKEND)
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                  text=True, env=environment()) as job:
+                pids = {}
+                for line in job.stdout:
+                    pid, rank = re.fullmatch(r"pid (\d+) of rank (\d+)\n", line).groups()
+                    pids[int(rank)] = int(pid)
+                    if len(pids) == 3:
+                        break
+                killed = time.monotonic()
+                os.kill(pids[1], signal.SIGKILL)
+                self.assertNotEqual(job.wait(timeout=LONG), 0)
+                self.assert_gone(pids.values())
+                slowest = max(slowest, time.monotonic() - killed)
+        print(f"kill: under {NAME} a job of 3 ended at most {slowest:.2f} s after a rank")
+
+
+class MpiItself(Parts, unittest.TestCase):
+    """backend = "mpi"."""
+    BACKEND = ("mpi",)
+
+
+class OneHost(Parts, unittest.TestCase):
+    """Ranks that share a host meet by MPI, and work by its memory."""
+
+    def test_groups_are_made_from_it_and_from_those(self):
+        self.part("children")
+
+    def test_ranks_go_on_without_one_that_has_left(self):
+        self.part("shrink", (3,))
+
+    def test_who_fails_to_tell_its_host_may_try_again(self):
+        self.part("failing", (3,))
+
+    def test_a_rank_that_never_comes_is_named(self):
+        self.part("never", (3,))
+
+    def test_a_rank_that_dies_before_it_tells_its_host_ends_the_job(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        command = mpirun(3, BUILD / "tests/mpi/mpi_job", "dying")
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              env=environment(TRIREME_TEST_FOLDER=str(folder))) as job:
+            self.assertNotEqual(job.wait(timeout=LONG), 0)
+        pids = [int(path.read_text()) for path in folder.glob("pid.*")]
+        self.assertEqual(len(pids), 3)
+        self.assert_gone(pids)
+
+
+class Jobs(unittest.TestCase):
+    def part(self, part, worlds, **more):
+        for ranks in worlds:
+            result = run(ranks, BUILD / "tests/mpi/mpi_job", part, **more)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
     def test_the_library_can_be_named(self):
         self.part("refusals", (2,), TRIREME_MPI_LIBRARY=NAME)
@@ -110,27 +173,6 @@ class Jobs(unittest.TestCase):
                 self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
                 self.assertIn(f"ranks={ranks}", result.stdout)
                 self.assertEqual(out.read_bytes(), alone.read_bytes())
-
-    def test_a_killed_rank_ends_the_job_and_leaves_nothing(self):
-        slowest = 0.0
-        for _ in range(TRIALS):
-            command = mpirun(3, BUILD / "tests/mpi/mpi_job", "wait")
-            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                  text=True, env=environment()) as job:
-                pids = {}
-                for line in job.stdout:
-                    pid, rank = re.fullmatch(r"pid (\d+) of rank (\d+)\n", line).groups()
-                    pids[int(rank)] = int(pid)
-                    if len(pids) == 3:
-                        break
-                killed = time.monotonic()
-                os.kill(pids[1], signal.SIGKILL)
-                self.assertNotEqual(job.wait(timeout=LONG), 0)
-                while any(map(alive, pids.values())):
-                    self.assertLess(time.monotonic() - killed, LONG, "a rank lives on")
-                    time.sleep(0.01)
-                slowest = max(slowest, time.monotonic() - killed)
-        print(f"kill: under {NAME} a job of 3 ended at most {slowest:.2f} s after a rank")
 
 
 class Python(unittest.TestCase):

@@ -4,6 +4,7 @@ namespace trireme::local {
 
 LocalBackend::LocalBackend(const GroupOptions& options, bool processes)
     : Backend(options.rank, options.world_size),
+      met_by_(options.met_by),
       group_(options.rank, options.world_size,
              options.name.empty() ? options.rendezvous : options.name, processes,
              options.stall_warning_ns),
@@ -30,7 +31,8 @@ Status LocalBackend::join(const GroupOptions& options, const std::string& group_
 }
 
 std::string LocalBackend::description() const {
-  return group_.processes() ? "local (processes)" : "local (threads)";
+  const std::string ranks = group_.processes() ? "processes" : "threads";
+  return "local (" + ranks + (met_by_.empty() ? "" : ", met by " + met_by_) + ")";
 }
 
 Status LocalBackend::wait_ready(Deadline deadline) {

@@ -76,6 +76,7 @@ class LocalBackend final : public Backend {
   Messages& set_of(const Message& message) {
     return message.context == 0 ? messages_ : algorithms_;
   }
+  const std::string met_by_;
   Group group_;
   const std::shared_ptr<Buffers> buffers_;
   Collectives collectives_;

@@ -1,13 +1,16 @@
 #include "backends/mpi/backend.hpp"
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "backends/host/backend.hpp"
 #include "backends/mpi/engine.hpp"
 #include "backends/mpi/plugin.hpp"
+#include "backends/mpi/world.hpp"
 #include "platform/dynamic_library.hpp"
 
 namespace trireme::mpi {
@@ -128,6 +131,23 @@ Status take_place(GroupOptions* options) {
   TRIREME_RETURN_IF_ERROR(begin(*plugin, &rank, &world_size));
   TRIREME_RETURN_IF_ERROR(take("world_size", world_size, &options->world_size));
   return take("rank", rank, &options->rank);
+}
+
+Status meet_on_host(GroupOptions* options, Deadline deadline) {
+  const Plugin* plugin = nullptr;
+  TRIREME_RETURN_IF_ERROR(find_plugin(&plugin));
+  static Meeting* const meeting = new Meeting(*plugin, options->world_size);
+  static std::atomic<std::uint64_t> groups{0};
+  const World* world = nullptr;
+  TRIREME_RETURN_IF_ERROR(meeting->wait(deadline, &world));
+  if (!world->is_one_host()) return Status::success();
+  const Digest place =
+      hmac_sha256({reinterpret_cast<const char*>(world->secret.data()), world->secret.size()},
+                  std::to_string(groups.fetch_add(1)));
+  if (options->name.empty()) options->name = kScheme;
+  options->rendezvous = "host://mpi-" + hexadecimal(std::span(place).first(16));
+  options->met_by = plugin->name;
+  return Status::success();
 }
 
 Status join(const GroupOptions& options, std::unique_ptr<Backend>* out) {

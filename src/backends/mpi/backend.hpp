@@ -18,6 +18,11 @@ Status available();
 // MPI.
 Status take_place(GroupOptions* options);
 
+// After that, unless the options ask for MPI itself: if all ranks share one host, they meet there, at
+// a place that nobody else knows; each call makes another one. Ranks call it in the same order. The
+// first call waits until all ranks make it.
+Status meet_on_host(GroupOptions* options, Deadline deadline);
+
 Status join(const GroupOptions& options, std::unique_ptr<Backend>* out);
 
 }  // namespace trireme::mpi
