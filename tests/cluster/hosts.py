@@ -10,6 +10,8 @@ this one. Nothing is left behind, however it ends.
 
 import ctypes
 import os
+import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -98,6 +100,26 @@ class Hosts:
 
     def run(self, number, program, **settings):
         return subprocess.run(self.hosts[number].command(program), check=False, **settings)
+
+    def mpirun(self, name, each, folder):
+        """The beginning of a command, for the first host, by which the MPI of that name starts `each`
+        ranks on every host, who reach each other over the network alone. `folder` gets the script
+        by which they are started."""
+        script = pathlib.Path(folder, "start-on-host")
+        cases = [f'{address}) exec {shlex.join(host.command(["sh", "-c"]))} "$*" ;;'
+                 for address, host in zip(self.addresses, self.hosts)]
+        script.write_text("\n".join(["#!/bin/sh", "host=$1", "shift", 'case "$host" in', *cases,
+                                     "esac", 'echo "no such host: $host" >&2', "exit 1", ""]))
+        script.chmod(0o755)
+        where = ",".join(f"{address}:{each}" for address in self.addresses)
+        ranks = ["-np", str(each * len(self.hosts))]
+        if name == "mpich":
+            return ["env", "UCX_TLS=tcp,self", "mpirun.mpich", "-launcher", "rsh", "-launcher-exec",
+                    str(script), "-hosts", where, "-iface", "eth0", *ranks]
+        settings = {"plm_rsh_agent": script, "oob_tcp_if_include": "eth0", "pml": "ob1",
+                    "btl": "tcp,self", "btl_tcp_if_include": "eth0"}
+        return ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--host", where, *ranks,
+                *(str(word) for setting in settings.items() for word in ("--mca", *setting))]
 
     def cut(self, number):
         """No packet comes or goes any more; the link is still up for who looks at it."""

@@ -459,6 +459,12 @@ int main(int count, char **arguments) {
             run_timeout(communicator);
         } else if (strcmp(part, "refusals") == 0) {
             run_refusals(communicator);
+        } else if (strcmp(part, "backend") == 0) {
+            char text[64] = "";
+            expect_sum(communicator);
+            EXPECT_STATUS(&verdict, TRIREME_OK,
+                          trireme_communicator_backend(communicator, text, sizeof text, NULL));
+            if (rank_of(communicator) == 0) puts(text);
         } else if (strcmp(part, "children") == 0) {
             run_children(communicator);
         } else if (strcmp(part, "shrink") == 0) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Jobs under mpirun: every collective, failures, training as elsewhere, a rank that is killed.
+"""Jobs under mpirun, on one host and on two: every collective, failures, training as elsewhere, a
+rank that is killed.
 
 Usage: test_mpi.py openmpi|mpich BUILD_FOLDER [unittest arguments]
 """
@@ -18,6 +19,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/cluster"))
 
+import hosts  # noqa: E402
 from waiting import alive, wait_until  # noqa: E402
 
 NAME = ""
@@ -46,6 +48,24 @@ def run(ranks, *command, **more):
                           env=environment(**more))
 
 
+def run_well(test, ranks, *command, **more):
+    result = run(ranks, *command, **more)
+    test.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+    return result.stdout
+
+
+def check_training(test, start, ranks):
+    """The same program, which knows nothing of MPI, as a rank of `start` and alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = [str(BUILD / "examples/example_digits"), "--strategy", "zero3", "--passes", "2",
+                   "--data", str(ROOT / "examples/data/digits.csv.gz"), "--out"]
+        alone, out = pathlib.Path(folder, "alone"), pathlib.Path(folder, "out")
+        subprocess.run([*program, str(alone)], check=True, timeout=LONG, env=environment(),
+                       stdout=subprocess.DEVNULL)
+        test.assertIn(f"ranks={ranks}", start(*program, out))
+        test.assertEqual(out.read_bytes(), alone.read_bytes())
+
+
 class Parts:
     """Of the program that is one rank, whatever moves the bytes."""
     BACKEND = ()
@@ -53,9 +73,8 @@ class Parts:
     def part(self, part, worlds=WORLDS, rendezvous="mpi://", **more):
         for ranks in worlds:
             with self.subTest(ranks=ranks), tempfile.TemporaryDirectory() as folder:
-                result = run(ranks, BUILD / "tests/mpi/mpi_job", part, rendezvous, *self.BACKEND,
-                             TRIREME_TEST_FOLDER=folder, **more)
-                self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+                run_well(self, ranks, BUILD / "tests/mpi/mpi_job", part, rendezvous, *self.BACKEND,
+                         TRIREME_TEST_FOLDER=folder, **more)
 
     def test_collectives_match_plain_loops(self):
         self.part("collectives")
@@ -134,15 +153,9 @@ class OneHost(Parts, unittest.TestCase):
 
 
 class Jobs(unittest.TestCase):
-    def part(self, part, worlds, **more):
-        for ranks in worlds:
-            result = run(ranks, BUILD / "tests/mpi/mpi_job", part, **more)
-            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-
     def test_the_library_can_be_named(self):
-        self.part("refusals", (2,), TRIREME_MPI_LIBRARY=NAME)
-        self.part("refusals", (2,),
-                  TRIREME_MPI_LIBRARY=str(BUILD / f"libtrireme_mpi_{NAME}.so"))
+        for library in (NAME, str(BUILD / f"libtrireme_mpi_{NAME}.so")):
+            run_well(self, 2, BUILD / "tests/mpi/mpi_job", "refusals", TRIREME_MPI_LIBRARY=library)
 
     def test_a_library_that_is_none_is_named(self):
         for library in ("/nowhere/libmpi.so", str(BUILD / "libtrireme.so.1")):
@@ -159,20 +172,43 @@ class Jobs(unittest.TestCase):
         self.assertIn("PMI_RANK", result.stderr)
 
     def test_training_has_the_bits_of_any_other_group(self):
-        """The same program, which knows nothing of MPI."""
+        for ranks in (2, 3):
+            check_training(self, lambda *program: run_well(self, ranks, *program), ranks)
+
+
+class TwoHosts(unittest.TestCase):
+    """Two network namespaces; ranks of one do not share the memory of the other."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = hosts.Hosts(2)
+        cls.addClassCleanup(cls.hosts.close)
+
+    def run_on_hosts(self, each, *command):
         with tempfile.TemporaryDirectory() as folder:
-            program = [str(BUILD / "examples/example_digits"), "--strategy", "zero3",
-                       "--passes", "2",
-                       "--data", str(ROOT / "examples/data/digits.csv.gz"), "--out"]
-            alone = pathlib.Path(folder, "alone")
-            subprocess.run([*program, str(alone)], check=True, timeout=LONG, env=environment(),
-                           stdout=subprocess.DEVNULL)
-            for ranks in (2, 3):
-                out = pathlib.Path(folder, str(ranks))
-                result = run(ranks, *program, out)
-                self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-                self.assertIn(f"ranks={ranks}", result.stdout)
-                self.assertEqual(out.read_bytes(), alone.read_bytes())
+            result = self.hosts.run(
+                0, [*self.hosts.mpirun(NAME, each, folder), *map(str, command)],
+                capture_output=True, text=True, timeout=LONG, env=environment())
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return result.stdout
+
+    def part(self, part, each=1):
+        return self.run_on_hosts(each, BUILD / "tests/mpi/mpi_job", part)
+
+    def test_mpi_moves_the_bytes_between_them(self):
+        self.assertRegex(self.part("backend"), r"^mpi \((Open MPI|MPICH)\)\n$")
+
+    def test_collectives_match_plain_loops(self):
+        self.part("collectives")
+
+    def test_a_disagreement_is_a_mismatch_on_all_ranks(self):
+        self.part("mismatch")
+
+    def test_groups_one_after_the_other_and_at_once(self):
+        self.part("again")
+
+    def test_training_has_the_bits_of_any_other_group(self):
+        check_training(self, lambda *program: self.run_on_hosts(1, *program), 2)
 
 
 class Python(unittest.TestCase):
@@ -188,10 +224,9 @@ class Python(unittest.TestCase):
             "    c.all_reduce(a)\n"
             "    n = c.world_size\n"
             "    assert n == 3 and (a == n * (n + 1) / 2).all(), a\n")
-        result = run(3, sys.executable, "-c", program,
-                     PYTHONPATH=str(ROOT / "bindings/python"),
-                     TRIREME_LIBRARY=str(BUILD / "libtrireme.so.1"))
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        run_well(self, 3, sys.executable, "-c", program,
+                 PYTHONPATH=str(ROOT / "bindings/python"),
+                 TRIREME_LIBRARY=str(BUILD / "libtrireme.so.1"))
 
 
 def main():

@@ -3,7 +3,7 @@
 
 Usage: table.py BUILD_FOLDER [--rounds N] [--seconds S] [ROW...]
 
-Rows: gloo, hierarchical, mpi, store; without any, all of them. "check" is a row that is
+Rows: gloo, hierarchical, mpi, mpi_hosts, store; without any, all of them. "check" is a row that is
 only run when it is asked for: every operation, dtype and reduction over each of these backends,
 each element compared; it takes minutes, and a wrong element makes the exit code 1.
 
@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -63,7 +64,7 @@ def verdict(reached: bool) -> str:
 class Table:
     """Prints lines as they come."""
 
-    WIDTHS = (42, 11, 30, 11, 9, 11)
+    WIDTHS = (46, 11, 30, 11, 9, 11)
 
     def __init__(self) -> None:
         self.line("case", "ours", "against", "theirs", "ratio", "bar", "")
@@ -174,8 +175,6 @@ class Bench:
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def mpirun(self, name: str, ranks: int, *program: object) -> str:
-        if shutil.which(f"mpirun.{name}") is None:
-            raise Missing(f"mpirun of {name} is not installed")
         return self.finish([self.start(f"mpirun.{name}", *MPIS[name], "-np", ranks, *program)])
 
     @staticmethod
@@ -208,34 +207,65 @@ class Bench:
                               self.column(flat, size), 1.7)
 
     def mpi(self) -> None:
+        self.of_each_mpi(self.mpi_on_one_host)
+
+    def mpi_hosts(self) -> None:
+        with hosts.Hosts(2) as network:
+            self.of_each_mpi(lambda name: self.mpi_on_hosts(name, network))
+
+    def of_each_mpi(self, row: Callable[[str], None]) -> None:
         for name in MPIS:
             try:
-                self.one_mpi(name)
+                if shutil.which(f"mpirun.{name}") is None:
+                    raise Missing(f"mpirun of {name} is not installed")
+                row(name)
             except Missing as why:
                 self.table.note(f"left out: {why}")
 
-    def one_mpi(self, name: str) -> None:
+    def beside_mpi(self, case: str, name: str, start: Callable[..., str], expected: str,
+                   ways: Sequence[str], *backend: str) -> None:
+        """`start` runs one program on all ranks, who then meet as `expected`."""
         program = self.peer_program(name)
-        ways = ("registered", "private")
+        sizes = [8, *LARGE]
         ours: dict[str, list[Times]] = {way: [] for way in ways}
         theirs = []
         for _ in range(self.rounds):
             for way in ways:
                 times: Times = {}
-                for sizes in ([8], LARGE):
-                    times |= self.times_of_ours(
-                        self.mpirun(name, 2, self.trireme, *self.bench_arguments(sizes),
-                                    "--memory", way), "mpi")
+                for part in ([8], LARGE):
+                    text = start(self.trireme, *self.bench_arguments(part), "--memory", way, *backend)
+                    times |= self.times_of_ours(text, expected)
                 ours[way].append(times)
-            theirs.append(self.times_of_peer(
-                self.mpirun(name, 2, program, *self.peer_arguments([8, *LARGE]))))
-        self.table.at_most_more("mpi, n=2, 8 B", self.column(ours["private"], 8),
-                                f"{name} itself", self.column(theirs, 8), 1)
+            theirs.append(self.times_of_peer(start(program, *self.peer_arguments(sizes))))
+        against = f"{name} itself, private"
         for way in ways:
+            if expected == "local":
+                self.table.faster(f"{case}, {way}, 8 B", self.column(ours[way], 8), against,
+                                  self.column(theirs, 8), 1)
+            else:
+                self.table.at_most_more(f"{case}, {way}, 8 B", self.column(ours[way], 8), against,
+                                        self.column(theirs, 8), 1)
             for size in LARGE:
-                self.table.faster(f"mpi, n=2, {way}, {bytes_text(size)}",
-                                  self.column(ours[way], size), f"{name} itself, private",
-                                  self.column(theirs, size), 0.95)
+                self.table.faster(f"{case}, {way}, {bytes_text(size)}",
+                                  self.column(ours[way], size), against,
+                                  self.column(theirs, size), 1 if expected == "local" else 0.95)
+
+    def mpi_on_one_host(self, name: str) -> None:
+        def start(*program: object) -> str:
+            return self.mpirun(name, 2, *program)
+
+        both = ("registered", "private")
+        self.beside_mpi("mpi://, 1 host x 2", name, start, "local", both)
+        self.beside_mpi("backend mpi, 1 host x 2", name, start, "mpi", both, "--backend", "mpi")
+
+    def mpi_on_hosts(self, name: str, network: hosts.Hosts) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            def start(*program: object) -> str:
+                command = [*network.mpirun(name, 1, folder), *map(str, program)]
+                return self.finish([network.popen(0, command, text=True, stdout=subprocess.PIPE,
+                                                  stderr=subprocess.PIPE)])
+
+            self.beside_mpi("mpi://, 2 hosts x 1", name, start, "mpi", ("private",))
 
     # What bench_store prints: lines of numbers below a line that begins with #.
     def store_figures(self) -> tuple[list[float], dict[int, list[float]]]:
@@ -277,14 +307,14 @@ class Bench:
                     for rank in range(count)]
             self.checked(f"hierarchical, {backend}, {count} ranks on 2 hosts in turn",
                          self.finish(jobs))
-        for name in MPIS:
+        self.of_each_mpi(self.check_mpi)
+
+    def check_mpi(self, name: str) -> None:
+        for case, backend in (("mpi://", []), ("backend mpi", ["--backend", "mpi"])):
             for count in range(1, 6):
-                try:
-                    self.checked(f"mpi, {name}, n={count}",
-                                 self.mpirun(name, count, self.trireme, "bench", "--all",
-                                             "--check", "--ranks-as", "env"))
-                except Missing as why:
-                    self.table.note(f"left out: {why}")
+                self.checked(f"{case}, {name}, n={count}",
+                             self.mpirun(name, count, self.trireme, "bench", "--all", "--check",
+                                         "--ranks-as", "env", *backend))
 
     def checked(self, case: str, text: str) -> None:
         cases, wrong = text.splitlines()[-1].removeprefix("all: ").split(" cases, ")
@@ -294,7 +324,7 @@ class Bench:
                         "reached" if wrong == 0 else "WRONG")
 
 
-ROWS = ("gloo", "hierarchical", "mpi", "store", "check")
+ROWS = ("gloo", "hierarchical", "mpi", "mpi_hosts", "store", "check")
 
 
 def main() -> int:
