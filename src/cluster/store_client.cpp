@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "platform/failpoint.hpp"
 #include "platform/system.hpp"
 #include "platform/tcp_call.hpp"
 
@@ -188,6 +189,7 @@ Status StoreClient::wait_for(const Line& line, short events, Deadline deadline) 
 
 Status StoreClient::exchange(Line& line, const StoreRequest& request, Deadline deadline,
                              StoreReply* reply) {
+  TRIREME_FAILPOINT("store", "before_ask");
   std::string frame;
   line.writer->write(encode(request, instance_.load()), &frame);
   const auto ended = [&](int error_number) {
@@ -202,6 +204,7 @@ Status StoreClient::exchange(Line& line, const StoreRequest& request, Deadline d
     at += moved;
     if (at < frame.size()) TRIREME_RETURN_IF_ERROR(wait_for(line, POLLOUT, deadline));
   }
+  TRIREME_FAILPOINT("store", "after_ask");
   char buffer[16'384];
   while (!line.reader->whole()) {
     TRIREME_RETURN_IF_ERROR(wait_for(line, POLLIN, deadline));

@@ -14,6 +14,7 @@
 #include "cluster/store_state.hpp"
 #include "cluster/store_wire.hpp"
 #include "platform/clock.hpp"
+#include "platform/failpoint.hpp"
 #include "platform/handshake.hpp"
 #include "platform/log.hpp"
 #include "platform/system.hpp"
@@ -302,6 +303,7 @@ bool StoreServer::Loop::answer(std::uint64_t id, std::string_view body) {
   StoreRequest request;
   StoreInstance meant = 0;
   if (!decode(body, &request, &meant)) return false;
+  if (!failpoint("store", "before_take").ok()) return false;
   std::vector<StoreState::Answer> answers;
   if (meant != 0 && meant != instance_) {
     answers.push_back({id,
@@ -312,6 +314,7 @@ bool StoreServer::Loop::answer(std::uint64_t id, std::string_view body) {
   } else {
     state_.take(id, request, now_ns(), &answers);
   }
+  if (!failpoint("store", "before_answer").ok()) return false;
   deliver(answers);
   return true;
 }

@@ -37,6 +37,16 @@ constexpr const char* kOthers[] = {
     "file.open",          "file.direct",         "file.reserve",        "file.ring",
     "file.read",          "file.write",
 };
+// Between hosts: calling and being called, meeting, frames and pieces of an engine, the store.
+constexpr const char* kNetwork[] = {
+    "call.before_hello",     "call.before_proof",   "call.before_verdict", "gate.before_enter",
+    "meeting.before_request", "meeting.after_request", "meeting.after_reply",
+    "meeting.before_tell",   "meeting.mid_tell",    "mesh.before_listen",  "mesh.before_dial",
+    "mesh.before_adopt",     "frame.mid_head",      "frame.mid_body",      "frame.before_rest",
+    "piece.before_first",    "piece.mid_piece",     "piece.before_done",   "leave.before_goodbye",
+    "leave.after_goodbye",   "store.before_ask",    "store.after_ask",     "store.before_take",
+    "store.before_answer",
+};
 // Of models and their optimizers.
 constexpr const char* kTraining[] = {
     "agree.before_exchange",    "agree.after_exchange",   "agree.before_texts",
@@ -70,6 +80,7 @@ const std::vector<std::string>& names() {
       }
     }
     list->insert(list->end(), std::begin(kOthers), std::end(kOthers));
+    list->insert(list->end(), std::begin(kNetwork), std::end(kNetwork));
     list->insert(list->end(), std::begin(kTraining), std::end(kTraining));
     return list;
   }();

@@ -1,5 +1,7 @@
 #include "platform/tcp_call.hpp"
 
+#include "platform/failpoint.hpp"
+
 namespace trireme::tcp {
 
 Status call(const Endpoint& endpoint, const std::string& where, const Token& token,
@@ -12,9 +14,12 @@ Status call(const Endpoint& endpoint, const std::string& where, const Token& tok
   Handshake handshake(token, Handshake::Side::caller, terms, where);
   std::string said;
   TRIREME_RETURN_IF_ERROR(handshake.start(&said));
+  TRIREME_FAILPOINT("call", "before_hello");
   for (const std::size_t bytes : {kAnswerBytes, kWordBytes}) {
+    if (bytes == kWordBytes) TRIREME_FAILPOINT("call", "before_proof");
     TRIREME_RETURN_IF_ERROR(made.send_all(said.data(), said.size(), deadline, stop));
     said.clear();
+    if (bytes == kWordBytes) TRIREME_FAILPOINT("call", "before_verdict");
     char heard[kAnswerBytes];
     TRIREME_RETURN_IF_ERROR(made.receive_all(heard, bytes, deadline, stop));
     std::size_t used = 0;

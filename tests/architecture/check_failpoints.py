@@ -20,7 +20,7 @@ def listed(text):
         return re.findall(r'"([\w.]+)"', body.group(1))
 
     collectives, points = strings("kCollectives"), strings("kCollectivePoints")
-    single = strings("kOthers") + strings("kTraining")
+    single = strings("kOthers") + strings("kNetwork") + strings("kTraining")
     return collectives, points, single
 
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "backends/parts.hpp"
+#include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::host {
@@ -22,6 +23,7 @@ HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> c
 HostBackend::~HostBackend() {
   buffers_->detach();
   carrier_->leave();
+  static_cast<void>(failpoint("leave", "after_goodbye"));
   if (settle_ != nullptr) settle_();
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "platform/failpoint.hpp"
 #include "platform/sha256.hpp"
 #include "platform/system.hpp"
 #include "platform/thread.hpp"
@@ -317,6 +318,7 @@ void Carrier::build(int rank) {
       return;  // the peer has no room yet
     }
   }
+  static_cast<void>(failpoint("leave", "before_goodbye"));  // there is no other way to leave
   begin_frame(peer, FrameKind::leave, 0, 0, 0);
   peer.said_leave = true;
 }
@@ -405,7 +407,15 @@ void Carrier::receive_frames() noexcept {
       continue;
     }
     if (answer == TRIREME_ERROR_PEER_LOST && loss_ != nullptr) {
-      lose(from);
+      if (from < 0 || from >= n_ || joined(from)) {
+        lose(from);
+        continue;
+      }
+      // Who goes before it has said anything may have heard of another loss, and had no way to tell.
+      const std::lock_guard lock(mutex_);
+      if (link(from).broken_ns == 0) link(from).broken_ns = now_ns();
+      ++pokes_;
+      changed_.notify_all();
       continue;
     }
     const std::string who = "rank " + std::to_string(me_) + ": its transport";

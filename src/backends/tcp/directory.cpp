@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "platform/failpoint.hpp"
 #include "platform/sha256.hpp"
 #include "platform/thread.hpp"
 #include "platform/utf8.hpp"
@@ -204,8 +205,10 @@ void Directory::Server::admit(std::list<Guest>::iterator guest) {
   std::vector<Entry> entries;
   for (const auto& each : group) entries.push_back(each->request.entry);
   const Reply reply{TRIREME_OK, own.world_size, {}};
+  bool told = failpoint("meeting", "before_tell").ok();
   for (const auto& each : group) {
-    tell(*each, reply, entries);
+    if (told) tell(*each, reply, entries);
+    told = told && failpoint("meeting", "mid_tell").ok();
     guests_.erase(each);
   }
 }
@@ -252,12 +255,14 @@ Status visit(const Endpoint& endpoint, const Token& token, const Visit& own,
   TRIREME_RETURN_IF_ERROR(call(endpoint, "who serves the meeting at " + endpoint.text(), token,
                                terms_of(own.rank), Deadline::after(kCallNs), stop, &socket));
   Request request{};
+  TRIREME_FAILPOINT("meeting", "before_request");
   own.name.copy(request.name, sizeof request.name - 1);
   request.rank = own.rank;
   request.world_size = own.world_size;
   request.entry = own.own;
   TRIREME_RETURN_IF_ERROR(
       socket.send_all(&request, sizeof request, Deadline::after(kCallNs), stop));
+  TRIREME_FAILPOINT("meeting", "after_request");
   Reply reply;
   // The others may come at any time; operations of the group have the deadlines.
   const Deadline patient = Deadline::at(UINT64_MAX);
@@ -270,6 +275,7 @@ Status visit(const Endpoint& endpoint, const Token& token, const Visit& own,
     *refused = true;
     return Status::failure(reply.code, text_of(reply.text));
   }
+  TRIREME_FAILPOINT("meeting", "after_reply");
   out->resize(static_cast<std::size_t>(own.world_size));
   return socket.receive_all(out->data(), out->size() * sizeof(Entry), Deadline::after(kCallNs),
                             stop);

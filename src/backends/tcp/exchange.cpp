@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <string>
 
+#include "platform/failpoint.hpp"
 #include "platform/thread.hpp"
 
 namespace trireme::tcp {
@@ -206,6 +207,9 @@ void Exchange::flush(Peer& to) {
   while (!to.out.empty() && !to.ended) {
     const std::uint64_t whole = to.before_bytes + to.part_bytes;
     if (to.moved == whole) {
+      const bool begun = to.out.front().begun > 0;
+      const Status visit = begun ? failpoint("piece", "mid_piece") : failpoint("piece", "before_first");
+      if (!visit.ok()) return end(to, failed_with(visit));
       begin_part(to);
       continue;
     }
@@ -309,6 +313,9 @@ bool Exchange::take_part(int member) {
   from.of_part = false;
   if (from.arrived < into->bytes) return true;
   from.incoming = nullptr;
+  if (const Status visit = failpoint("piece", "before_done"); !visit.ok()) {
+    return end(from, failed_with(visit)), false;
+  }
   into->done.store(true, std::memory_order_release);
   return true;
 }

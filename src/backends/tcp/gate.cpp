@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "platform/failpoint.hpp"
 #include "platform/log.hpp"
 #include "platform/system.hpp"
 
@@ -104,7 +105,7 @@ void Gate::serve(const std::vector<pollfd>& polled, std::size_t first,
       ++it;
       continue;
     }
-    if (step == Step::proved) {
+    if (step == Step::proved && failpoint("gate", "before_enter").ok()) {
       enter(it->handshake->other_rank(), it->purpose, std::move(it->socket), it->handshake->keys());
     } else if (warnings_ < kMostWarnings && log_wanted(TRIREME_LOG_WARNING)) {
       ++warnings_;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "platform/failpoint.hpp"
 #include "platform/host_identity.hpp"
 #include "platform/log.hpp"
 #include "platform/sha256.hpp"
@@ -51,6 +52,7 @@ Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
   TRIREME_RETURN_IF_ERROR(resolve(mesh->place_, &mesh->meeting_));
   Endpoint own;
   TRIREME_RETURN_IF_ERROR(own_address(mesh->place_, mesh->meeting_, &own));
+  TRIREME_FAILPOINT("mesh", "before_listen");
   Socket listener;
   TRIREME_RETURN_IF_ERROR(listen_at(own, &listener, &own));
   own.text().copy(mesh->own_.endpoint, sizeof mesh->own_.endpoint - 1);
@@ -167,6 +169,7 @@ void Mesh::arm(int rank, bool for_room) {
 
 // False if the connection has ended. Under the mutex of the peer.
 bool Mesh::flush(Peer& peer) {
+  if (!peer.rest.empty() && !failpoint("frame", "before_rest").ok()) return false;
   while (peer.rest_at < peer.rest.size()) {
     std::size_t moved = 0;
     const Moved result =
@@ -195,8 +198,14 @@ std::int32_t Mesh::send(int to, const void* data, std::uint64_t bytes, std::uint
   }
   Seal::Head head = peer.sent.make(data, static_cast<std::uint32_t>(bytes));
   iovec parts[2] = {{&head, sizeof head}, {const_cast<void*>(data), bytes}};
+  int count = 2;
+  if (failed_with(failpoint("frame", "mid_head")) == kCutShort) {
+    parts[0].iov_len /= 2;
+    count = 1;
+  }
+  if (failed_with(failpoint("frame", "mid_body")) == kCutShort) parts[1].iov_len /= 2;
   std::size_t moved = 0;
-  const Moved result = peer.data.send(parts, 2, &moved);
+  const Moved result = peer.data.send(parts, count, &moved);
   if (result == Moved::ended) return TRIREME_ERROR_PEER_LOST;
   if (result == Moved::nothing) {
     lock.unlock();
@@ -407,7 +416,12 @@ bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
   for (int attempt = 0;; ++attempt) {
     Socket socket;
     SessionKeys keys;
-    status = call(endpoint, where, token_, terms, Deadline::after(kCallNs), stop_, &socket, &keys);
+    status = failpoint("mesh", "before_dial");
+    if (status.ok()) {
+      status =
+          call(endpoint, where, token_, terms, Deadline::after(kCallNs), stop_, &socket, &keys);
+    }
+    if (status.ok()) status = failpoint("mesh", "before_adopt");
     if (status.ok()) return adopt(rank, purpose, std::move(socket), keys), true;
     if (stop_.load(std::memory_order_acquire)) return false;
     FailureDetails details;
