@@ -46,7 +46,9 @@ run_ctest() {
         return
     fi
     # Fault tests measure time and fill both cores: they run alone, the rest two at a time.
+    local counts=$build/$preset/Testing/Temporary
     (cd "$build/$preset" && ctest --no-tests=error --output-on-failure -j2 -LE 'faults|oracle') >"$log" 2>&1 || status=1
+    mv -f "$counts/LastTest.log" "$counts/FirstTest.log"
     (cd "$build/$preset" && ctest --no-tests=error --output-on-failure -L faults) >>"$log" 2>&1 || status=1
     # Whether something failed is what ctest says; its lines only tell what and how many.
     local results good bad=0 names=
@@ -64,8 +66,8 @@ run_ctest() {
     passed=$((passed + good)) failed=$((failed + bad))
     skipped=$((skipped + $(grep -c '\*\*\*Skipped ' <<<"$results")))
     say "$preset: $good test programs passed, $bad failed${names:+:$names}"
-    # What the fault tests counted.
-    grep -hE '^(kill|mismatch|frozen|crossing|shrink|lifecycle|hostile|network|skipped):' "$build/$preset/Testing/Temporary/LastTest.log" || true
+    # What the tests of faults counted.
+    grep -hE '^(kill|mismatch|frozen|crossing|shrink|lifecycle|hostile|network|strangers|skipped):' "$counts/FirstTest.log" "$counts/LastTest.log" || true
 }
 
 needs_release() {

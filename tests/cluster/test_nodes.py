@@ -16,7 +16,7 @@ import tempfile
 import time
 import unittest
 
-from waiting import LONG, alive, wait_until
+from waiting import LONG, alive, listens, wait_until
 
 TRIREME = ""
 TOKEN = "a token of the tests, which no job has"
@@ -36,13 +36,6 @@ while True:
     if len(calls) > 300:
         calls.pop(0).close()
 """
-
-
-def listens(port):
-    """Whether a socket listens on the port, without knocking there."""
-    with open("/proc/net/tcp") as table:
-        return any(f":{port:04X} " in line.split()[1] + " " and line.split()[3] == "0A"
-                   for line in table.readlines()[1:])
 
 
 class Nodes(unittest.TestCase):

@@ -279,7 +279,7 @@ void expect_flips_noticed(const char* backend, std::uint64_t trials) {
   assert_true(flips * 2 >= trials);
 }
 
-void a_flipped_bit_is_noticed_by_who_gets_it(void**) { expect_flips_noticed("", fuzz::trials(60)); }
+void a_flipped_bit_is_noticed_by_who_gets_it(void**) { expect_flips_noticed("", fuzz::trials(150)); }
 
 // Not where Gloo is missing.
 bool has_engine() {
@@ -290,7 +290,7 @@ bool has_engine() {
 
 void a_flipped_bit_of_an_engine_is_noticed_too(void**) {
   if (!has_engine()) skip();
-  expect_flips_noticed("gloo", fuzz::trials(40));
+  expect_flips_noticed("gloo", fuzz::trials(60));
 }
 
 void an_engine_takes_what_is_short_and_late(void**) {

@@ -169,7 +169,7 @@ void a_flood_of_strangers_costs_little_and_keeps_nobody_out(void**) {
   late.reset();
   assert_int_equal(failures.load(), 0);
   const std::size_t grown = during > before ? during - before : 0;
-  print_message("strangers: %d, memory grown by %zu KiB\n", kThreads * callers, grown >> 10);
+  printf("strangers: %d at a store, memory grown by %zu KiB\n", kThreads * callers, grown >> 10);
   assert_true(grown < (kSanitized ? 512u << 20 : 8u << 20));
   // All descriptors are given back: the server's own by its patience of two seconds at the latest.
   for (int i = 0; i < 2000 && descriptors() > opened; ++i) usleep(10'000);
