@@ -211,6 +211,33 @@ class TwoHosts(unittest.TestCase):
         check_training(self, lambda *program: self.run_on_hosts(1, *program), 2)
 
 
+class SmallCalls(unittest.TestCase):
+    """What goes with the comparison of the calls, which the callers exchange themselves."""
+
+    def part(self, part, worlds):
+        for ranks in worlds:
+            with self.subTest(ranks=ranks):
+                run_well(self, ranks, BUILD / "tests/mpi/mpi_small", part)
+
+    def test_sums_of_every_size_in_two_channels(self):
+        self.part("calls", (1, 2, 3, 5))
+
+    def test_ranks_that_come_late_are_waited_for(self):
+        self.part("late", (2, 4))
+
+    def test_a_disagreement_is_a_mismatch_on_all_ranks(self):
+        self.part("mismatch", (2, 3))
+
+    def test_a_rank_that_does_not_come_is_named_and_the_next_group_is_well(self):
+        self.part("timeout", (2, 3))
+
+    def test_an_abort_ends_the_wait(self):
+        self.part("abort", (2, 3))
+
+    def test_who_is_through_may_leave(self):
+        self.part("goodbye", (2, 3))
+
+
 class Python(unittest.TestCase):
     def test_python_under_mpirun(self):
         try:

@@ -1,5 +1,7 @@
 // What the host backend makes of an engine: who is asked to move what, that ranks which call different
-// things never get a number, and who is blamed when an engine fails.
+// things never get a number, and who is blamed when an engine fails; all that with slots which the
+// transport carries, and with such as the engine does.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -38,7 +40,17 @@ struct Board {
   std::map<std::uint64_t, Meeting> meetings;
   std::size_t world_size = 0;
   bool apart = true;
+  bool carries = false;
   int failing_rank = -1;
+  // Slots that the engine carries, by receiver. Each is looked for some times before it is found.
+  struct Slot {
+    int from;
+    std::uint32_t channel;
+    std::vector<std::byte> bytes;
+    int looks;
+  };
+  std::mutex slots_mutex;
+  std::map<int, std::deque<Slot>> slots;
   std::atomic<int> runs{0};
   std::atomic<int> wrong_tickets{0};  // without being told apart: calls that met and should not
 };
@@ -83,6 +95,34 @@ class Adder final : public host::Engine {
     return Status::success();
   }
 
+  bool carries_slots() const override { return board_.carries; }
+  Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) override {
+    const auto* const first = static_cast<const std::byte*>(frame);
+    const std::lock_guard lock(board_.slots_mutex);
+    for (int to = 0; to < static_cast<int>(board_.world_size); ++to) {
+      if (to == rank_) continue;
+      board_.slots[to].push_back({rank_, channel, {first, first + bytes}, 3 + rank_ % 2});
+    }
+    return Status::success();
+  }
+  Status fetch(std::uint32_t channel, const Take& take, bool* any) override {
+    const std::lock_guard lock(taking_);
+    for (std::unique_lock slots(board_.slots_mutex);;) {
+      std::deque<Board::Slot>& mine = board_.slots[rank_];
+      const auto found = std::find_if(mine.begin(), mine.end(), [&](Board::Slot& slot) {
+        return slot.channel == channel && --slot.looks <= 0;
+      });
+      if (found == mine.end()) return Status::success();
+      const Board::Slot slot = std::move(*found);
+      mine.erase(found);
+      slots.unlock();
+      *any = true;
+      const Status taken = take(slot.from, slot.bytes.data(), slot.bytes.size());
+      if (!taken.ok()) return taken;
+      slots.lock();
+    }
+  }
+
   void abort() noexcept override {
     const std::lock_guard lock(board_.mutex);
     aborted_ = true;
@@ -92,6 +132,7 @@ class Adder final : public host::Engine {
  private:
   Board& board_;
   const int rank_;
+  std::mutex taking_;
   bool aborted_ = false;
 };
 
@@ -161,6 +202,11 @@ class Net {
   std::size_t released_ = 0;
 };
 
+constexpr struct {
+  bool apart;
+  bool carries;
+} kWays[] = {{true, false}, {false, false}, {false, true}};
+
 // Body of a rank: the first thing that it found wrong, or "".
 using Body = std::function<std::string(Backend& backend)>;
 
@@ -224,10 +270,11 @@ bool blames(const Status& status, const std::vector<std::int32_t>& ranks) {
 }
 
 void what_is_large_goes_to_the_engine_and_what_is_small_with_the_slots(void**) {
-  for (const bool apart : {true, false}) {
+  for (const auto [apart, carries] : kWays) {
     for (const int world_size : {1, 2, 3, 4, 5, 8}) {
       Board board;
       board.apart = apart;
+      board.carries = carries;
       play(world_size, board, [&](Backend& backend) -> std::string {
         for (const std::size_t count : {0u, 1u, 10u, 11u, 128u, 1000u, 4099u}) {
           for (std::uint64_t turn = 0; turn < 3; ++turn) {
@@ -267,9 +314,10 @@ void what_an_engine_must_not_do_is_not_asked_of_it(void**) {
 
 // Each channel has the same calls with the same sequences.
 void channels_at_once_do_not_meet_each_other(void**) {
-  for (const bool apart : {true, false}) {
+  for (const auto [apart, carries] : kWays) {
     Board board;
     board.apart = apart;
+    board.carries = carries;
     play(3, board, [&](Backend& backend) -> std::string {
       std::vector<std::string> errors(4);
       std::vector<std::thread> threads;
@@ -300,10 +348,11 @@ void channels_at_once_do_not_meet_each_other(void**) {
 }
 
 void ranks_that_call_different_things_hear_of_it(void**) {
-  for (const bool apart : {true, false}) {
+  for (const auto [apart, carries] : kWays) {
     for (const bool small : {false, true}) {  // so small that it needs no engine
       Board board;
       board.apart = apart;
+      board.carries = carries;
       play(3, board, [&](Backend& backend) -> std::string {
         Vectors vectors(backend.rank(), backend.rank() == 2 ? (small ? 3 : 1001) : 1000);
         const Status status = backend.run(all_reduce_of(vectors), 1, Deadline::after(kLong));
@@ -321,9 +370,10 @@ void ranks_that_call_different_things_hear_of_it(void**) {
 }
 
 void an_engine_that_fails_fails_everywhere(void**) {
-  for (const bool apart : {true, false}) {
+  for (const auto [apart, carries] : kWays) {
     Board board;
     board.apart = apart;
+    board.carries = carries;
     board.failing_rank = 1;
     play(3, board, [&](Backend& backend) -> std::string {
       Vectors vectors(backend.rank(), 1000);
@@ -336,9 +386,10 @@ void an_engine_that_fails_fails_everywhere(void**) {
 }
 
 void who_does_not_come_is_blamed_at_the_deadline(void**) {
-  for (const bool apart : {true, false}) {
+  for (const auto [apart, carries] : kWays) {
     Board board;
     board.apart = apart;
+    board.carries = carries;
     std::atomic<int> over{0};
     play(3, board, [&](Backend& backend) -> std::string {
       if (backend.rank() == 2) {
@@ -355,9 +406,10 @@ void who_does_not_come_is_blamed_at_the_deadline(void**) {
 }
 
 void who_leaves_instead_of_coming_is_blamed(void**) {
-  for (const bool apart : {true, false}) {
+  for (const auto [apart, carries] : kWays) {
     Board board;
     board.apart = apart;
+    board.carries = carries;
     play(3, board, [&](Backend& backend) -> std::string {
       if (backend.rank() == 2) {
         // As a communicator does that is destroyed with peers at work.
@@ -375,6 +427,69 @@ void who_leaves_instead_of_coming_is_blamed(void**) {
   }
 }
 
+// What small collectives do that nothing but slots is needed for, as callers call them.
+void small_calls_are_over_at_once_or_as_soon_as_all_have_come(void**) {
+  for (const int world_size : {1, 2, 3, 5}) {
+    Board board;
+    board.carries = true;
+    play(world_size, board, [&](Backend& backend) -> std::string {
+      const int n = backend.world_size();
+      for (std::uint64_t sequence = 1; sequence <= 200; ++sequence) {
+        if (sequence % 50 == static_cast<std::uint64_t>(backend.rank())) {  // late
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        const std::size_t count = sequence % 130;
+        Vectors vectors(backend.rank(), count);
+        const Operation operation = all_reduce_of(vectors);
+        BriefTime time;
+        const Brief brief = backend.start_brief(operation, sequence, &time);
+        const bool fits = count * sizeof(std::int32_t) <= host::kCarriedBytes;
+        if ((brief == Brief::refused) == fits) return "refused, or not";
+        Status status = Status::success();
+        const Deadline deadline = Deadline::after(kLong);
+        if (brief == Brief::waiting) status = backend.finish_brief(operation, sequence, deadline);
+        if (brief == Brief::refused) status = backend.run(operation, sequence, deadline);
+        if (!status.ok()) return status.message();
+        if (!vectors.is_sum(n)) return "a wrong sum of " + std::to_string(count);
+      }
+      return "";
+    });
+    assert_int_equal(board.runs.load(), world_size);  // of 129 elements
+  }
+}
+
+// Its goodbye may come before what it called last.
+void who_leaves_after_the_last_call_has_called_it(void**) {
+  for (int trial = 0; trial < 20; ++trial) {
+    Board board;
+    board.carries = true;
+    play(3, board, [&](Backend& backend) -> std::string {
+      Vectors vectors(backend.rank(), 10);
+      if (backend.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(trial % 4));
+      const Status status = backend.run(all_reduce_of(vectors, 3), 1, Deadline::after(kLong));
+      return status.ok() && vectors.is_sum(3) ? "" : "not so: " + status.message();
+    });
+  }
+}
+
+void who_does_not_come_to_a_small_call_is_blamed(void**) {
+  Board board;
+  board.carries = true;
+  std::atomic<int> over{0};
+  play(3, board, [&](Backend& backend) -> std::string {
+    Vectors vectors(backend.rank(), 10);
+    if (backend.rank() == 2) {  // it is elsewhere
+      const Operation other = all_reduce_of(vectors, kUrgentChannel);
+      const Status status = backend.run(other, 1, Deadline::after(kLong));
+      return status.code() == TRIREME_ERROR_TIMEOUT ? "" : "not so: " + status.message();
+    }
+    const Status status = backend.run(all_reduce_of(vectors), 1, Deadline::after(kSecond / 5));
+    ++over;
+    if (status.code() != TRIREME_ERROR_TIMEOUT) return "not so: " + status.message();
+    return blames(status, {2}) ? "" : "somebody else is blamed: " + status.message();
+  });
+}
+
 }  // namespace
 
 int main() {
@@ -386,6 +501,9 @@ int main() {
       cmocka_unit_test(an_engine_that_fails_fails_everywhere),
       cmocka_unit_test(who_does_not_come_is_blamed_at_the_deadline),
       cmocka_unit_test(who_leaves_instead_of_coming_is_blamed),
+      cmocka_unit_test(small_calls_are_over_at_once_or_as_soon_as_all_have_come),
+      cmocka_unit_test(who_leaves_after_the_last_call_has_called_it),
+      cmocka_unit_test(who_does_not_come_to_a_small_call_is_blamed),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -79,6 +79,9 @@ bool fixes_order(const Operation& operation) {
 
 TrafficCounters HostBackend::traffic() const {
   TrafficCounters all = group_.traffic();
+  const TrafficCounters brief = collectives_.brief_traffic();
+  all.bytes_sent += brief.bytes_sent;
+  all.bytes_received += brief.bytes_received;
   if (carrier_->engine() == nullptr) return all;
   const TrafficCounters more = carrier_->engine()->traffic();
   all.bytes_sent += more.bytes_sent;
@@ -108,6 +111,20 @@ Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Dead
   return after_failure(collectives_.run_elsewhere(
       operation, sequence, deadline, engine->tells_apart(),
       [&](std::uint64_t ticket) { return engine->run(operation, ticket, deadline); }));
+}
+
+// Only where the calling thread itself gets what the peers call: else it would wait for a thread.
+Brief HostBackend::start_brief(const PlainOperation& operation, std::uint64_t sequence,
+                               BriefTime* out_time) noexcept {
+  if (!carrier_->is_fetched() || !ready_.load(std::memory_order_acquire) || group_.failed()) {
+    return Brief::refused;
+  }
+  return collectives_.start_brief(operation, sequence, kCarriedBytes, out_time);
+}
+
+Status HostBackend::finish_brief(const Operation& operation, std::uint64_t sequence,
+                                 Deadline deadline) {
+  return after_failure(collectives_.finish_brief(operation, sequence, deadline));
 }
 
 Status HostBackend::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,

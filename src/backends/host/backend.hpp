@@ -40,6 +40,10 @@ class HostBackend final : public Backend {
   std::string description() const override;
   Status wait_ready(Deadline deadline) override;
   Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
+  Brief start_brief(const PlainOperation& operation, std::uint64_t sequence,
+                    BriefTime* out_time) noexcept override;
+  Status finish_brief(const Operation& operation, std::uint64_t sequence,
+                      Deadline deadline) override;
   Status know_natives(Deadline deadline) override;
   bool has_native(const Operation& operation) const override;
   bool prefers_native(const Operation& operation) const override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "platform/failpoint.hpp"
@@ -48,6 +49,7 @@ Carrier::Carrier(int rank, int world_size, std::string group, std::string name,
       n_(world_size),
       transport_(transport),
       engine_(std::move(engine)),
+      carries_slots_(engine_ != nullptr && engine_->carries_slots()),
       loss_(std::move(loss)),
       frame_bytes_(frame_limit(transport)),
       group_hash_(sha256(group)),
@@ -84,7 +86,7 @@ Status Carrier::start() {
     if (engine_ != nullptr) engine_->abort();
     poke();
   });
-  group_.on_ring([this](int) { poke(); });
+  group_.use(this);
   const auto self = shared_from_this();
   Status made = Status::success();
   for (const auto body : {&Carrier::send_frames, &Carrier::receive_frames}) {
@@ -157,14 +159,22 @@ void Carrier::fail(trireme_status code, const std::string& text,
   }
 }
 
+// Blames this rank where nobody is.
+void Carrier::fail(const Status& status) noexcept {
+  const FailureDetails* const details = status.details();
+  try {
+    fail(status.code(), status.message(),
+         details == nullptr ? std::vector<std::int32_t>{me_} : details->blamed);
+  } catch (...) {
+    group_.fail(status);
+  }
+}
+
 // As the transport explains it. A rank that has left closed its end for that.
 void Carrier::lose(int rank) noexcept {
   if (rank >= 0 && rank < n_ && group_.left(rank)) return;
   try {
-    const Status status = loss_(rank);
-    const FailureDetails* const details = status.details();
-    fail(status.code(), status.message(),
-         details == nullptr ? std::vector<std::int32_t>{me_} : details->blamed);
+    fail(loss_(rank));
   } catch (...) {
     fail(TRIREME_ERROR_PEER_LOST, "", {rank < 0 ? me_ : rank});
   }
@@ -308,7 +318,7 @@ void Carrier::build(int rank) {
     return;
   }
   if (!failed && joined(rank)) {  // not if broken: see is_done_with()
-    build_slot(peer);
+    if (!carries_slots_) build_slot(peer);
     if (peer.frame.empty()) build_data(rank, peer);
   }
   if (!peer.frame.empty() || !leaving_) return;
@@ -319,8 +329,18 @@ void Carrier::build(int rank) {
     }
   }
   static_cast<void>(failpoint("leave", "before_goodbye"));  // there is no other way to leave
-  begin_frame(peer, FrameKind::leave, 0, 0, 0);
+  const LastSlots last = carries_slots_ ? last_slots() : LastSlots{};
+  const std::uint64_t bytes = carries_slots_ ? sizeof last : 0;
+  std::memcpy(begin_frame(peer, FrameKind::leave, 0, 0, bytes), &last, bytes);
   peer.said_leave = true;
+}
+
+// What follows the header.
+void Carrier::write_slot(const local::Slot& slot, std::byte* to) {
+  const Call call{slot.print_hash, slot.flags, slot.carried, slot.fingerprint};
+  std::memcpy(to, &call, sizeof call);
+  const bool tiny = (slot.flags & local::kTiny) != 0;
+  std::memcpy(to + sizeof call, tiny ? slot.tiny : slot.payload, slot.carried);
 }
 
 // A slot is filled anew only after the peer has published what follows it, and so had it.
@@ -331,14 +351,50 @@ void Carrier::build_slot(Link& peer) {
     if (lane.position.load(std::memory_order_acquire) == called) continue;
     const local::Slot& slot = lane.slots[called & 1];
     ++called;
-    const Call call{slot.print_hash, slot.flags, slot.carried, slot.fingerprint};
-    std::byte* const to = begin_frame(peer, FrameKind::slot, static_cast<int>(channel), called,
-                                      sizeof call + slot.carried);
-    std::memcpy(to, &call, sizeof call);
-    const bool tiny = (slot.flags & local::kTiny) != 0;
-    std::memcpy(to + sizeof call, tiny ? slot.tiny : slot.payload, slot.carried);
+    write_slot(slot, begin_frame(peer, FrameKind::slot, static_cast<int>(channel), called,
+                                 sizeof(Call) + slot.carried));
     return;
   }
+}
+
+// --- slots that the engine carries -------------------------------------------------------------
+
+void Carrier::publish(std::uint32_t channel) noexcept {
+  if (!carries_slots_) return poke();
+  const local::Lane& lane = segment_->lane(channel, me_);
+  const std::uint64_t position = lane.position.load(std::memory_order_relaxed);
+  const local::Slot& slot = lane.slots[(position - 1) & 1];
+  const auto more = static_cast<std::uint32_t>(sizeof(Call) + slot.carried);
+  const FrameHeader header{kMagic, FrameKind::slot, channel, more, position};
+  std::byte frame[sizeof header + sizeof(Call) + kCarriedBytes];
+  std::memcpy(frame, &header, sizeof header);
+  write_slot(slot, frame + sizeof header);
+  const Status sent = engine_->publish(channel, frame, sizeof header + more);
+  if (!sent.ok()) fail(sent);
+}
+
+bool Carrier::fetch(std::uint32_t channel) noexcept {
+  bool any = false;
+  try {
+    const Status status = engine_->fetch(
+        channel,
+        [this](int from, const std::byte* frame, std::uint64_t bytes) {
+          return take(from, frame, bytes);
+        },
+        &any);
+    if (!status.ok()) fail(status);
+  } catch (...) {
+    fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call", {me_});
+  }
+  return any;
+}
+
+Carrier::LastSlots Carrier::last_slots() const {
+  LastSlots last{};
+  for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+    last[channel] = segment_->lane(channel, me_).position.load(std::memory_order_acquire);
+  }
+  return last;
 }
 
 void Carrier::build_data(int rank, Link& peer) {
@@ -435,10 +491,7 @@ void Carrier::receive_frames() noexcept {
     } catch (...) {
       status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame");
     }
-    if (status.ok()) continue;
-    const FailureDetails* const details = status.details();
-    return fail(status.code(), status.message(),
-                details == nullptr ? std::vector<std::int32_t>{me_} : details->blamed);
+    if (!status.ok()) return fail(status);
   }
 }
 
@@ -483,12 +536,7 @@ Status Carrier::take(int from, const std::byte* frame, std::uint64_t bytes) {
       group_.fail(record);
       return Status::success();
     }
-    case FrameKind::leave:
-      if (more != 0) return corrupt(from, "a goodbye of a wrong length");
-      group_.mark_left(from);
-      end_hopeless(from);
-      poke();
-      return Status::success();
+    case FrameKind::leave: return take_leave(from, rest, more);
     case FrameKind::slot: return take_slot(from, header, rest, more);
   }
   return corrupt(from, "a frame of an unknown kind");
@@ -601,6 +649,27 @@ void Carrier::end_hopeless(int from) noexcept {
       return engine_->abort();
     }
   }
+}
+
+// What the engine carries may come later than this, though it was sent before.
+Status Carrier::take_leave(int from, const std::byte* rest, std::uint64_t bytes) {
+  LastSlots last{};
+  if (bytes != (carries_slots_ ? sizeof last : 0)) {
+    return corrupt(from, "a goodbye of a wrong length");
+  }
+  std::memcpy(&last, rest, bytes);
+  const Deadline patience = Deadline::after(kGraceNs);
+  for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+    const local::Lane& lane = segment_->lane(channel, from);
+    while (lane.position.load(std::memory_order_acquire) < last[channel] && !group_.failed() &&
+           !patience.passed()) {
+      if (!fetch(channel)) std::this_thread::yield();
+    }
+  }
+  group_.mark_left(from);
+  end_hopeless(from);
+  poke();
+  return Status::success();
 }
 
 Status Carrier::take_credit(int from, const FrameHeader& header) {

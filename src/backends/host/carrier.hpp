@@ -3,7 +3,8 @@
 // one empties the rings to the peers into frames, the other fills the rings from them.
 //
 // What a rank publishes of a collective goes to each peer as a frame of its own (the slot protocol of
-// local/collective.cpp): a peer has room for it by that protocol.
+// local/collective.cpp): a peer has room for it by that protocol. Where the engine carries these
+// frames, whoever calls the collective sends and fetches them itself, past the two threads.
 //
 // A rank sends at most as much of a stream as the peer's ring has room for, so nothing has to be
 // kept elsewhere, and a frame that does not fit is one that should not be there.
@@ -27,7 +28,9 @@
 
 namespace trireme::host {
 
-class Carrier final : public local::Membership, public std::enable_shared_from_this<Carrier> {
+class Carrier final : public local::Membership,
+                      public local::Courier,
+                      public std::enable_shared_from_this<Carrier> {
  public:
   // `group` is what all ranks call it; `name` is for messages.
   // `loss` as in HostBackend::Ways.
@@ -50,6 +53,11 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   bool joined(int rank) const override;
   local::Bell& bell() override { return segment_->header().join_bell; }
 
+  void ring(int) noexcept override { poke(); }
+  void publish(std::uint32_t channel) noexcept override;
+  bool is_fetched() const noexcept override { return carries_slots_; }
+  bool fetch(std::uint32_t channel) noexcept override;
+
  private:
   static constexpr int kSets = 2;
 
@@ -68,6 +76,10 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
     std::int32_t answer = 0;      // what it answered then
   };
 
+  // How many slots a rank has published by channel, when it leaves.
+  using LastSlots = std::array<std::uint64_t, kChannels>;
+  LastSlots last_slots() const;
+
   std::uint64_t capacity() const { return local::ring_capacity(segment_->layout()); }
   Link& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
   local::Ring& ring_to(int rank, int set) { return local::ring_of(*segment_, set, me_, rank); }
@@ -75,6 +87,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   void poke() noexcept;
   void fail(trireme_status code, const std::string& text,
             std::vector<std::int32_t> blamed) noexcept;
+  void fail(const Status& status) noexcept;
   void lose(int rank) noexcept;
   void end_thread() noexcept;
 
@@ -83,6 +96,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   bool is_done_with(int rank);
   void build(int rank);
   void build_slot(Link& link);
+  static void write_slot(const local::Slot& slot, std::byte* to);
   void build_data(int rank, Link& link);
   std::byte* begin_frame(Link& link, FrameKind kind, int set, std::uint64_t position,
                          std::uint64_t bytes);
@@ -96,6 +110,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   Status take_data(int from, const FrameHeader& header, const std::byte* data, std::uint64_t bytes);
   Status take_slot(int from, const FrameHeader& header, const std::byte* rest, std::uint64_t bytes);
   Status take_credit(int from, const FrameHeader& header);
+  Status take_leave(int from, const std::byte* rest, std::uint64_t bytes);
   void end_hopeless(int from) noexcept;
   Status corrupt(int from, const std::string& what) const;
 
@@ -103,6 +118,7 @@ class Carrier final : public local::Membership, public std::enable_shared_from_t
   const int n_;
   const trireme_transport transport_;
   std::shared_ptr<Engine> engine_;  // null without
+  const bool carries_slots_;        // it does
   const std::function<Status(int)> loss_;
   const std::uint64_t frame_bytes_;
   std::array<std::uint8_t, 32> group_hash_{};

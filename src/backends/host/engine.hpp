@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "backends/backend.hpp"
@@ -34,6 +35,24 @@ class Engine {
   // memory of the operation from then on. TIMEOUT if it was late; any other failure ends the group,
   // and is told as the group's only if nobody knows a better reason, such as a peer that died.
   virtual Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) = 0;
+
+  // Whether it takes what ranks call to their peers by itself, on the threads that call it: else
+  // the group's transport does. The same on all ranks, from the beginning; never where calls are told
+  // apart, as whoever runs one looks for nothing else.
+  virtual bool carries_slots() const { return false; }
+  // Sends a frame to every peer, and keeps nothing of it. Frames of a channel arrive in order, and
+  // there is one at most that a peer has not taken. Never waits; what fails ends the group.
+  virtual Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) {
+    return static_cast<void>(channel), static_cast<void>(frame), static_cast<void>(bytes),
+           Status::success();
+  }
+  // Hands over the frames that have come in that channel, or none. Any thread, when the ranks have met;
+  // `take` is called by one at a time.
+  using Take = std::function<Status(int from, const std::byte* frame, std::uint64_t bytes)>;
+  virtual Status fetch(std::uint32_t channel, const Take& take, bool* any) {
+    return static_cast<void>(channel), static_cast<void>(take), static_cast<void>(any),
+           Status::success();
+  }
 
   // Bytes that it gave to peers and got from them, if it can tell. Any thread.
   virtual TrafficCounters traffic() const { return {}; }

@@ -18,7 +18,7 @@ enum class FrameKind : std::uint32_t {
   data,       // bytes of a stream, the first of which is number `position`
   credit,     // the receiver of a stream has consumed its first `position` bytes
   failure,    // a FailureRecord: the group has failed
-  leave,      // the last one: the rank has left
+  leave,      // the last one: the rank has left. If an engine carries slots: how many, by channel
   slot,       // a Call: what the rank has published as number `position` of channel `set`
 };
 

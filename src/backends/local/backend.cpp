@@ -49,7 +49,7 @@ Status LocalBackend::run(const Operation& operation, std::uint64_t sequence, Dea
 Brief LocalBackend::start_brief(const PlainOperation& operation, std::uint64_t sequence,
                                 BriefTime* out_time) noexcept {
   if (!ready_.load(std::memory_order_acquire) || group_.failed()) return Brief::refused;
-  return collectives_.start_brief(operation, sequence, out_time);
+  return collectives_.start_brief(operation, sequence, kInlineBytes, out_time);
 }
 
 Status LocalBackend::finish_brief(const Operation& operation, std::uint64_t sequence,

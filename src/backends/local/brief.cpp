@@ -48,11 +48,11 @@ std::uint64_t largest(const PlainOperation& operation, int world_size) noexcept 
 }  // namespace
 
 Brief Collectives::start_brief(const PlainOperation& op, std::uint64_t sequence,
-                               BriefTime* out_time) noexcept {
+                               std::uint64_t most_bytes, BriefTime* out_time) noexcept {
   const int n = group_.world_size();
   const int me = group_.rank();
   const std::uint64_t bytes = largest(op, n);
-  if (bytes > kInlineBytes) return Brief::refused;
+  if (bytes > most_bytes) return Brief::refused;
   if (detail::failpoints_armed.load(std::memory_order_relaxed)) return Brief::refused;
   group_.note_call(op.kind, op.channel, sequence);
   const Segment& segment = *group_.segment();
@@ -67,12 +67,15 @@ Brief Collectives::start_brief(const PlainOperation& op, std::uint64_t sequence,
   const bool gives = bytes > 0 && (!broadcasts || op.root == me);
   const std::uint64_t hash = write_plain_fingerprint(op, sequence, &mine.fingerprint);
   mine.print_hash = hash;
-  mine.flags = gives ? kContributes : 0;
+  mine.flags = gives ? (tiny ? kContributes | kTiny : kContributes) : 0;
+  mine.carried = gives ? static_cast<std::uint32_t>(bytes) : 0;
   if (gives) give(tiny ? mine.tiny : mine.payload, broadcasts ? op.receive : op.send, bytes);
   const std::uint64_t target = ++channel.position;
   mine.stamp.store(target, std::memory_order_release);
   lane.position.store(target, std::memory_order_release);
   group_.ring(lane.bell);
+  group_.announce(op.channel);
+  Courier* const courier = group_.courier();
 
   // The stamps for the record are taken here, where there is time: nothing waits for this rank any more.
   out_time->end_ticks = out_time->start_ticks = ticks_now();
@@ -81,6 +84,7 @@ Brief Collectives::start_brief(const PlainOperation& op, std::uint64_t sequence,
   for (int rank = 0; rank < n; ++rank) {
     const Slot& theirs = segment.lane(op.channel, rank).slots[turn];
     while (theirs.stamp.load(std::memory_order_acquire) != target) {
+      if (courier != nullptr && courier->fetch(op.channel)) continue;
       if (--looks <= 0) return Brief::waiting;
       out_time->end_ticks = ticks_now();
     }

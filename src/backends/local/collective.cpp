@@ -16,6 +16,9 @@ namespace {
 
 // How long a failed operation waits for a process that may still write to its memory.
 constexpr std::uint64_t kFrozenNs = 100'000'000;
+// Between two looks for what has to be fetched, while it does not come.
+constexpr std::uint64_t kShortestNapNs = 50'000;
+constexpr std::uint64_t kLongestNapNs = 500'000;
 // How long the reason may take to arrive for which something of a peer ended.
 constexpr std::uint64_t kVerdictNs = 500'000'000;
 
@@ -102,7 +105,7 @@ void Run::offer(Slot* slot) {
 void Run::take_step() {
   lane_.position.store(++channel_.position, std::memory_order_release);
   group_.ring(lane_.bell);
-  group_.announce();
+  group_.announce(op_.channel);
 }
 
 // Every rank takes the same steps, so "all have arrived here" is "no position is below mine", and an
@@ -166,9 +169,13 @@ template <class Arrived>
 Status Run::wait_until_all(Arrived arrived) {
   int next = 0;
   Stall stall = group_.stall();
+  Courier* const courier = group_.courier();
+  const bool fetches = courier != nullptr && courier->is_fetched();
+  std::uint64_t nap_ns = kShortestNapNs;
   for (Patience patience = group_.patience();;) {
     while (next < n_ && arrived(next)) ++next;
     if (next == n_) return Status::success();
+    if (fetches && courier->fetch(op_.channel)) continue;
     if (!group_.failed() && patience.wait(deadline_)) continue;
     Bell& bell = lane(next).bell;
     const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
@@ -178,6 +185,9 @@ Status Run::wait_until_all(Arrived arrived) {
     const std::uint64_t now = now_ns();
     const bool late = now >= deadline_.moment_ns();
     if (late || stall.due(now)) {
+      for (std::uint32_t channel = 0; fetches && channel < kChannels; ++channel) {
+        courier->fetch(channel);  // who is late here may have come elsewhere
+      }
       std::vector<std::int32_t> missing;
       for (int rank = next; rank < n_; ++rank) {
         if (!arrived(rank)) missing.push_back(rank);
@@ -193,7 +203,13 @@ Status Run::wait_until_all(Arrived arrived) {
                                  likely_cause(missing))
           .with_details(std::move(details));
     }
-    group_.sleep(bell, seen, stall.before(deadline_));
+    const Deadline end = stall.before(deadline_);
+    if (!fetches) {
+      group_.sleep(bell, seen, end);
+      continue;
+    }
+    group_.sleep(bell, seen, Deadline::at(std::min(now + nap_ns, end.moment_ns())));
+    nap_ns = std::min(2 * nap_ns, kLongestNapNs);
   }
 }
 

@@ -33,9 +33,9 @@ class Collectives {
   // meet there (`apart`) beside it.
   Status run_elsewhere(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                        bool apart, const Elsewhere& move);
-  // See Backend::start_brief().
+  // See Backend::start_brief(). What is longer than `most_bytes` is refused.
   Brief start_brief(const PlainOperation& operation, std::uint64_t sequence,
-                    BriefTime* out_time) noexcept;
+                    std::uint64_t most_bytes, BriefTime* out_time) noexcept;
   Status finish_brief(const Operation& operation, std::uint64_t sequence, Deadline deadline);
   TrafficCounters brief_traffic() const noexcept;  // of those that were over at once
 

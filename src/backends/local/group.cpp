@@ -363,7 +363,7 @@ void Group::on_death(std::function<void(int)> listener) {
 
 void Group::ring_member(int rank) const noexcept {
   if (const Segment* const shared = segment()) ring(shared->member(rank).message_bell);
-  if (ring_listener_ && rank != rank_) ring_listener_(rank);
+  if (courier_ != nullptr && rank != rank_) courier_->ring(rank);
 }
 
 std::uint32_t Group::activity() const noexcept {

@@ -31,6 +31,21 @@ class Patience {
   std::uint64_t yields_end_ns_ = 0;
 };
 
+// For peers that do not see the segment: takes to them what this rank does.
+class Courier {
+ public:
+  virtual ~Courier() = default;
+  // The bell of `rank` was rung here.
+  virtual void ring(int rank) noexcept = 0;
+  // This rank has published a collective in that channel; on the thread that runs it.
+  virtual void publish(std::uint32_t channel) noexcept = 0;
+  // Whether a rank that waits for what peers publish has to look for it with fetch(): else it is
+  // brought, and their bells are rung.
+  virtual bool is_fetched() const noexcept = 0;
+  // Brings what has come of a channel. Any thread; never waits. False: nothing.
+  virtual bool fetch(std::uint32_t channel) noexcept = 0;
+};
+
 class Group {
  public:
   // stall_ns: after so long a wait the log hears of it.
@@ -140,11 +155,12 @@ class Group {
 
   // --- for messages ---
 
-  // For peers that do not see the segment: called with a peer whose bell was rung here, and with
-  // this rank when it has published a collective. Set before the first of them.
-  void on_ring(std::function<void(int)> listener) { ring_listener_ = std::move(listener); }
-  void announce() const noexcept {
-    if (ring_listener_) ring_listener_(rank_);
+  // Set before the first message and the first collective; lives as long as the group. Null: peers
+  // see the segment.
+  void use(Courier* courier) { courier_ = courier; }
+  Courier* courier() const noexcept { return courier_; }
+  void announce(std::uint32_t channel) const noexcept {
+    if (courier_ != nullptr) courier_->publish(channel);
   }
   // Rings the message bell of a peer, or of this rank. Does nothing before the segment is there.
   void ring_member(int rank) const noexcept;
@@ -188,8 +204,8 @@ class Group {
   std::function<void()> listener_;
   std::function<void(int)> death_listener_;
 
-  std::function<void(int)> ring_listener_;
   std::function<std::vector<std::int32_t>()> silent_;
+  Courier* courier_ = nullptr;
 
   std::mutex watch_mutex_;
   std::array<Watched*, kChannels> watched_{};

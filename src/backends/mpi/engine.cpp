@@ -138,6 +138,36 @@ Status MpiEngine::run_piece(const Operation& operation, const Piece& piece, Dead
   return Status::success();
 }
 
+Status MpiEngine::publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) {
+  char error[kErrorBytes] = "";
+  if (plugin_.publish(&group_, channel, frame, bytes, error) != State::failed) {
+    return Status::success();
+  }
+  return Status::failure(TRIREME_ERROR_SYSTEM, std::string(plugin_.name) + ": " + error);
+}
+
+Status MpiEngine::fetch(std::uint32_t channel, const Take& take, bool* any) {
+  struct Taking {
+    const Take& take;
+    Status status;
+  } taking{take, Status::success()};
+  const auto hand_over = [](void* context, std::int32_t from, const void* data,
+                            std::uint64_t bytes) {
+    auto& to = *static_cast<Taking*>(context);
+    if (!to.status.ok()) return;
+    try {
+      to.status = to.take(from, static_cast<const std::byte*>(data), bytes);
+    } catch (...) {
+      to.status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call");
+    }
+  };
+  char error[kErrorBytes];
+  const State state = plugin_.fetch(&group_, channel, hand_over, &taking, error);
+  *any = state == State::done;
+  if (state != State::failed) return taking.status;
+  return Status::failure(TRIREME_ERROR_SYSTEM, std::string(plugin_.name) + ": " + error);
+}
+
 Status MpiEngine::may_go_on(Deadline deadline) const {
   if (aborted_.load()) {
     return Status::failure(TRIREME_ERROR_ABORTED, "the group ended during a collective of MPI");

@@ -24,9 +24,16 @@ class MpiEngine final : public host::Engine {
   bool prefers(const Operation&) const override { return true; }
   bool tells_apart() const override { return false; }
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
+  bool carries_slots() const override { return world_size_ <= kMostExchanged; }
+  Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) override;
+  Status fetch(std::uint32_t channel, const Take& take, bool* any) override;
   void abort() noexcept override { aborted_.store(true); }
 
  private:
+  // Ranks that send each other what they call: with more, the two threads that take frames to all of
+  // them are less work for who calls.
+  static constexpr int kMostExchanged = 16;
+
   // Memory of a channel for one piece: what is sent, then what is received.
   struct Stage {
     std::unique_ptr<std::byte[]> memory;

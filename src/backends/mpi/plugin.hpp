@@ -12,7 +12,7 @@
 namespace trireme::mpi {
 
 // Raised whenever anything here changes its meaning.
-constexpr std::uint32_t kPluginVersion = 2;
+constexpr std::uint32_t kPluginVersion = 3;
 constexpr char kPluginSymbol[] = "trireme_mpi_plugin";
 constexpr std::uint64_t kErrorBytes = 512;
 // As carriers take them where a transport does not say.
@@ -38,13 +38,18 @@ struct Call {
 struct Letter {
   std::uint32_t channel;
   std::int32_t peer;
-  std::int32_t tag;  // 0 to kTags - 1
+  std::int32_t tag;  // 0 to kTags - 1, but not kSlotTag
   std::int32_t bytes;
   void* data;
   bool sends;  // else it is received
 };
 // MPI promises tags up to this.
 constexpr std::int32_t kTags = 32'768;
+constexpr std::int32_t kSlotTag = kTags - 1;
+
+// The longest message that publish() takes.
+constexpr std::uint64_t kSlotBytes = 1024;
+using Take = void (*)(void* context, std::int32_t from, const void* data, std::uint64_t bytes);
 
 enum class State : std::int32_t { pending, done, failed };
 
@@ -66,6 +71,14 @@ struct Plugin {
   std::int32_t (*receive)(void* group, std::int32_t* from, void* data, std::uint64_t capacity,
                           std::uint64_t* bytes, std::uint64_t timeout_ns);
   void (*leave)(void* group);
+
+  // Sends a short message to every peer, and keeps a copy: on the channel's communicator, or as soon
+  // as that is there. A peer has taken all but the last one before. `pending` is no answer of it.
+  State (*publish)(Group* group, std::uint32_t channel, const void* data, std::uint64_t bytes,
+                   char* error);
+  // Gives `take` what peers have published in the channel since, each one's in order; one thread at a
+  // time is in it. `done`: something was there.
+  State (*fetch)(Group* group, std::uint32_t channel, Take take, void* context, char* error);
 
   // Starts one collective. `pending`: not yet, as not all ranks are there; try again. `done`: it is
   // under way. The calls of one channel have one order on all ranks.

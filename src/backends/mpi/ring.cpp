@@ -18,7 +18,7 @@ namespace {
 // Of a block, in one message: some of them fit into a core's cache.
 constexpr std::uint64_t kSegmentBytes = 256u << 10;
 constexpr std::uint64_t kLanes = 4;
-constexpr std::uint64_t kTickets = kTags / kLanes;
+constexpr std::uint64_t kTickets = kTags / kLanes - 1;  // the last one would have kSlotTag
 
 }  // namespace
 

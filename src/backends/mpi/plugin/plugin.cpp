@@ -1,5 +1,5 @@
-// One group over MPI: frames as its messages, bulk data as its collectives. A communicator of its
-// own for the frames and for each channel, so that nothing meets messages of the program or of
+// One group over MPI: frames and slots as its messages, bulk data as messages or its collectives. A
+// communicator of its own for the frames and for each channel, so that nothing meets messages of the program or of
 // another group, or calls of another channel.
 #include "backends/mpi/plugin.hpp"
 
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backends/mpi/plugin/runtime.hpp"
+#include "backends/mpi/plugin/slots.hpp"
 
 namespace trireme::mpi {
 namespace {
@@ -34,7 +35,7 @@ constexpr microseconds kLongestSleep{500};
 // A rank that has left: how long its last frames may need.
 constexpr std::chrono::milliseconds kLastWords{1000};
 
-std::atomic<int> joins{0};
+std::atomic<std::uint32_t> joins{0};
 
 void say(char* error, const std::string& text) {
   std::snprintf(error, kErrorBytes, "%s", text.c_str());
@@ -49,7 +50,6 @@ struct Flight {
 
 struct Request {
   MPI_Request request = MPI_REQUEST_NULL;
-  std::uint32_t channel = 0;
 };
 
 struct Group {
@@ -67,6 +67,8 @@ struct Group {
   std::vector<std::byte> frame;
   int from = 0;
   int bytes = 0;
+
+  std::vector<Slots> slots;  // by channel
 
   MPI_Request leaving = MPI_REQUEST_NULL;
 
@@ -136,11 +138,15 @@ std::int32_t begin(std::int32_t* rank, std::int32_t* world_size, char* error) {
 Group* join(char* error) {
   const Inside inside;
   if (!inside) return say(error, "MPI has been finalised"), nullptr;
+  int rank = 0;
   int world_size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world_size);
   auto group = std::make_unique<Group>();
   group->communicators.fill(MPI_COMM_NULL);
-  group->tag = joins.fetch_add(1) % kTags;
+  const std::uint32_t number = joins.fetch_add(1);
+  group->tag = static_cast<int>(number % kTags);
+  for (std::uint32_t i = 0; i < kChannels; ++i) group->slots.emplace_back(rank, world_size, number);
   group->flights.resize(static_cast<std::size_t>(world_size));
   group->frame.resize(kFrameBytes);
   forget_groups();
@@ -271,7 +277,8 @@ bool is_quiet(Group& group) {
       if (done == 0) return false;
     }
   }
-  return true;
+  return std::all_of(group.slots.begin(), group.slots.end(),
+                     [](Slots& each) { return each.end(); });
 }
 
 // Groups that this rank has left, until all ranks have, and nothing is on its way any more.
@@ -373,43 +380,44 @@ int start_collective(const Call& call, MPI_Comm comm, MPI_Request* request) {
   }
 }
 
-State start(Group* group, const Call& call, Request** out, char* error) {
+// Whether the group's communicators are there.
+State look_for_communicators(Group& group, char* error) {
+  const State there = advance(group, group.communicators.size());
+  if (there == State::failed) say(error, error_text("MPI_Comm_idup", group.failed.load()));
+  return there;
+}
+
+// Begins a request in a channel by start(communicator, request), once the communicator is there.
+template <class Start>
+State prepare(Group& group, std::uint32_t channel, const char* what, Start start, Request** out,
+              char* error) {
   const Inside inside;
   if (!inside) return say(error, "MPI has been finalised"), State::failed;
-  const State there = advance(*group, group->communicators.size());
-  if (there == State::failed) {
-    return say(error, error_text("MPI_Comm_idup", group->failed.load())), there;
-  }
-  if (there == State::pending) return there;
+  const State there = look_for_communicators(group, error);
+  if (there != State::done) return there;
   auto request = std::make_unique<Request>();
-  request->channel = call.channel;
-  const int code =
-      start_collective(call, group->communicators[1 + call.channel], &request->request);
-  if (code != MPI_SUCCESS) {
-    return say(error, error_text("starting a collective", code)), State::failed;
-  }
+  const int code = start(group.communicators[1 + channel], &request->request);
+  if (code != MPI_SUCCESS) return say(error, error_text(what, code)), State::failed;
   *out = request.release();
   return State::done;
 }
 
+State start(Group* group, const Call& call, Request** out, char* error) {
+  return prepare(
+      *group, call.channel, "starting a collective",
+      [&](MPI_Comm comm, MPI_Request* request) { return start_collective(call, comm, request); },
+      out, error);
+}
+
 State post(Group* group, const Letter& letter, Request** out, char* error) {
-  const Inside inside;
-  if (!inside) return say(error, "MPI has been finalised"), State::failed;
-  const State there = advance(*group, group->communicators.size());
-  if (there == State::failed) {
-    return say(error, error_text("MPI_Comm_idup", group->failed.load())), there;
-  }
-  if (there == State::pending) return there;
-  auto request = std::make_unique<Request>();
-  request->channel = letter.channel;
-  const MPI_Comm comm = group->communicators[1 + letter.channel];
-  const int code = letter.sends ? MPI_Isend(letter.data, letter.bytes, MPI_BYTE, letter.peer,
-                                            letter.tag, comm, &request->request)
-                                : MPI_Irecv(letter.data, letter.bytes, MPI_BYTE, letter.peer,
-                                            letter.tag, comm, &request->request);
-  if (code != MPI_SUCCESS) return say(error, error_text("a message", code)), State::failed;
-  *out = request.release();
-  return State::done;
+  return prepare(
+      *group, letter.channel, "a message",
+      [&](MPI_Comm comm, MPI_Request* request) {
+        const auto [unused, peer, tag, bytes, data, sends] = letter;
+        return sends ? MPI_Isend(data, bytes, MPI_BYTE, peer, tag, comm, request)
+                     : MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, comm, request);
+      },
+      out, error);
 }
 
 State test(Group*, Request* request, char* error) {
@@ -429,13 +437,39 @@ State test(Group*, Request* request, char* error) {
   return say(error, error_text("MPI_Test", code)), State::failed;
 }
 
+State publish(Group* group, std::uint32_t channel, const void* data, std::uint64_t bytes,
+              char* error) {
+  const Inside inside;
+  if (!inside) return say(error, "MPI has been finalised"), State::failed;
+  if (bytes > kSlotBytes) return say(error, "a message that is too long"), State::failed;
+  group->slots[channel].publish(data, bytes);
+  const State there = look_for_communicators(*group, error);
+  if (there != State::done) return there == State::failed ? there : State::done;
+  const int code = group->slots[channel].send(group->communicators[1 + channel]);
+  if (code == MPI_SUCCESS) return State::done;
+  return say(error, error_text("a short message", code)), State::failed;
+}
+
+State fetch(Group* group, std::uint32_t channel, Take take, void* context, char* error) {
+  const Inside inside;
+  if (!inside) return say(error, "MPI has been finalised"), State::failed;
+  const State there = look_for_communicators(*group, error);
+  if (there != State::done) return there;
+  bool any = false;
+  const int code =
+      group->slots[channel].advance(group->communicators[1 + channel], take, context, &any);
+  if (code != MPI_SUCCESS) return say(error, error_text("a short message", code)), State::failed;
+  return any ? State::done : State::pending;
+}
+
 void abandon(Group* group, Request*) { group->abandoned.fetch_add(1); }
 
 constexpr Plugin kPlugin{kPluginVersion, TRIREME_VERSION,
                          sizeof(Plugin), TRIREME_MPI_NAME,
                          begin,          join,
                          send,           receive,
-                         leave,          start,
+                         leave,          publish,
+                         fetch,          start,
                          post,           test,
                          abandon};
 
