@@ -1,6 +1,7 @@
 // MpiEngine's all-reduce: a ring of messages of MPI. Each block goes around once, while each rank
 // adds its own part, and once more as it is then. What is longer than a segment of each block is cut
-// into pieces, of which some are under way at the same time, each in a lane of its own.
+// into pieces, of which some are under way at the same time, each in a lane of its own. Two ranks
+// just exchange what is not long.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,6 +18,8 @@ namespace {
 
 // Of a block, in one message: some of them fit into a core's cache.
 constexpr std::uint64_t kSegmentBytes = 256u << 10;
+// Two ranks simply exchange up to so much: they add it all twice, but wait for each other once.
+constexpr std::uint64_t kDirectBytes = 512u << 10;
 constexpr std::uint64_t kLanes = 4;
 constexpr std::uint64_t kTickets = kTags / kLanes - 1;  // the last one would have kSlotTag
 
@@ -26,9 +29,16 @@ constexpr std::uint64_t kTickets = kTags / kLanes - 1;  // the last one would ha
 // the rank before.
 class MpiEngine::Lane {
  public:
-  Lane(MpiEngine& engine, const Operation& operation, std::int32_t tag, std::byte* out,
+  // `direct`: each of two ranks gives the other one the whole.
+  Lane(MpiEngine& engine, const Operation& operation, bool direct, std::int32_t tag, std::byte* out,
        std::byte* in)
-      : engine_(engine), operation_(operation), tag_(tag), out_(out), in_(in) {}
+      : engine_(engine),
+        operation_(operation),
+        direct_(direct),
+        steps_(direct ? 1 : 2 * (n() - 1)),
+        tag_(tag),
+        out_(out),
+        in_(in) {}
 
   // Elements [first, first + count) of the whole.
   void begin(std::uint64_t first, std::uint64_t count) {
@@ -93,6 +103,7 @@ class MpiEngine::Lane {
   int received() const { return (rank() - step_ - 1 + 2 * n()) % n(); }
 
   Range block(int number) const {
+    if (direct_) return {first_, count_};
     const auto ranks = static_cast<std::uint64_t>(n());
     const std::uint64_t each = (count_ + ranks - 1) / ranks;
     const std::uint64_t begin = std::min(count_, each * static_cast<std::uint64_t>(number));
@@ -128,22 +139,26 @@ class MpiEngine::Lane {
     const Range range = block(received());
     if (step_ < n() - 1) {
       const bool last = step_ == n() - 2;
-      const void* const sources[] = {in_, send_memory(range)};
-      void* const both[] = {in_, last ? receive_memory(range) : nullptr};
+      const void* sources[] = {in_, send_memory(range)};
+      if (direct_ && rank() == 0) std::swap(sources[0], sources[1]);  // the same bits on both
+      // What nobody else has is passed on, too.
+      void* const both[] = {last ? receive_memory(range) : in_, in_};
       kernels::reduce_into(operation_.dtype,
                            last ? operation_.reduction : kernels::unfinished(operation_.reduction),
-                           both, last ? 2 : 1, sources, 2, range.count,
+                           both, last && !direct_ ? 2 : 1, sources, 2, range.count,
                            static_cast<std::uint32_t>(n()), operation_.scale, false);
     } else {
       std::memcpy(receive_memory(range), in_, range.count * size());
     }
     std::swap(in_, out_);
     receiving_posted_ = sending_posted_ = false;
-    busy_ = ++step_ < 2 * (n() - 1);
+    busy_ = ++step_ < steps_;
   }
 
   MpiEngine& engine_;
   const Operation& operation_;
+  const bool direct_;
+  const int steps_;
   const std::int32_t tag_;
   std::byte* out_;
   std::byte* in_;
@@ -164,9 +179,10 @@ Status MpiEngine::run_ring(const Operation& operation, std::uint64_t ticket, Dea
     return Status::success();
   }
   const std::uint64_t size = dtype_size(operation.dtype);
-  const auto ranks = static_cast<std::uint64_t>(world_size_);
-  const std::uint64_t most = kSegmentBytes / size * ranks;
-  const std::uint64_t longest = (std::min(most, operation.count) + ranks - 1) / ranks * size;
+  const bool direct = world_size_ == 2 && operation.count <= kDirectBytes / size;
+  const std::uint64_t blocks = direct ? 1 : static_cast<std::uint64_t>(world_size_);
+  const std::uint64_t most = kSegmentBytes / size * blocks;
+  const std::uint64_t longest = (std::min(most, operation.count) + blocks - 1) / blocks * size;
   const std::uint64_t pieces = (operation.count + most - 1) / most;
   const std::uint64_t used = std::min(kLanes, pieces);
 
@@ -181,7 +197,7 @@ Status MpiEngine::run_ring(const Operation& operation, std::uint64_t ticket, Dea
   std::vector<Lane> lanes;
   lanes.reserve(used);
   for (std::uint64_t i = 0; i < used; ++i, memory += 2 * longest) {
-    lanes.emplace_back(*this, operation, tag + static_cast<std::int32_t>(i), memory,
+    lanes.emplace_back(*this, operation, direct, tag + static_cast<std::int32_t>(i), memory,
                        memory + longest);
   }
 
