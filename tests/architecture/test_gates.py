@@ -86,10 +86,13 @@ class Gates(unittest.TestCase):
     def test_a_failpoint_without_a_place_in_the_list_or_a_test_is_noticed(self):
         listed = """
             kCollectives[] = {"all_reduce"}; kCollectivePoints[] = {"mid_move"};
-            kOthers[] = {"join.before_hello"}; kTraining[] = {};
+            kOthers[] = {"join.before_hello"}; kNetwork[] = {"mesh.before_dial"}; kTraining[] = {};
         """
-        sources = 'failpoint(name_, "mid_move"); TRIREME_FAILPOINT("join", "before_hello");'
-        tests = '"mid_move", "join.before_hello"'
+        sources = (
+            'failpoint(name_, "mid_move"); TRIREME_FAILPOINT("join", "before_hello");'
+            'failpoint("mesh", "before_dial");'
+        )
+        tests = '"mid_move", "join.before_hello", "mesh.before_dial"'
         self.assertEqual(check_failpoints.check(listed, sources, tests), [])
         for less in (("", tests), (sources, ""), (sources + 'failpoint("a", "b")', tests)):
             self.assertTrue(check_failpoints.check(listed, *less))
