@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -41,6 +40,20 @@ struct job {
     atomic_int failed;
     struct verdict verdicts[RANKS];
 };
+
+/* The communicator of a rank of the job, or NULL, which the verdict knows. */
+static trireme_communicator *join_gloo(struct job *job, int rank) {
+    trireme_communicator *group = NULL;
+    EXPECT_STATUS(&job->verdicts[rank], TRIREME_OK,
+                  create(rank, RANKS, job->rendezvous, "gloo", &group));
+    return group;
+}
+
+static void run_job(struct job job, void (*body)(int rank, void *context)) {
+    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    run_threads(RANKS, body, &job);
+    assert_verdicts(job.verdicts, RANKS);
+}
 
 static int expect_gloo(struct verdict *verdict, trireme_communicator *communicator) {
     char text[64];
@@ -74,11 +87,8 @@ static void expect_traffic(struct verdict *verdict, const trireme_communicator *
 static void use_groups(int rank, void *context) {
     struct job *const job = context;
     struct verdict *const verdict = &job->verdicts[rank];
-    trireme_communicator *communicator = NULL;
-    if (!EXPECT_STATUS(verdict, TRIREME_OK,
-                       create(rank, RANKS, job->rendezvous, "gloo", &communicator))) {
-        return;
-    }
+    trireme_communicator *const communicator = join_gloo(job, rank);
+    if (communicator == NULL) return;
     expect_gloo(verdict, communicator);
     expect_sum(verdict, communicator, RANKS);
     expect_traffic(verdict, communicator);
@@ -96,19 +106,14 @@ static void use_groups(int rank, void *context) {
 
 static void groups_of_gloo_make_groups_of_gloo(void **state) {
     (void)state;
-    struct job job = {.rendezvous = ""};
-    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
-    run_threads(RANKS, use_groups, &job);
-    assert_verdicts(job.verdicts, RANKS);
+    run_job((struct job){0}, use_groups);
 }
 
 static void move_nothing(int rank, void *context) {
     struct job *const job = context;
     struct verdict *const verdict = &job->verdicts[rank];
-    trireme_communicator *group = NULL;
-    if (!EXPECT_STATUS(verdict, TRIREME_OK, create(rank, RANKS, job->rendezvous, "gloo", &group))) {
-        return;
-    }
+    trireme_communicator *const group = join_gloo(job, rank);
+    if (group == NULL) return;
     trireme_operation_options native = TRIREME_OPERATION_OPTIONS_INIT;
     native.algorithm = TRIREME_ALGORITHM_NATIVE;
     const trireme_dtype f32 = TRIREME_DTYPE_F32;
@@ -128,19 +133,14 @@ static void move_nothing(int rank, void *context) {
 
 static void nothing_to_move_is_no_division(void **state) {
     (void)state;
-    struct job job = {.rendezvous = ""};
-    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
-    run_threads(RANKS, move_nothing, &job);
-    assert_verdicts(job.verdicts, RANKS);
+    run_job((struct job){0}, move_nothing);
 }
 
 static void leave_or_miss(int rank, void *context) {
     struct job *const job = context;
     struct verdict *const verdict = &job->verdicts[rank];
-    trireme_communicator *group = NULL;
-    if (!EXPECT_STATUS(verdict, TRIREME_OK, create(rank, RANKS, job->rendezvous, "gloo", &group))) {
-        return;
-    }
+    trireme_communicator *const group = join_gloo(job, rank);
+    if (group == NULL) return;
     static int32_t data[RANKS][COUNT];
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(group, NULL));
     if (rank != 1) {
@@ -155,10 +155,7 @@ static void leave_or_miss(int rank, void *context) {
 static void who_has_left_is_named(void **state) {
     (void)state;
     for (int trial = 0; trial < 5; ++trial) {
-        struct job job = {.rendezvous = ""};
-        unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
-        run_threads(RANKS, leave_or_miss, &job);
-        assert_verdicts(job.verdicts, RANKS);
+        run_job((struct job){0}, leave_or_miss);
     }
 }
 
@@ -183,15 +180,12 @@ static void wait_for_count(struct verdict *verdict, atomic_int *counter, int cou
 static void come_late(int rank, void *context) {
     struct job *const job = context;
     struct verdict *const verdict = &job->verdicts[rank];
-    trireme_communicator *group = NULL;
-    if (!EXPECT_STATUS(verdict, TRIREME_OK, create(rank, RANKS, job->rendezvous, "gloo", &group))) {
-        return;
-    }
+    trireme_communicator *const group = join_gloo(job, rank);
+    if (group == NULL) return;
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(group, NULL));
-    const uint64_t end = monotonic_ns() + PATIENT_NS;
-    while (rank == 1 && (heard[0] < ENOUGH || heard[2] < ENOUGH)) {
-        if (!EXPECT(verdict, monotonic_ns() < end)) break;
-        sleep_ms(2);
+    if (rank == 1) {
+        wait_for_count(verdict, &heard[0], ENOUGH);
+        wait_for_count(verdict, &heard[2], ENOUGH);
     }
     expect_sum(verdict, group, RANKS);
     trireme_communicator_destroy(group);
@@ -223,24 +217,16 @@ static void meet_with_backend(int rank, void *context) {
 
 static void ranks_with_different_backends_hear_of_it(void **state) {
     (void)state;
-    struct job job = {.backends = {NULL, "gloo", "host"}};
-    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
-    run_threads(RANKS, meet_with_backend, &job);
-    assert_verdicts(job.verdicts, RANKS);
+    run_job((struct job){.backends = {NULL, "gloo", "host"}}, meet_with_backend);
 }
 
 /* Some ranks are inside Gloo when another one calls something else. */
 static void call_what_others_do_not(int rank, void *context) {
     struct job *const job = context;
     struct verdict *const verdict = &job->verdicts[rank];
-    trireme_communicator *communicator = NULL;
+    trireme_communicator *const communicator = join_gloo(job, rank);
+    if (communicator == NULL) return;
     float *const data = calloc(COUNT, sizeof *data);
-    if (!EXPECT(verdict, data != NULL) ||
-        !EXPECT_STATUS(verdict, TRIREME_OK,
-                       create(rank, RANKS, job->rendezvous, "gloo", &communicator))) {
-        free(data);
-        return;
-    }
     expect_sum(verdict, communicator, RANKS);
     /* Who still adds up would hear of the mismatch there. */
     atomic_fetch_add(&job->summed, 1);
@@ -256,24 +242,16 @@ static void call_what_others_do_not(int rank, void *context) {
 
 static void ranks_inside_gloo_hear_of_a_mismatch(void **state) {
     (void)state;
-    struct job job = {.rendezvous = ""};
-    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
-    run_threads(RANKS, call_what_others_do_not, &job);
-    assert_verdicts(job.verdicts, RANKS);
+    run_job((struct job){0}, call_what_others_do_not);
 }
 
 /* Rank 1 never comes: the others end at the deadline, with their memory let go. */
 static void call_without_one(int rank, void *context) {
     struct job *const job = context;
     struct verdict *const verdict = &job->verdicts[rank];
-    trireme_communicator *communicator = NULL;
+    trireme_communicator *const communicator = join_gloo(job, rank);
+    if (communicator == NULL) return;
     float *const data = calloc(COUNT, sizeof *data);
-    if (!EXPECT(verdict, data != NULL) ||
-        !EXPECT_STATUS(verdict, TRIREME_OK,
-                       create(rank, RANKS, job->rendezvous, "gloo", &communicator))) {
-        free(data);
-        return;
-    }
     expect_sum(verdict, communicator, RANKS);
     if (rank != 1) {
         trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
@@ -295,10 +273,7 @@ static void call_without_one(int rank, void *context) {
 
 static void a_rank_that_does_not_come_is_a_timeout(void **state) {
     (void)state;
-    struct job job = {.rendezvous = ""};
-    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
-    run_threads(RANKS, call_without_one, &job);
-    assert_verdicts(job.verdicts, RANKS);
+    run_job((struct job){0}, call_without_one);
 }
 
 static void it_needs_a_network(void **state) {
