@@ -180,9 +180,4 @@ void JobState::time_passed(std::uint64_t now_ns) {
   verdict_ = AgentVerdict{1, text};
 }
 
-std::optional<std::uint64_t> JobState::next_moment_ns() const {
-  if (begun_ || verdict_) return std::nullopt;
-  return last_call_ns_ ? *last_call_ns_ : join_ends_ns_;
-}
-
 }  // namespace trireme::cluster

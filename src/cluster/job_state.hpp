@@ -32,9 +32,6 @@ class JobState {
   void lost(int agent, const std::string& how, std::uint64_t moment_ns);
   void time_passed(std::uint64_t now_ns);
 
-  // When time_passed() has something to do, if ever.
-  std::optional<std::uint64_t> next_moment_ns() const;
-
   bool begun() const { return begun_; }
   // Once it has begun; `name` is what ranks of other jobs at the same place do not say.
   AgentStart start_of(int agent, const std::string& name) const;

@@ -130,38 +130,45 @@ void who_does_not_fit_is_refused_with_the_reason_and_leaves_no_trace(void**) {
   refused(state.join(8, hello(2, 3), 3), "the job is over");
 }
 
+// What comes of nothing but time, at this moment and not before: the job begins, or never will.
+void comes_at(const JobState& state, std::uint64_t moment_ns, bool begins) {
+  JobState before = state;
+  before.time_passed(moment_ns - 1);
+  assert_false(before.begun());
+  assert_false(before.verdict().has_value());
+  JobState after = state;
+  after.time_passed(moment_ns);
+  assert_int_equal(after.begun(), begins);
+  assert_int_equal(after.verdict().has_value(), !begins);
+}
+
 void the_last_call_begins_with_the_fewest_and_ends_with_too_few(void**) {
   JobState state(hello(2, 4), kLimits, 100);
-  assert_int_equal(*state.next_moment_ns(), 100 + kLimits.join_ns);
+  comes_at(state, 100 + kLimits.join_ns, false);
   state.join(1, hello(2, 4), 200);
-  assert_int_equal(*state.next_moment_ns(), 200 + kLimits.last_call_ns);
+  comes_at(state, 200 + kLimits.last_call_ns, true);
   state.join(2, hello(2, 4), 300);  // no more time for more
-  assert_int_equal(*state.next_moment_ns(), 200 + kLimits.last_call_ns);
+  comes_at(state, 200 + kLimits.last_call_ns, true);
   state.lost(1, "gone", 400);
-  assert_int_equal(*state.next_moment_ns(), 200 + kLimits.last_call_ns);
+  comes_at(state, 200 + kLimits.last_call_ns, true);
   state.lost(2, "gone", 400);
-  assert_int_equal(*state.next_moment_ns(), 100 + kLimits.join_ns);
-  state.time_passed(200 + kLimits.last_call_ns);
-  assert_false(state.begun());
+  comes_at(state, 100 + kLimits.join_ns, false);
   state.join(3, hello(2, 4), 500 * kSecond);
-  state.time_passed(530 * kSecond - 1);
-  assert_false(state.begun());
+  comes_at(state, 530 * kSecond, true);
   state.time_passed(530 * kSecond);
-  assert_true(state.begun());
   assert_int_equal(state.start_of(3, "").nodes, 2);
-  assert_false(state.next_moment_ns().has_value());
+  state.time_passed(UINT64_MAX);
+  assert_false(state.verdict().has_value());
 }
 
 void too_few_in_time_is_a_verdict_that_names_who_came(void**) {
   JobState state(hello(3, 3, 1), {1500 * kMs, 0}, 0);
   state.join(1, hello(3, 3, 2), 1);
-  state.time_passed(1500 * kMs - 1);
-  assert_false(state.verdict().has_value());
+  comes_at(state, 1500 * kMs, false);
   state.time_passed(1500 * kMs);
   assert_int_equal(state.verdict()->code, 1);
   refused(state.verdict()->text,
           "only 2 of at least 3 nodes have come within 1.5 s: host-1--1 host-2--1");
-  assert_false(state.next_moment_ns().has_value());
 }
 
 void a_signal_before_the_job_begins_ends_it_only_at_the_coordinator(void**) {
