@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "platform/entrance.hpp"
+
 namespace trireme::cluster {
 
 Coordinator::Coordinator(uv_loop_t* loop, const Token& token, CoordinatorOptions options,
@@ -69,8 +71,7 @@ void Coordinator::called() {
       kRoomMs, kRoomMs);
 }
 
-// Whether there is room for one more who has not proved anything. When there are too many the one
-// who has been there longest goes, once it had time to speak.
+// Whether there is room for one more who has not proved anything.
 bool Coordinator::make_room() {
   std::size_t strangers = 0;
   Guest* oldest = nullptr;
@@ -78,9 +79,8 @@ bool Coordinator::make_room() {
     if (guest.connection->is_proved() || !guest.connection->is_open()) continue;
     if (strangers++ == 0) oldest = &guest;
   }
-  if (strangers < kMostStrangers) return true;
-  if (uv_hrtime() - oldest->since_ns < kFairNs) return false;
-  oldest->connection->close();
+  if (uv_hrtime() < tcp::room_ns(strangers, strangers == 0 ? 0 : oldest->since_ns)) return false;
+  if (strangers >= tcp::kMostStrangers) oldest->connection->close();
   return true;
 }
 
@@ -135,11 +135,11 @@ void Coordinator::guest_ended(int number, const Status& status) {
   } else if (status.code() == TRIREME_ERROR_AUTHENTICATION ||
              status.code() == TRIREME_ERROR_MISMATCH) {
     // Nobody may fill the output from outside.
-    if (warnings_ >= kMostWarnings) return;
+    if (warnings_ >= tcp::kMostWarnings) return;
     ++warnings_;
     std::string text = status.message();
     if (text.rfind("a caller", 0) == 0) text.insert(8, " from " + guest.address);
-    events_.say(text + (warnings_ < kMostWarnings ? "" : " (others like it are not told)"));
+    events_.say(text + (warnings_ < tcp::kMostWarnings ? "" : " (others like it are not told)"));
   }
   if (over_) events_.idle();
 }
@@ -152,7 +152,8 @@ void Coordinator::tick() {
       continue;
     }
     guest.connection->tick(options_.silence_ms);
-    if (!guest.joined && guest.connection->age_ms() >= kPatienceMs) guest.connection->close();
+    if (!guest.joined && guest.connection->age_ms() >= tcp::kStrangerNs / 1'000'000)
+      guest.connection->close();
     ++each;
   }
   state_->time_passed(uv_hrtime());

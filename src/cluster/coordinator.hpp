@@ -50,12 +50,7 @@ class Coordinator {
   bool idle() const;
 
  private:
-  static constexpr std::size_t kMostStrangers = 128;
-  static constexpr std::uint64_t kPatienceMs = 2000;
-  // Who has come has at least this long to say something, however many more call.
-  static constexpr std::uint64_t kFairNs = 50'000'000;
   static constexpr std::uint64_t kRoomMs = 5;  // so often it is looked whether there is room again
-  static constexpr int kMostWarnings = 3;
 
   struct Guest {
     std::unique_ptr<AgentConnection> connection;

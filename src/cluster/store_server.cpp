@@ -14,9 +14,9 @@
 #include "cluster/store_state.hpp"
 #include "cluster/store_wire.hpp"
 #include "platform/clock.hpp"
+#include "platform/entrance.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/handshake.hpp"
-#include "platform/log.hpp"
 #include "platform/system.hpp"
 #include "platform/tcp_socket.hpp"
 #include "platform/thread.hpp"
@@ -27,15 +27,8 @@ namespace {
 using tcp::Moved;
 using tcp::Socket;
 
-constexpr std::size_t kMaxStrangers = 128;
-constexpr std::uint64_t kPatienceNs = 2'000'000'000;
-// When there are too many, the oldest one goes, but not before it had time to prove itself: the
-// next one waits in the system's queue so long.
-constexpr std::uint64_t kLeastPatienceNs = 100'000'000;
-constexpr std::uint64_t kNoDescriptorsNs = 50'000'000;
 constexpr std::uint64_t kSilenceNs = 5'000'000'000;
 constexpr std::size_t kMostFromStranger = 256;  // bytes at a time
-constexpr int kMostWarnings = 3;
 constexpr int kMostEvents = 256;
 
 // What epoll tells of other descriptors than callers'.
@@ -66,12 +59,12 @@ struct Caller {
 class StoreServer::Loop {
  public:
   Loop(const Token& token, Socket listener, std::string name)
-      : token_(token), listener_(std::move(listener)), name_(std::move(name)) {}
+      : token_(token), entrance_(std::move(listener), std::move(name)) {}
 
   Status open();
   void stop() noexcept {
     // The address can be served anew at once.
-    ::shutdown(listener_.get(), SHUT_RDWR);
+    ::shutdown(entrance_.get(), SHUT_RDWR);
     stop_.store(true, std::memory_order_release);
     waker_.wake();
     // What is under way takes microseconds.
@@ -85,11 +78,11 @@ class StoreServer::Loop {
 
   Status add(int descriptor, std::uint64_t what);
   void watch(int descriptor, std::uint64_t what, std::uint32_t events);
+  std::uint64_t opens_ns() const;
   int next_wait_ms() const;
   void turn();
   void turn_away_the_slow(std::uint64_t now);
   void accept_callers(std::uint64_t now);
-  void pause_accepting(std::uint64_t until_ns);
   void serve(Callers::iterator entry);
   bool read(std::uint64_t id, Caller& caller);
   bool hear_stranger(std::uint64_t id, Caller& caller, std::string_view bytes);
@@ -100,8 +93,7 @@ class StoreServer::Loop {
   void drop(Callers::iterator entry);
 
   const Token token_;
-  Socket listener_;
-  const std::string name_;
+  tcp::Entrance entrance_;
   Socket poll_;
   tcp::Waker waker_;
   std::atomic<bool> stop_{false};
@@ -114,8 +106,7 @@ class StoreServer::Loop {
   std::set<std::uint64_t> strangers_;  // of these, the oldest first
   std::vector<std::uint64_t> gone_;    // to be dropped at the end of the turn
   std::uint64_t next_caller_ = kFirstCaller;
-  std::uint64_t next_accept_ns_ = 0;  // 0: at once
-  int warnings_ = 0;
+  bool paused_ = false;  // epoll does not tell who calls
   char buffer_[65'536];
 };
 
@@ -129,7 +120,7 @@ Status StoreServer::Loop::open() {
   poll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
   if (!poll_) return Status::system(errno, "a descriptor for events");
   TRIREME_RETURN_IF_ERROR(add(waker_.get(), kWaker));
-  return add(listener_.get(), kListener);
+  return add(entrance_.get(), kListener);
 }
 
 Status StoreServer::Loop::add(int descriptor, std::uint64_t what) {
@@ -160,11 +151,16 @@ void StoreServer::Loop::run() noexcept {
   condition_.notify_all();
 }
 
+std::uint64_t StoreServer::Loop::opens_ns() const {
+  const std::size_t count = strangers_.size();
+  return entrance_.opens_ns(count, count == 0 ? 0 : callers_.at(*strangers_.begin()).since_ns);
+}
+
 int StoreServer::Loop::next_wait_ms() const {
   std::uint64_t moment = state_.next_moment_ns().value_or(UINT64_MAX);
-  if (next_accept_ns_ != 0) moment = std::min(moment, next_accept_ns_);
+  if (paused_) moment = std::min(moment, opens_ns());
   if (!strangers_.empty()) {
-    moment = std::min(moment, callers_.at(*strangers_.begin()).since_ns + kPatienceNs);
+    moment = std::min(moment, callers_.at(*strangers_.begin()).since_ns + tcp::kStrangerNs);
   }
   const std::uint64_t now = now_ns();
   if (moment <= now) return 0;
@@ -190,43 +186,22 @@ void StoreServer::Loop::turn() {
   }
   now = now_ns();
   turn_away_the_slow(now);
-  if (next_accept_ns_ != 0 && now >= next_accept_ns_) {
-    next_accept_ns_ = 0;
-    watch(listener_.get(), kListener, EPOLLIN);
-    called = true;
-  }
-  if (called && next_accept_ns_ == 0) accept_callers(now);
+  if (called || paused_) accept_callers(now);
 }
 
 void StoreServer::Loop::turn_away_the_slow(std::uint64_t now) {
   while (!strangers_.empty()) {
     const auto oldest = callers_.find(*strangers_.begin());
-    if (now - oldest->second.since_ns < kPatienceNs) return;
+    if (now - oldest->second.since_ns < tcp::kStrangerNs) return;
     drop(oldest);
   }
 }
 
-void StoreServer::Loop::pause_accepting(std::uint64_t until_ns) {
-  next_accept_ns_ = until_ns;
-  watch(listener_.get(), kListener, 0);
-}
-
 void StoreServer::Loop::accept_callers(std::uint64_t now) {
-  while (true) {
-    if (strangers_.size() >= kMaxStrangers) {
-      const auto oldest = callers_.find(*strangers_.begin());
-      const std::uint64_t until = oldest->second.since_ns + kLeastPatienceNs;
-      if (now < until) return pause_accepting(until);
-      drop(oldest);
-    }
-    Socket socket(
-        system_table().accept(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Out of descriptors or memory: the caller stays in the queue, and epoll would not wait.
-      if (errno != EAGAIN) pause_accepting(now + kNoDescriptorsNs);
-      return;
-    }
+  while (now >= opens_ns()) {
+    Socket socket = entrance_.accept();
+    if (!socket) break;
+    if (strangers_.size() >= tcp::kMostStrangers) drop(callers_.find(*strangers_.begin()));
     socket.tune(kSilenceNs);
     socket.keep_alive();
     const std::uint64_t id = next_caller_++;
@@ -238,16 +213,14 @@ void StoreServer::Loop::accept_callers(std::uint64_t now) {
       drop(entry);
     }
   }
+  // epoll would not wait while somebody does.
+  const bool pauses = now < opens_ns();
+  if (pauses != paused_) watch(entrance_.get(), kListener, pauses ? 0u : std::uint32_t{EPOLLIN});
+  paused_ = pauses;
 }
 
 void StoreServer::Loop::drop(Callers::iterator entry) {
-  if (strangers_.erase(entry->first) > 0 && warnings_ < kMostWarnings &&
-      log_wanted(TRIREME_LOG_WARNING)) {
-    ++warnings_;
-    log_line(TRIREME_LOG_WARNING, name_ +
-                                      ": a caller that does not know the job's token, or has "
-                                      "gone, was turned away");
-  }
+  if (strangers_.erase(entry->first) > 0) entrance_.turned_away();
   state_.forget(entry->first);
   callers_.erase(entry);
 }

@@ -171,7 +171,7 @@ void the_directory_serves_the_honest_among_all_others(void**) {
   }
   // Of each that is held there are two ends here; the others have gone, or will by themselves.
   assert_true(count_descriptors() <=
-              before + 2 * static_cast<int>(kHeld) + static_cast<int>(tcp::Gate::kMaxStrangers));
+              before + 2 * static_cast<int>(kHeld) + static_cast<int>(tcp::kMostStrangers));
 }
 
 void strangers_cost_no_more_than_was_said(void**) {
@@ -183,7 +183,7 @@ void strangers_cost_no_more_than_was_said(void**) {
   // They have been let in before this one has.
   meet_honestly(meeting.endpoint, "honest");
   assert_true(count_descriptors() <=
-              before + kIdle + static_cast<int>(tcp::Gate::kMaxStrangers) + 3);
+              before + kIdle + static_cast<int>(tcp::kMostStrangers) + 3);
 }
 
 std::uint64_t resident_bytes() {

@@ -1,20 +1,13 @@
 #include "backends/tcp/gate.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "platform/failpoint.hpp"
-#include "platform/log.hpp"
-#include "platform/system.hpp"
 
 namespace trireme::tcp {
 namespace {
 
-constexpr std::uint64_t kNoDescriptorsNs = 50'000'000;
-// Who has come has at least this long to say something, however many more call.
-constexpr std::uint64_t kFairNs = 50'000'000;
-constexpr int kMostWarnings = 3;
 // What a caller says first, where in it stands what it came for, and what it says next.
 constexpr std::size_t kHelloBytes = 104;
 constexpr std::size_t kPurposeAt = 12;
@@ -23,27 +16,20 @@ constexpr std::size_t kProofBytes = 32;
 }  // namespace
 
 void Gate::add_to(std::vector<pollfd>* polled) const {
-  const bool open = listener_ && now_ns() >= next_accept_ns_ && has_room();
-  polled->push_back({open ? listener_.get() : -1, POLLIN, 0});
+  polled->push_back({is_open() ? entrance_.get() : -1, POLLIN, 0});
   for (const Stranger& each : strangers_) polled->push_back({each.socket.get(), POLLIN, 0});
 }
 
-// Or somebody may go. Callers wait in the system's queue until then.
-bool Gate::has_room() const {
-  return strangers_.size() < kMaxStrangers || now_ns() - strangers_.front().since_ns >= kFairNs;
+bool Gate::is_open() const {
+  const std::uint64_t oldest_since_ns = strangers_.empty() ? 0 : strangers_.front().since_ns;
+  return now_ns() >= entrance_.opens_ns(strangers_.size(), oldest_since_ns);
 }
 
 void Gate::accept_callers() {
-  while (has_room()) {
-    Socket caller(
-        system_table().accept(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!caller) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Out of descriptors or memory: the caller stays in the queue, and poll() would not wait.
-      if (errno != EAGAIN) next_accept_ns_ = now_ns() + kNoDescriptorsNs;
-      return;
-    }
-    if (strangers_.size() >= kMaxStrangers) strangers_.pop_front();
+  while (is_open()) {
+    Socket caller = entrance_.accept();
+    if (!caller) return;
+    if (strangers_.size() >= kMostStrangers) strangers_.pop_front();
     strangers_.push_back({std::move(caller), now_ns(), {}, {}, {}});
   }
 }
@@ -101,17 +87,14 @@ void Gate::serve(const std::vector<pollfd>& polled, std::size_t first,
   for (auto it = strangers_.begin(); it != strangers_.end();) {
     const bool ready = polled[at++].revents != 0;
     const Step step = ready ? advance(*it, purposes) : Step::wait;
-    if (step == Step::wait && now - it->since_ns < kPatienceNs) {
+    if (step == Step::wait && now - it->since_ns < kStrangerNs) {
       ++it;
       continue;
     }
     if (step == Step::proved && failpoint("gate", "before_enter").ok()) {
       enter(it->handshake->other_rank(), it->purpose, std::move(it->socket), it->handshake->keys());
-    } else if (warnings_ < kMostWarnings && log_wanted(TRIREME_LOG_WARNING)) {
-      ++warnings_;
-      log_line(TRIREME_LOG_WARNING, name_ +
-                                        ": a caller that does not know the job's token, or has "
-                                        "gone, was turned away");
+    } else {
+      entrance_.turned_away();
     }
     it = strangers_.erase(it);
   }
@@ -119,7 +102,7 @@ void Gate::serve(const std::vector<pollfd>& polled, std::size_t first,
 }
 
 void Gate::close() {
-  listener_.reset();
+  entrance_.close();
   strangers_.clear();
 }
 

@@ -1,6 +1,5 @@
-// Gate: a listening socket and those who have called there but not yet proved who they are. A
-// stranger gets two seconds and costs some hundred bytes; when there are too many, the one who has
-// been there longest goes, once he had time to speak. Used by one thread, which polls.
+// Gate: an entrance and those who have called there but not yet proved who they are. A stranger
+// costs some hundred bytes. Used by one thread, which polls.
 #pragma once
 
 #include <poll.h>
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "platform/entrance.hpp"
 #include "platform/handshake.hpp"
 #include "platform/tcp_call.hpp"
 
@@ -18,13 +18,10 @@ namespace trireme::tcp {
 
 class Gate {
  public:
-  static constexpr std::size_t kMaxStrangers = 128;
-  static constexpr std::uint64_t kPatienceNs = 2'000'000'000;
-
   // Who proves to know the token, and means this job and rank. `name` is for the log: "rank 0 of
   // "job"".
   Gate(Socket listener, const Token& token, const HandshakeTerms& own, std::string name)
-      : listener_(std::move(listener)), token_(token), own_(own), name_(std::move(name)) {}
+      : entrance_(std::move(listener), std::move(name)), token_(token), own_(own) {}
 
   // What to poll for; the entries go to serve() as they are after poll(), first of which is `first`.
   void add_to(std::vector<pollfd>* polled) const;
@@ -46,18 +43,15 @@ class Gate {
   };
   enum class Step { wait, drop, proved };
 
-  bool has_room() const;
+  bool is_open() const;
   void accept_callers();
   Step advance(Stranger& stranger, const std::vector<Purpose>& purposes);
   Step hear(Stranger& stranger, std::string_view bytes);
 
-  Socket listener_;
+  Entrance entrance_;
   const Token& token_;
   const HandshakeTerms own_;
-  const std::string name_;
   std::list<Stranger> strangers_;
-  std::uint64_t next_accept_ns_ = 0;  // not before, after the system had no descriptor
-  int warnings_ = 0;
 };
 
 }  // namespace trireme::tcp
