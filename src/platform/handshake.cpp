@@ -234,6 +234,7 @@ Digest code_of(const HmacKey& key, std::uint64_t sequence, std::string_view head
 
 void FrameWriter::write(std::string_view body, std::string* out) {
   const std::size_t begin = out->size();
+  out->reserve(begin + kFrameHead + body.size() + kFrameCode);
   put32(out, static_cast<std::uint32_t>(body.size()));
   *out += body;
   const Digest code = code_of(key_, sequence_++, std::string_view(*out).substr(begin));

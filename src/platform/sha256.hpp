@@ -27,4 +27,8 @@ std::array<std::uint8_t, 32> sha256(std::string_view data);
 
 std::string hexadecimal(std::span<const std::uint8_t> bytes);
 
+// For tests: whether the processor's own instructions are used from now on, where it has them, as
+// they are by default. Answers whether they are.
+bool use_sha256_instructions(bool wanted);
+
 }  // namespace trireme

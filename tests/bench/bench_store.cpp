@@ -105,7 +105,8 @@ int main() {
   std::printf("# store over loopback, every frame authenticated\n");
   std::printf("# clients      bytes   operations/s\n");
   for (const int clients : {1, 4, 16}) operations(clients, 40'000 / clients, 32);
-  operations(4, 400, 1 << 20);
+  operations(4, 5'000, 4096);
+  for (const int clients : {1, 4}) operations(clients, 1600 / clients, 1 << 20);
   std::printf("#  ranks   seconds until all have joined\n");
   for (const int ranks : {256, 1024}) join(ranks);
   return 0;

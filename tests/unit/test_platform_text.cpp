@@ -8,10 +8,12 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include <algorithm>
 #include <iterator>
 #include <string>
 #include <string_view>
 
+#include "platform/mix.hpp"
 #include "platform/sha256.hpp"
 #include "platform/utf8.hpp"
 
@@ -26,16 +28,66 @@ std::string digest_of(const std::string& text) {
   return hex;
 }
 
+// What the processor has for it, if anything, and plain C++.
+template <class Check>
+void for_both_ways(Check check) {
+  if (trireme::use_sha256_instructions(true)) check();
+  trireme::use_sha256_instructions(false);
+  check();
+  trireme::use_sha256_instructions(true);
+}
+
 void sha256_gives_the_published_digests(void**) {
-  assert_string_equal(digest_of("").c_str(),
-                      "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  assert_string_equal(digest_of("abc").c_str(),
-                      "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  assert_string_equal(
-      digest_of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq").c_str(),
-      "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-  assert_string_equal(digest_of(std::string(1000000, 'a')).c_str(),
-                      "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  for_both_ways([] {
+    assert_string_equal(digest_of("").c_str(),
+                        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    assert_string_equal(digest_of("abc").c_str(),
+                        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_string_equal(
+        digest_of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq").c_str(),
+        "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    assert_string_equal(digest_of(std::string(1000000, 'a')).c_str(),
+                        "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  });
+}
+
+// Python: data = bytes(i * i // 7 % 251 for i in range(1000))
+//         sha256(b"".join(sha256(data[:n]).digest() for n in range(1001))).hexdigest()
+void sha256_of_every_length_is_that_of_another_library(void**) {
+  std::string data(1000, '\0');
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * i / 7 % 251);
+  for_both_ways([&data] {
+    std::string digests;
+    for (std::size_t length = 0; length <= data.size(); ++length) {
+      const auto digest = trireme::sha256(std::string_view(data).substr(0, length));
+      digests.append(digest.begin(), digest.end());
+    }
+    assert_string_equal(digest_of(digests).c_str(),
+                        "e4d040aacba0dd27903726d54fcff8396bb941695995dad1d792d0bab6f5ca21");
+  });
+}
+
+// However it comes in parts, and wherever it lies in memory.
+void sha256_of_parts_is_that_of_the_whole(void**) {
+  std::uint64_t number = 0;
+  const auto random = [&number](std::size_t end) { return trireme::mix(3, number++) % end; };
+  std::string memory(5000, '\0');
+  for (char& each : memory) each = static_cast<char>(random(256));
+  for (int trial = 0; trial < 2000; ++trial) {
+    const std::size_t begin = random(64);
+    const std::string_view data(memory.data() + begin, random(memory.size() - begin));
+    trireme::use_sha256_instructions(false);
+    const auto plain = trireme::sha256(data);
+    for_both_ways([&] {
+      trireme::Sha256 sum;
+      for (std::string_view rest = data; !rest.empty();) {
+        const std::size_t part = random(std::min<std::size_t>(rest.size(), 300) + 1);
+        sum.add(rest.substr(0, part));
+        rest.remove_prefix(part);
+      }
+      assert_true(sum.finish() == plain);
+    });
+  }
 }
 
 void utf8_is_told_from_what_only_looks_like_it(void**) {
@@ -93,6 +145,8 @@ void cut_text_ends_with_a_whole_letter(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(sha256_gives_the_published_digests),
+      cmocka_unit_test(sha256_of_every_length_is_that_of_another_library),
+      cmocka_unit_test(sha256_of_parts_is_that_of_the_whole),
       cmocka_unit_test(utf8_is_told_from_what_only_looks_like_it),
       cmocka_unit_test(text_of_others_loses_what_does_not_belong_into_a_message),
       cmocka_unit_test(cut_text_ends_with_a_whole_letter),
