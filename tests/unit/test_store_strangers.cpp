@@ -176,6 +176,15 @@ void a_flood_of_strangers_costs_little_and_keeps_nobody_out(void**) {
   assert_int_equal(descriptors(), opened);
 }
 
+void who_says_nothing_is_turned_away(void**) {
+  const Job job(false);
+  const tcp::Socket silent = connect_raw(endpoint_of(job.url));
+  assert_true(tcp::wait_for(silent.get(), POLLIN, Deadline::after(20 * kSecondNs), kNever));
+  char byte = 0;
+  std::size_t moved = 0;
+  assert_true(silent.receive(&byte, 1, &moved) == tcp::Moved::ended);
+}
+
 void a_member_who_lies_is_cut_off_and_others_are_served(void**) {
   const Job job(false);
   const tcp::Endpoint endpoint = endpoint_of(job.url);
@@ -402,6 +411,7 @@ void a_client_believes_nobody_who_is_no_store(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_flood_of_strangers_costs_little_and_keeps_nobody_out),
+      cmocka_unit_test(who_says_nothing_is_turned_away),
       cmocka_unit_test(a_member_who_lies_is_cut_off_and_others_are_served),
       cmocka_unit_test(requests_that_were_changed_are_answered_or_cut_off),
       cmocka_unit_test(who_does_not_read_keeps_nobody_waiting),
