@@ -224,7 +224,8 @@ trireme_communicator_world_size(const trireme_communicator *communicator, int32_
 /**
  * Tells which backend and transport carry the bytes, for example "local (processes)", or "local
  * (processes, met by Open MPI)" where mpi:// has found all ranks on one host. Over tcp:// it may
- * say more once all ranks have joined: "hierarchical (2 hosts x 4)" where they share hosts.
+ * say more once all ranks have joined: "hierarchical (2 hosts x 4)" where they share hosts, as
+ * mpi:// says at once.
  *
  * Does not block. Copies the text with its final 0 into the caller's memory.
  *

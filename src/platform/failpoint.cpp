@@ -33,7 +33,7 @@ constexpr const char* kOthers[] = {
     "broadcast.mid_write",
     "decide.before_vote", "decide.after_vote",
     "decide.before_decision", "decide.after_decision", "shrink.before_join", "shrink.after_join",
-    "mpi.before_meeting",
+    "mpi.before_meeting", "mpi.before_step",
     "file.open",          "file.direct",         "file.reserve",        "file.ring",
     "file.read",          "file.write",
 };

@@ -386,6 +386,23 @@ static void run_lazy(trireme_communicator *communicator) {
     trireme_communicator_destroy(second);
 }
 
+/* The last rank does not go on when all have agreed on what they call: with `action`. */
+static void run_stuck(trireme_communicator *communicator, const char *action, uint64_t timeout_ns,
+                      trireme_status expected) {
+    static float data[100000];
+    char text[64];
+    const bool stuck = rank_of(communicator) == size_of(communicator) - 1;
+    snprintf(text, sizeof text, "mpi.before_step=%s", action);
+    if (stuck) EXPECT_STATUS(&verdict, TRIREME_OK, trireme_failpoint_set(text));
+    trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
+    options.timeout_ns = timeout_ns;
+    expect_sum(communicator);
+    EXPECT_STATUS(&verdict, expected,
+                  trireme_all_reduce(communicator, data, data, 100000, TRIREME_DTYPE_F32,
+                                     TRIREME_SUM, &options));
+    EXPECT_STATUS(&verdict, expected, trireme_barrier(communicator, NULL));
+}
+
 /* Rank 1 never comes to the second group. */
 static void run_never(trireme_communicator *communicator) {
     expect_sum(communicator);
@@ -471,6 +488,10 @@ int main(int count, char **arguments) {
             run_shrink(communicator);
         } else if (strcmp(part, "lazy") == 0) {
             run_lazy(communicator);
+        } else if (strcmp(part, "frozen") == 0) {
+            run_stuck(communicator, "sleep(6000)@1", 500 * MILLISECOND_NS, TRIREME_ERROR_TIMEOUT);
+        } else if (strcmp(part, "broken") == 0) {
+            run_stuck(communicator, "fail@1", LONG_NS, TRIREME_ERROR_SYSTEM);
         } else if (strcmp(part, "never") == 0) {
             run_never(communicator);
         } else if (strcmp(part, "wait") ==

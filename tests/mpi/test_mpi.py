@@ -192,23 +192,35 @@ class TwoHosts(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         return result.stdout
 
-    def part(self, part, each=1):
+    def part(self, part, each):
         return self.run_on_hosts(each, BUILD / "tests/mpi/mpi_job", part)
 
-    def test_mpi_moves_the_bytes_between_them(self):
-        self.assertRegex(self.part("backend"), r"^mpi \((Open MPI|MPICH)\)\n$")
+    def test_mpi_moves_the_bytes_between_ranks_with_a_host_each(self):
+        self.assertRegex(self.part("backend", 1), r"^mpi \((Open MPI|MPICH)\)\n$")
+
+    def test_ranks_that_share_hosts_work_by_their_memory_too(self):
+        self.assertRegex(self.part("backend", 2),
+                         r"^hierarchical \(2 hosts x 2, (Open MPI|MPICH)\)\n$")
 
     def test_collectives_match_plain_loops(self):
-        self.part("collectives")
+        for each in (1, 2, 3):
+            self.part("collectives", each)
 
     def test_a_disagreement_is_a_mismatch_on_all_ranks(self):
-        self.part("mismatch")
+        for each in (1, 2):
+            self.part("mismatch", each)
 
     def test_groups_one_after_the_other_and_at_once(self):
-        self.part("again")
+        for each in (1, 2):
+            self.part("again", each)
+
+    def test_a_rank_that_does_not_go_on_ends_the_collective_of_all(self):
+        for part in ("timeout", "frozen", "broken"):
+            self.part(part, 2)
 
     def test_training_has_the_bits_of_any_other_group(self):
-        check_training(self, lambda *program: self.run_on_hosts(1, *program), 2)
+        for each in (1, 2):
+            check_training(self, lambda *program: self.run_on_hosts(each, *program), 2 * each)
 
 
 class SmallCalls(unittest.TestCase):

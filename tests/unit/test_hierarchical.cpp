@@ -25,6 +25,7 @@ namespace {
 
 using namespace trireme;
 using hierarchical::Hosts;
+using hierarchical::LineWire;
 using hierarchical::Ring;
 
 constexpr std::uint64_t kLong = 100'000'000'000;
@@ -107,12 +108,16 @@ void add_up(std::uint64_t change, trireme_status expected) {
   {
     const Relay there(relay_ends[0], relay_ends[1], change);
     const Relay back(relay_ends[1], relay_ends[0], UINT64_MAX);
-    Ring rings[] = {{{{4, 7}, 0}, lines_of_4}, {{{4, 7}, 1}, lines_of_7}};
+    const tcp::Members members_of[] = {{{4, 7}, 0}, {{4, 7}, 1}};
+    auto wire_of_4 = std::make_unique<LineWire>(members_of[0], lines_of_4);
+    auto wire_of_7 = std::make_unique<LineWire>(members_of[1], lines_of_7);
+    assert_true(wire_of_4->open().ok());
+    assert_true(wire_of_7->open().ok());
+    Ring rings[] = {{members_of[0], std::move(wire_of_4)}, {members_of[1], std::move(wire_of_7)}};
     std::vector<std::int32_t> data[2];
     Status statuses[] = {Status::success(), Status::success()};
     std::vector<std::thread> members;
     for (std::size_t i = 0; i < 2; ++i) {
-      assert_true(rings[i].open().ok());
       for (std::uint64_t k = 0; k < kCount; ++k) {
         data[i].push_back(static_cast<std::int32_t>(k * (i + 1)));
       }

@@ -79,10 +79,10 @@ Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std
       }
       TRIREME_RETURN_IF_ERROR(options_.open_library(members, &column));
     } else {
-      *neighbours = Ring::neighbours(members);
-      auto ring = std::make_unique<Ring>(members, options_.lines);
-      TRIREME_RETURN_IF_ERROR(ring->open());
-      column = std::move(ring);
+      *neighbours = LineWire::neighbours(members);
+      auto wire = std::make_unique<LineWire>(members, options_.lines);
+      TRIREME_RETURN_IF_ERROR(wire->open());
+      column = std::make_unique<Ring>(members, std::move(wire));
     }
   }
   const std::lock_guard lock(mutex_);

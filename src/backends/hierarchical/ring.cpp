@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "kernels/reduce.hpp"
 #include "platform/names.hpp"
@@ -23,17 +22,6 @@ struct Ring::Call {
   Lane& lane;
   std::uint64_t size;
 };
-
-Ring::Ring(tcp::Members members, std::shared_ptr<const tcp::Lines> lines)
-    : exchange_(std::move(members), std::move(lines)), n_(exchange_.size()), me_(exchange_.own()) {}
-
-std::vector<int> Ring::neighbours(const tcp::Members& members) {
-  const int n = static_cast<int>(members.ranks.size());
-  if (n < 2) return {};
-  const int next = members.ranks[static_cast<std::size_t>((members.own + 1) % n)];
-  const int previous = members.ranks[static_cast<std::size_t>((members.own + n - 1) % n)];
-  return n == 2 ? std::vector<int>{next} : std::vector<int>{next, previous};
-}
 
 bool Ring::offers(const Operation& operation) const {
   switch (operation.kind) {
@@ -58,36 +46,9 @@ std::byte* Ring::spare(Lane& lane, std::uint64_t bytes) {
   return lane.memory.get();
 }
 
-// One step round the ring: to the next member, from the previous one. What is empty does not go, and
-// neither end counts it.
 Status Ring::step(Call& call, const std::byte* out, std::uint64_t out_bytes, std::byte* in,
                   std::uint64_t in_bytes) {
-  tcp::Exchange::Transfer takes;
-  tcp::Exchange::Transfer gives;
-  Status status = Status::success();
-  if (in_bytes > 0) {
-    takes.member = at(me_ - 1);
-    takes.ticket = call.ticket;
-    takes.slot = call.lane.received++;
-    takes.data = in;
-    takes.bytes = in_bytes;
-    TRIREME_RETURN_IF_ERROR(exchange_.receive(takes));
-  }
-  if (out_bytes > 0) {
-    gives.member = at(me_ + 1);
-    gives.ticket = call.ticket;
-    gives.slot = call.lane.sent++;
-    gives.data = const_cast<std::byte*>(out);
-    gives.bytes = out_bytes;
-    status = exchange_.send(gives);
-    if (status.ok()) status = exchange_.wait(gives, call.deadline);
-    exchange_.drop(gives);
-  }
-  if (in_bytes > 0) {
-    if (status.ok()) status = exchange_.wait(takes, call.deadline);
-    exchange_.drop(takes);
-  }
-  return status;
+  return wire_->step(call.op.channel, call.ticket, out, out_bytes, in, in_bytes, call.deadline);
 }
 
 Status Ring::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {

@@ -4,20 +4,18 @@
 
 #include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "backends/hierarchical/wire.hpp"
 #include "backends/host/engine.hpp"
-#include "backends/tcp/exchange.hpp"
 
 namespace trireme::hierarchical {
 
 class Ring final : public host::Engine {
  public:
-  // There is a line to the next member and to the previous one.
-  Ring(tcp::Members members, std::shared_ptr<const tcp::Lines> lines);
-  Status open() { return exchange_.open(); }
-  // The ranks to which there has to be a line.
-  static std::vector<int> neighbours(const tcp::Members& members);
+  Ring(const tcp::Members& members, std::unique_ptr<Wire> wire)
+      : wire_(std::move(wire)), n_(static_cast<int>(members.ranks.size())), me_(members.own) {}
 
   const char* name() const override { return "ring"; }
   // Operations as the members see them, counts by member and root by index. Nothing narrow is
@@ -26,8 +24,8 @@ class Ring final : public host::Engine {
   bool prefers(const Operation&) const override { return true; }
   bool tells_apart() const override { return true; }
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
-  TrafficCounters traffic() const override { return exchange_.traffic(); }
-  void abort() noexcept override { exchange_.abort(); }
+  TrafficCounters traffic() const override { return wire_->traffic(); }
+  void abort() noexcept override { wire_->abort(); }
 
  private:
   struct Block {
@@ -36,8 +34,6 @@ class Ring final : public host::Engine {
   };
   // Of a channel.
   struct Lane {
-    std::uint64_t sent = 0;  // steps
-    std::uint64_t received = 0;
     std::unique_ptr<std::byte[]> memory;
     std::uint64_t bytes = 0;
   };
@@ -55,7 +51,7 @@ class Ring final : public host::Engine {
   Status broadcast(Call& call);
   Status gather_blocks(Call& call, std::byte* data, const std::vector<Block>& blocks);
 
-  tcp::Exchange exchange_;
+  const std::unique_ptr<Wire> wire_;
   const int n_;
   const int me_;
   std::array<Lane, kChannels> lanes_;

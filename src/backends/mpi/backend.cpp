@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "backends/hierarchical/engine.hpp"
 #include "backends/host/backend.hpp"
 #include "backends/mpi/engine.hpp"
 #include "backends/mpi/plugin.hpp"
+#include "backends/mpi/wire.hpp"
 #include "backends/mpi/world.hpp"
 #include "platform/dynamic_library.hpp"
 
@@ -106,6 +108,54 @@ Status take(const char* field, std::int32_t value, int* option) {
   return Status::success();
 }
 
+Status meet(const Plugin& plugin, int world_size, Deadline deadline, const World** out) {
+  static Meeting* const meeting = new Meeting(plugin, world_size);
+  return meeting->wait(deadline, out);
+}
+
+// Where the ranks of this rank's host meet, another place each time. Nobody else knows it.
+std::string next_place(const World& world, int rank) {
+  static std::atomic<std::uint64_t> places{0};
+  std::string text = std::to_string(places.fetch_add(1));
+  for (const std::uint8_t byte : world.hosts[static_cast<std::size_t>(rank)]) {
+    text += static_cast<char>(byte);
+  }
+  const Digest place =
+      hmac_sha256({reinterpret_cast<const char*>(world.secret.data()), world.secret.size()}, text);
+  return "mpi-" + hexadecimal(std::span(place).first(16));
+}
+
+// MPI itself among all ranks; where ranks share hosts, among those of one place. `group` lives longer.
+Status open_engine(const Plugin& plugin, Group& group, const GroupOptions& options,
+                   std::shared_ptr<host::Engine>* out) {
+  auto itself = std::make_shared<MpiEngine>(plugin, group, options.rank, options.world_size);
+  if (options.backend.empty()) {
+    const World* world = nullptr;
+    TRIREME_RETURN_IF_ERROR(meet(plugin, options.world_size, Deadline::after(0), &world));
+    const std::string place = next_place(*world, options.rank);
+    if (hierarchical::Hosts(world->hosts).count() < options.world_size) {
+      hierarchical::HierarchicalEngine::Options own;
+      own.rank = options.rank;
+      own.world_size = options.world_size;
+      own.name = options.name;
+      own.library = std::move(itself);
+      own.open_library = [&plugin, &group](const tcp::Members& members,
+                                           std::unique_ptr<host::Engine>* column) {
+        *column = std::make_unique<hierarchical::Ring>(
+            members, std::make_unique<MpiWire>(plugin, group, members));
+        return Status::success();
+      };
+      auto engine = std::make_shared<hierarchical::HierarchicalEngine>(std::move(own));
+      std::vector<int> neighbours;  // MPI reaches all
+      TRIREME_RETURN_IF_ERROR(engine->open(world->hosts, place, &neighbours));
+      *out = std::move(engine);
+      return Status::success();
+    }
+  }
+  *out = std::move(itself);
+  return Status::success();
+}
+
 }  // namespace
 
 bool is_mpi(const std::string& rendezvous) { return rendezvous.rfind(kScheme, 0) == 0; }
@@ -136,16 +186,11 @@ Status take_place(GroupOptions* options) {
 Status meet_on_host(GroupOptions* options, Deadline deadline) {
   const Plugin* plugin = nullptr;
   TRIREME_RETURN_IF_ERROR(find_plugin(&plugin));
-  static Meeting* const meeting = new Meeting(*plugin, options->world_size);
-  static std::atomic<std::uint64_t> groups{0};
   const World* world = nullptr;
-  TRIREME_RETURN_IF_ERROR(meeting->wait(deadline, &world));
-  if (!world->is_one_host()) return Status::success();
-  const Digest place =
-      hmac_sha256({reinterpret_cast<const char*>(world->secret.data()), world->secret.size()},
-                  std::to_string(groups.fetch_add(1)));
+  TRIREME_RETURN_IF_ERROR(meet(*plugin, options->world_size, deadline, &world));
   if (options->name.empty()) options->name = kScheme;
-  options->rendezvous = "host://mpi-" + hexadecimal(std::span(place).first(16));
+  if (!world->is_one_host()) return Status::success();
+  options->rendezvous = "host://" + next_place(*world, options->rank);
   options->met_by = plugin->name;
   return Status::success();
 }
@@ -164,12 +209,14 @@ Status join(const GroupOptions& options, std::unique_ptr<Backend>* out) {
   transport.send = plugin->send;
   transport.receive = plugin->receive;
   transport.released = plugin->leave;
-  std::unique_ptr<host::Engine> engine;
   try {
-    engine = std::make_unique<MpiEngine>(*plugin, *group, options.rank, options.world_size);
-    const Status status = host::HostBackend::join(
-        options, options.rendezvous,
-        {transport, std::move(engine), std::string("mpi (") + plugin->name + ")", nullptr}, out);
+    std::shared_ptr<host::Engine> engine;
+    Status status = open_engine(*plugin, *group, options, &engine);
+    if (status.ok()) {
+      status = host::HostBackend::join(
+          options, options.rendezvous,
+          {transport, std::move(engine), std::string("mpi (") + plugin->name + ")", nullptr}, out);
+    }
     if (!status.ok()) plugin->leave(group);
     return status;
   } catch (...) {

@@ -1,14 +1,12 @@
 #include "backends/mpi/engine.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <string>
-#include <thread>
 
+#include "backends/mpi/looks.hpp"
 #include "backends/parts.hpp"
 #include "kernels/reduce.hpp"
-#include "platform/futex.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::mpi {
@@ -16,12 +14,6 @@ namespace {
 
 // What a rank sends or receives at a time, whichever is more.
 constexpr std::uint64_t kPieceBytes = 2u << 20;
-// Looks one right after the other, as long as a peer takes that is on its way; then some that let
-// others run, as peers may need this core; then sleeps between looks, longer each time.
-constexpr int kLooks = 50;
-constexpr int kYields = 400;
-constexpr std::chrono::microseconds kShortestNap{50};
-constexpr std::chrono::microseconds kLongestNap{500};
 
 bool is_integer(trireme_dtype dtype) {
   return dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_U64;
@@ -184,14 +176,7 @@ Status MpiEngine::may_go_on(Deadline deadline) const {
 
 Status MpiEngine::pause(int looks, Deadline deadline) const {
   TRIREME_RETURN_IF_ERROR(may_go_on(deadline));
-  if (looks < kLooks) {
-    cpu_relax();
-  } else if (looks < kLooks + kYields) {
-    std::this_thread::yield();
-  } else {
-    const int naps = looks - kLooks - kYields;
-    std::this_thread::sleep_for(naps < 4 ? kShortestNap * (1 << naps) : kLongestNap);
-  }
+  pause_after(looks);
   return Status::success();
 }
 

@@ -1,22 +1,13 @@
 #include "backends/mpi/world.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
+#include "backends/mpi/looks.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/host_identity.hpp"
 #include "platform/system.hpp"
 
 namespace trireme::mpi {
-namespace {
-
-// Looks without a sleep, then one between looks.
-constexpr int kQuickLooks = 400;
-constexpr std::chrono::microseconds kNap{200};
-
-}  // namespace
-
 bool World::is_one_host() const {
   return std::all_of(hosts.begin(), hosts.end(),
                      [&](const Digest& host) { return host == hosts.front(); });
@@ -75,11 +66,7 @@ Status Meeting::wait(Deadline deadline, const World** out) {
                              "not all ranks of mpirun have come to where they make their first "
                              "group, and tell each other which host they are on");
     }
-    if (looks < kQuickLooks) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(kNap);
-    }
+    pause_after(looks);
   }
 }
 

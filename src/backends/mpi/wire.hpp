@@ -1,0 +1,52 @@
+// MpiWire: a ring of some ranks of a group, by messages of MPI. What is sent and received is the wire's
+// own memory: MPI takes back nothing that it has been given.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "backends/hierarchical/wire.hpp"
+#include "backends/mpi/plugin.hpp"
+
+namespace trireme::mpi {
+
+class MpiWire final : public hierarchical::Wire {
+ public:
+  // `group` lives longer. Nobody else posts messages in it.
+  MpiWire(const Plugin& plugin, Group& group, const tcp::Members& members);
+
+  Status step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
+              std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
+              Deadline deadline) override;
+  TrafficCounters traffic() const override { return {sent_.load(), received_.load()}; }
+  void abort() noexcept override { aborted_.store(true); }
+
+ private:
+  // Memory of a channel: what is sent, then what is received.
+  struct Stage {
+    std::unique_ptr<std::byte[]> memory;
+    std::uint64_t bytes = 0;
+  };
+  // One message.
+  struct Half {
+    Letter letter;
+    Request* request = nullptr;
+    bool posted = false;
+    bool done = false;
+  };
+
+  Status advance(Half& half, bool* moved);
+  Status finish(std::array<Half, 2>& halves, Deadline deadline);
+
+  const Plugin& plugin_;
+  Group& group_;
+  const int next_;
+  const int previous_;
+  std::atomic<bool> aborted_{false};
+  std::array<Stage, kChannels> stages_;
+  std::atomic<std::uint64_t> sent_{0};
+  std::atomic<std::uint64_t> received_{0};
+};
+
+}  // namespace trireme::mpi
