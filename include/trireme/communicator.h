@@ -22,6 +22,12 @@
  * or left, those that the communicator's failure blames if it is TRIREME_ERROR_PEER_LOST or
  * TRIREME_ERROR_TIMEOUT, and those that one of these two calls has waited for in vain. Such a rank
  * gets TRIREME_ERROR_PEER_LOST from both if it still lives.
+ *
+ * Over tcp:// a rank that is gone cannot be told from one that others do not reach. So each call
+ * needs more than half of the ranks that the last one went on with, at first of all, or exactly half
+ * with the lowest of them; only ranks that reach each other count, whether they stay or go. Those
+ * that are fewer get TRIREME_ERROR_PEER_LOST from both calls from then on, also when they reach the
+ * others again. The ranks that go on need neither rank 0 nor the address where they met at first.
  */
 #ifndef TRIREME_COMMUNICATOR_H
 #define TRIREME_COMMUNICATOR_H
@@ -470,10 +476,12 @@ trireme_communicator_duplicate(trireme_communicator *communicator,
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  flags is NULL.
  * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of this communicator, or
  * it was destroyed meanwhile.
- * @retval TRIREME_ERROR_UNSUPPORTED  Only ranks of local:// and host:// can agree.
+ * @retval TRIREME_ERROR_UNSUPPORTED  Ranks whose bytes MPI or a transport of the caller's moves
+ * cannot agree.
  * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; the communicator has failed, and the ranks it
  * names count as lost. Others with a later deadline may get TRIREME_OK, all with the same value.
- * @retval TRIREME_ERROR_PEER_LOST  This rank itself counts as lost.
+ * @retval TRIREME_ERROR_PEER_LOST  This rank itself counts as lost, or reaches too few others
+ *                  (tcp://): the message says "no majority", and whom it has lost.
  * @retval TRIREME_ERROR_MISMATCH  Other ranks called trireme_communicator_shrink().
  * @return Also the communicator's failure, if it failed before this rank had met the others.
  *
@@ -501,11 +509,12 @@ trireme_communicator_agree(trireme_communicator *communicator, uint64_t *flags,
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or an option is out of range.
  * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of this communicator, or
  * it was destroyed meanwhile.
- * @retval TRIREME_ERROR_UNSUPPORTED  Only ranks of local:// and host:// can agree.
+ * @retval TRIREME_ERROR_UNSUPPORTED  Ranks whose bytes MPI or a transport of the caller's moves
+ * cannot agree.
  * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; the ranks it names count as lost. May be
  *                  called again.
  * @retval TRIREME_ERROR_PEER_LOST  Another rank was lost meanwhile, and the call may be made again;
- * or this rank itself counts as lost, which it says.
+ * or this rank itself counts as lost, or reaches too few others, which it says.
  * @retval TRIREME_ERROR_MISMATCH  Other ranks called trireme_communicator_agree().
  * @retval TRIREME_ERROR_SYSTEM  A rank could not make a socket, thread or mapping; names it.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.

@@ -184,6 +184,9 @@ struct Decision {
   std::vector<std::int32_t> ranks;  // whose votes count, ascending; this rank is one of them
   std::uint64_t value = 0;          // agree, confirm: bitwise and of the votes; shrink: exclusive or
   bool again = false;               // some voted to shrink, some to confirm: all begin to shrink anew
+  // shrink: the address where the new group meets, in place of this one's; "": the same.
+  std::string place;
+  std::shared_ptr<const void> meeting;  // keeps it open, if that is for this rank to do
 };
 
 // How far Backend::start_brief() came.
@@ -266,8 +269,8 @@ class Backend {
   // Decides one thing among the ranks that are there, also after a failure and while ranks die: every rank
   // that gets an answer gets the same one. Does not wait for ranks that count as lost: those that died, left,
   // are blamed by the group's failure if that is TIMEOUT or PEER_LOST, or did not vote before the deadline of
-  // an earlier decision. Such a rank gets PEER_LOST if it lives. Ranks that vote on different things
-  // get MISMATCH. One call at a time.
+  // an earlier decision. Such a rank gets PEER_LOST if it lives, and so does who reaches too few others to decide.
+  // Ranks that vote on different things get MISMATCH. One call at a time.
   virtual Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out);
   // Whether decisions are made without this rank.
   virtual bool counts_as_lost(int rank) const { return static_cast<void>(rank), false; }

@@ -93,12 +93,15 @@ Status join_network(const GroupOptions& options, std::string_view place,
   TRIREME_RETURN_IF_ERROR(tcp::Mesh::open(mesh_options, &mesh));
   *watched = mesh;
   const trireme_transport transport = mesh->transport();
-  const Status joined = host::HostBackend::join(
-      options, mesh_options.place.name,
-      {transport, engine, by_gloo ? "gloo (tcp)" : "host (tcp)",
-       [mesh](int rank) { return mesh->loss(rank); }, [mesh] { mesh->settle(); },
-       [mesh] { return mesh->silent(); }},
-      out);
+  const Status joined =
+      host::HostBackend::join(options, mesh_options.place.name,
+                              {transport, engine, by_gloo ? "gloo (tcp)" : "host (tcp)",
+                               [mesh](int rank) { return mesh->loss(rank); },
+                               [mesh] { mesh->settle(); }, [mesh] { return mesh->silent(); },
+                               [mesh](std::string* where, std::shared_ptr<const void>* meeting) {
+                                 return mesh->open_meeting(where, meeting);
+                               }},
+                              out);
   if (!joined.ok()) transport.released(transport.user_data);
   return joined;
 }

@@ -25,6 +25,13 @@ std::string joined(const std::vector<std::string>& words) {
   return text.empty() ? "none" : text;
 }
 
+// Whether ranks go on without one that is gone.
+std::string after_a_loss(const std::string& backend) {
+  if (backend == "local") return "ranks agree and shrink";
+  if (backend == "mpi") return "the job ends";
+  return "over tcp:// ranks agree and shrink, if a majority is left";
+}
+
 // Which dtypes an operation moves, or a reduction takes.
 std::string dtypes(trireme_capability_query query) {
   std::vector<std::string> names;
@@ -68,6 +75,7 @@ std::vector<Section> backend_facts() {
     }
     query.device = 0;
     section.facts.push_back({"memory", joined(devices), ""});
+    section.facts.push_back({"after a loss", after_a_loss(name), ""});
     std::vector<std::string> moved;
     for (trireme_operation operation = 1; operation <= TRIREME_OPERATION_PROBE; ++operation) {
       query.operation = operation;

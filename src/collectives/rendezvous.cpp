@@ -127,14 +127,16 @@ std::string secret_place(const std::string& secret) {
   return hexadecimal(std::span(digest).first(16));
 }
 
-std::string rendezvous_of_child(const std::string& parent, const std::string& place) {
+std::string rendezvous_of_child(const std::string& parent, const std::string& place,
+                                const std::string& address) {
   const std::size_t end = parent.find("://") + 3;
   const std::string scheme = parent.substr(0, end);
   if (scheme != "tcp://") return scheme + place;
   // tcp://ADDRESS:PORT[/NAME][?QUERY]
   const std::size_t query = std::min(parent.find('?'), parent.size());
   const std::size_t name = std::min(parent.find('/', end), query);
-  return parent.substr(0, name).append("/").append(place).append(parent.substr(query));
+  const std::string begin = address.empty() ? parent.substr(0, name) : scheme + address;
+  return begin + '/' + place + parent.substr(query);
 }
 
 }  // namespace trireme

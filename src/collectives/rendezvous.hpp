@@ -15,7 +15,9 @@ Status resolve_rendezvous(GroupOptions* options, Deadline deadline);
 // 32 digits of the secret's digest: a name by which nobody knows what it is made of.
 std::string secret_place(const std::string& secret);
 
-// Where ranks of this rendezvous meet as another group, at a place of that name.
-std::string rendezvous_of_child(const std::string& parent, const std::string& place);
+// Where ranks of this rendezvous meet as another group, at a place of that name. `address`: at
+// another address than the parent's; "": at the same.
+std::string rendezvous_of_child(const std::string& parent, const std::string& place,
+                                const std::string& address);
 
 }  // namespace trireme

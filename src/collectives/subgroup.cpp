@@ -100,10 +100,10 @@ std::string child_name(const ChildOptions& options, const std::string& parent,
 }
 
 Status join_child(Communicator& parent, const std::vector<std::int32_t>& ranks,
-                  const std::string& place, const std::string& name,
+                  const std::string& place, const std::string& address, const std::string& name,
                   std::shared_ptr<Communicator>* out) {
   GroupOptions options = parent.options();
-  options.rendezvous = rendezvous_of_child(options.rendezvous, place);
+  options.rendezvous = rendezvous_of_child(options.rendezvous, place, address);
   options.rank = sharding::position_of(ranks, parent.rank());
   options.world_size = static_cast<int>(ranks.size());
   options.name = name;
@@ -158,7 +158,7 @@ Status make_with_peers(Communicator& parent, const Agreement& agreement, const W
       for (const ChildPlan& child : plan(said)) {
         const std::string place = "sub-" + secret_place(secret + child.label);
         children.emplace_back();
-        TRIREME_RETURN_IF_ERROR(join_child(parent, child.ranks, place,
+        TRIREME_RETURN_IF_ERROR(join_child(parent, child.ranks, place, "",
                                            child_name(options, parent.name(), number, child.label),
                                            &children.back()));
       }

@@ -56,9 +56,10 @@ Status duplicate(Communicator& parent, const ChildOptions& options,
 std::string child_name(const ChildOptions& options, const std::string& parent,
                        std::uint64_t number, const std::string& label);
 
-// One rank's end of the group that meets at SCHEME of the parent + `place`.
+// One rank's end of the group that meets at SCHEME of the parent + `place`; `address` as in
+// rendezvous_of_child().
 Status join_child(Communicator& parent, const std::vector<std::int32_t>& ranks,
-                  const std::string& place, const std::string& name,
+                  const std::string& place, const std::string& address, const std::string& name,
                   std::shared_ptr<Communicator>* out);
 
 // Waits until all ranks of a child have met; ends early with what `trouble` answers, if that is a failure.

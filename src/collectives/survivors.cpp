@@ -38,14 +38,16 @@ Status join_survivors(Communicator& parent, const Decision& decision, const Chil
                       std::shared_ptr<Communicator>* out) {
   try {
     TRIREME_RETURN_IF_ERROR(failpoint("shrink", "before_join"));
-    std::string secret = parent.options().rendezvous;
+    // What follows a "?" is the rank's own.
+    const std::string& rendezvous = parent.options().rendezvous;
+    std::string secret = rendezvous.substr(0, rendezvous.find('?'));
     for (const std::uint64_t number : {decision.number, decision.value}) {
       secret.append(" ").append(std::to_string(number));
     }
     for (const std::int32_t rank : decision.ranks) secret.append(" ").append(std::to_string(rank));
     const std::string name = child_name(options, parent.name(), parent.next_child(), "");
-    TRIREME_RETURN_IF_ERROR(
-        join_child(parent, decision.ranks, "shrunk-" + secret_place(secret), name, out));
+    TRIREME_RETURN_IF_ERROR(join_child(parent, decision.ranks, "shrunk-" + secret_place(secret),
+                                       decision.place, name, out));
     return failpoint("shrink", "after_join");
   } catch (const std::bad_alloc&) {
     return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
@@ -54,10 +56,12 @@ Status join_survivors(Communicator& parent, const Decision& decision, const Chil
   }
 }
 
-// Waits until the ranks of the new group have met, or one of them is lost before.
+// Waits until the ranks of the new group have met, or one of them is lost before. Who meets in vain
+// has some time left to hear from the others that they do.
 Status wait_for_survivors(const Backend& backend, const Communicator& parent,
                           const Decision& decision, const Communicator& child, Deadline deadline) {
-  return wait_until_met(child, deadline, [&]() -> Status {
+  const Deadline earlier = Deadline::after(deadline.remaining_ns() / 4 * 3);
+  return wait_until_met(child, earlier, [&]() -> Status {
     for (const std::int32_t rank : decision.ranks) {
       if (!backend.counts_as_lost(rank)) continue;
       return shrink_failure(parent, TRIREME_ERROR_PEER_LOST,

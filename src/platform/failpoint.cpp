@@ -32,8 +32,10 @@ constexpr const char* kOthers[] = {
     "child.before_join",  "child.after_join",   "all_reduce.mid_write",
     "broadcast.mid_write",
     "decide.before_vote", "decide.after_vote",
-    "decide.before_decision", "decide.after_decision", "shrink.before_join", "shrink.after_join",
-    "mpi.before_meeting", "mpi.before_step",
+    "decide.before_decision", "decide.after_decision", "decide.before_prepare",
+    "decide.before_accept", "decide.before_propose", "decide.before_spread",
+    "shrink.before_join", "shrink.after_join", "mpi.before_meeting",
+    "mpi.before_step",
     "file.open",          "file.direct",         "file.reserve",        "file.ring",
     "file.read",          "file.write",
 };

@@ -61,6 +61,12 @@ static void check_group(struct verdict *verdict, trireme_communicator *group, co
     EXPECT(verdict, values[0] == sum && values[1] == count && values[2] == 0.5 * count);
 }
 
+/* Over sockets ranks that may not reach each other decide: only the larger part of them can, or half
+ * of them with the lowest one. */
+static int can_go_on_without(int world_size, int victim) {
+    return !ranks_use_network() || world_size > 2 || victim != 0;
+}
+
 static int all_but(int world_size, int victim, int32_t *ranks) {
     int count = 0;
     for (int rank = 0; rank < world_size; ++rank) {
@@ -159,6 +165,7 @@ static void a_group_goes_on_without_a_rank_that_left(void **state) {
     for (int i = 1; i < SIZES; ++i) {
         for (int victim = 0; victim < sizes[i]; victim += 1 + sizes[i] / 3) {
             struct trial trial = {.world_size = sizes[i], .victim = victim};
+            if (!can_go_on_without(sizes[i], victim)) continue;
             run_ranks(sizes[i], go_on_without_one_that_left, &trial);
             assert_verdicts(trial.verdicts, sizes[i]);
         }
@@ -374,6 +381,8 @@ static void a_failure_of_one_rank_keeps_all_in_step(void **state) {
                                          "decide.before_decision=fail@2",
                                          "decide.after_decision=fail@4"};
     for (int i = 0; i < 4; ++i) {
+        /* Over sockets no caller proposes. */
+        if (ranks_use_network() && strstr(points[i], "before_decision") != NULL) continue;
         struct trial trial = {.world_size = 3, .victim = i == 0};
         assert_int_equal(trireme_failpoint_set(points[i]), TRIREME_OK);
         run_ranks(3, agree_where_one_fails, &trial);

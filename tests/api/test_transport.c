@@ -287,6 +287,23 @@ static void ranks_that_disagree_get_a_mismatch(void **state) {
     }
 }
 
+static void agree_and_shrink(struct scene *scene, int rank, trireme_communicator *communicator) {
+    uint64_t flags = 7;
+    trireme_communicator *smaller = NULL;
+    EXPECT_STATUS(&scene->verdicts[rank], TRIREME_ERROR_UNSUPPORTED,
+                  trireme_communicator_agree(communicator, &flags, 0));
+    EXPECT(&scene->verdicts[rank], strstr(trireme_last_error(), "host (transport)") != NULL);
+    EXPECT_STATUS(&scene->verdicts[rank], TRIREME_ERROR_UNSUPPORTED,
+                  trireme_communicator_shrink(communicator, NULL, &smaller));
+    EXPECT(&scene->verdicts[rank], flags == 7 && smaller == NULL);
+    EXPECT_STATUS(&scene->verdicts[rank], TRIREME_OK, trireme_barrier(communicator, NULL));
+}
+
+static void ranks_that_nobody_watches_decide_nothing(void **state) {
+    (void)state;
+    play(2, FAULT_NONE, 0, LONG_NS, agree_and_shrink);
+}
+
 static void abort_after_a_sum(struct scene *scene, int rank, trireme_communicator *communicator) {
     if (rank == 1) {
         EXPECT_STATUS(&scene->verdicts[rank], TRIREME_OK,
@@ -350,6 +367,7 @@ int main(void) {
         cmocka_unit_test(a_lost_frame_is_a_failure),
         cmocka_unit_test(a_transport_that_never_returns_holds_nobody),
         cmocka_unit_test(ranks_that_disagree_get_a_mismatch),
+        cmocka_unit_test(ranks_that_nobody_watches_decide_nothing),
         cmocka_unit_test(an_abort_reaches_all),
         cmocka_unit_test(what_was_sent_arrives_and_then_the_rank_has_left),
     };

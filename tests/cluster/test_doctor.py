@@ -58,6 +58,8 @@ class Doctor(unittest.TestCase):
         table = told["what local can do"]
         self.assertIn("reduce_scatter_v", table["operations"]["value"].split())
         self.assertNotIn("bytes", table["reduces sum"]["value"].split())
+        self.assertEqual(table["after a loss"]["value"], "ranks agree and shrink")
+        self.assertIn("a majority", told["what host can do"]["after a loss"]["value"])
         self.assertNotIn("f32", table["reduces band"]["value"].split())
         self.assertIn("bytes", table["moves"]["value"].split())
         for name, fact in told["library"].items():

@@ -171,7 +171,7 @@ class Net {
 
   std::string invented() {
     const std::string rest = fuzz::noise(random_, random_.one_in(4) ? kFrameBytes : 700);
-    FrameHeader header{trireme::host::kMagic, static_cast<FrameKind>(random_.below(8)),
+    FrameHeader header{trireme::host::kMagic, static_cast<FrameKind>(random_.below(9)),
                        static_cast<std::uint32_t>(random_.below(6)),
                        static_cast<std::uint32_t>(rest.size()), fuzz::evil(random_, 5)};
     return std::string(reinterpret_cast<const char*>(&header), sizeof header) + rest;

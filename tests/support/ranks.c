@@ -94,7 +94,7 @@ struct group {
     struct net *net; /* NULL: no transport */
 };
 
-static bool ranks_use_network(void) { return getenv("TRIREME_TESTS_NETWORK") != NULL; }
+bool ranks_use_network(void) { return getenv("TRIREME_TESTS_NETWORK") != NULL; }
 
 bool ranks_use_transport(void) {
     return getenv("TRIREME_TESTS_TRANSPORT") != NULL || ranks_use_network();

@@ -28,6 +28,8 @@ bool is_quick(void);
 /* Whether run_ranks() joins over a transport inside this process, or over sockets:
  * TRIREME_TESTS_TRANSPORT or TRIREME_TESTS_NETWORK is set. Such ranks have no memory in common. */
 bool ranks_use_transport(void);
+/* The latter. */
+bool ranks_use_network(void);
 
 /* Whether groups can be made from those of run_ranks(). */
 bool ranks_make_groups(void);

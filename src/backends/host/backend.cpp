@@ -8,12 +8,12 @@
 
 namespace trireme::host {
 
-HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier,
-                         std::string description, std::function<void()> settle)
+HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier, Ways ways)
     : Backend(options.rank, options.world_size),
       carrier_(std::move(carrier)),
-      description_(std::move(description)),
-      settle_(std::move(settle)),
+      description_(std::move(ways.description)),
+      settle_(std::move(ways.settle)),
+      open_meeting_(std::move(ways.open_meeting)),
       group_(carrier_->group()),
       buffers_(std::make_shared<local::Buffers>(group_)),
       collectives_(group_, *buffers_),
@@ -32,9 +32,8 @@ Status HostBackend::join(const GroupOptions& options, const std::string& group_n
   auto carrier = std::make_shared<Carrier>(options.rank, options.world_size, group_name,
                                            options.name, ways.transport, std::move(ways.engine),
                                            std::move(ways.loss), options.stall_warning_ns);
-  std::unique_ptr<HostBackend> backend(
-      new HostBackend(options, carrier, std::move(ways.description), std::move(ways.settle)));
   carrier->group().on_silence(std::move(ways.silent));
+  std::unique_ptr<HostBackend> backend(new HostBackend(options, carrier, std::move(ways)));
   TRIREME_RETURN_IF_ERROR(carrier->start());
   *out = std::move(backend);
   return Status::success();
@@ -132,6 +131,19 @@ Status HostBackend::agree(const Operation& operation, std::uint64_t sequence, De
   TRIREME_RETURN_IF_ERROR(
       local::begin_collective(group_, *carrier_, ready_, operation, sequence, deadline));
   return after_failure(collectives_.agree(operation, sequence, deadline, gives));
+}
+
+Status HostBackend::decide(DecisionKind kind, std::uint64_t vote, Deadline deadline,
+                           Decision* out) {
+  if (open_meeting_ == nullptr) return Backend::decide(kind, vote, deadline, out);
+  Decision made;
+  std::string place;
+  if (kind == DecisionKind::shrink) TRIREME_RETURN_IF_ERROR(open_meeting_(&place, &made.meeting));
+  const Status status = carrier_->decisions().decide(kind, vote, place, deadline, &made);
+  TRIREME_RETURN_IF_ERROR(after_failure(status));
+  if (made.place != place) made.meeting = nullptr;
+  *out = std::move(made);
+  return Status::success();
 }
 
 }  // namespace trireme::host

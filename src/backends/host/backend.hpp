@@ -31,6 +31,10 @@ class HostBackend final : public Backend {
     std::function<void()> settle = nullptr;
     // Ours alone: who gives no sign of life.
     std::function<std::vector<std::int32_t>()> silent = nullptr;
+    // Opens a place where a group of some of the ranks can meet, until it is let go of; "ADDRESS:PORT".
+    // Null: ranks cannot decide anything.
+    std::function<Status(std::string* place, std::shared_ptr<const void>* out)> open_meeting =
+        nullptr;
   };
   // group_name: what all ranks of the group call it. `ways` is kept if this succeeds.
   static Status join(const GroupOptions& options, const std::string& group_name, Ways ways,
@@ -64,14 +68,18 @@ class HostBackend final : public Backend {
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
     return buffers_->allocate(bytes, out);
   }
+  Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out) override;
+  bool counts_as_lost(int rank) const override {
+    return carrier_->decisions().counts_as_lost(rank);
+  }
+  void stop_deciding() noexcept override { carrier_->decisions().stop(); }
   void fail(const Status& status) noexcept override { group_.fail(status); }
   Status failure() const override { return after_failure(group_.failure()); }
   TrafficCounters traffic() const override;
   std::vector<LastCalls> last_calls() const override { return group_.last_calls(); }
 
  private:
-  HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier,
-              std::string description, std::function<void()> settle);
+  HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier, Ways ways);
   local::Messages& set_of(const Message& message) {
     return message.context == 0 ? messages_ : algorithms_;
   }
@@ -84,6 +92,7 @@ class HostBackend final : public Backend {
   const std::shared_ptr<Carrier> carrier_;
   const std::string description_;
   const std::function<void()> settle_;
+  const std::function<Status(std::string*, std::shared_ptr<const void>*)> open_meeting_;
   local::Group& group_;
   const std::shared_ptr<local::Buffers> buffers_;
   local::Collectives collectives_;

@@ -41,6 +41,7 @@ std::uint64_t frame_limit(const trireme_transport& transport) {
 }  // namespace
 
 static_assert(sizeof(FrameHeader) + sizeof(FailureRecord) <= TRIREME_TRANSPORT_FRAME_BYTES_MIN);
+static_assert(sizeof(FrameHeader) + sizeof(ConsensusMessage) <= TRIREME_TRANSPORT_FRAME_BYTES_MIN);
 
 Carrier::Carrier(int rank, int world_size, std::string group, std::string name,
                  const trireme_transport& transport, std::shared_ptr<Engine> engine,
@@ -54,6 +55,7 @@ Carrier::Carrier(int rank, int world_size, std::string group, std::string name,
       frame_bytes_(frame_limit(transport)),
       group_hash_(sha256(group)),
       group_(rank, world_size, std::move(name), false, stall_ns),
+      decisions_(group_, [this] { poke(); }),
       links_(static_cast<std::size_t>(world_size)) {}
 
 Carrier::~Carrier() {
@@ -84,6 +86,7 @@ Status Carrier::start() {
   group_.attach(*segment_, nullptr);
   group_.on_failure([this] {
     if (engine_ != nullptr) engine_->abort();
+    decisions_.note_failure(false);
     poke();
   });
   group_.use(this);
@@ -172,7 +175,12 @@ void Carrier::fail(const Status& status) noexcept {
 
 // As the transport explains it. A rank that has left closed its end for that.
 void Carrier::lose(int rank) noexcept {
-  if (rank >= 0 && rank < n_ && group_.left(rank)) return;
+  if (rank < 0 || rank >= n_) {
+    decisions_.withdraw();
+  } else {
+    decisions_.lose(rank);
+    if (group_.left(rank)) return;
+  }
   try {
     fail(loss_(rank));
   } catch (...) {
@@ -317,6 +325,7 @@ void Carrier::build(int rank) {
     peer.said_failure = true;
     return;
   }
+  if (build_decision(rank, peer)) return;
   if (!failed && joined(rank)) {  // not if broken: see is_done_with()
     if (!carries_slots_) build_slot(peer);
     if (peer.frame.empty()) build_data(rank, peer);
@@ -333,6 +342,14 @@ void Carrier::build(int rank) {
   const std::uint64_t bytes = carries_slots_ ? sizeof last : 0;
   std::memcpy(begin_frame(peer, FrameKind::leave, 0, 0, bytes), &last, bytes);
   peer.said_leave = true;
+}
+
+bool Carrier::build_decision(int rank, Link& peer) {
+  ConsensusMessage message;
+  if (!decisions_.next(rank, &message)) return false;
+  std::memcpy(begin_frame(peer, FrameKind::decision, 0, 0, sizeof message), &message,
+              sizeof message);
+  return true;
 }
 
 // What follows the header.
@@ -427,6 +444,11 @@ void Carrier::build_data(int rank, Link& peer) {
 // --- receiving ---------------------------------------------------------------------------------
 
 void Carrier::receive_frames() noexcept {
+  receive_until_over();
+  decisions_.withdraw();
+}
+
+void Carrier::receive_until_over() noexcept {
   std::vector<std::byte> frame;
   try {
     frame.resize(frame_bytes_);
@@ -467,6 +489,7 @@ void Carrier::receive_frames() noexcept {
         lose(from);
         continue;
       }
+      decisions_.lose(from);
       // Who goes before it has said anything may have heard of another loss, and had no way to tell.
       const std::lock_guard lock(mutex_);
       if (link(from).broken_ns == 0) link(from).broken_ns = now_ns();
@@ -533,11 +556,19 @@ Status Carrier::take(int from, const std::byte* frame, std::uint64_t bytes) {
       FailureRecord record;
       if (more != sizeof record) return corrupt(from, "a failure of a wrong length");
       std::memcpy(&record, rest, sizeof record);
+      if (!group_.failed()) decisions_.note_failure(true);
       group_.fail(record);
       return Status::success();
     }
     case FrameKind::leave: return take_leave(from, rest, more);
     case FrameKind::slot: return take_slot(from, header, rest, more);
+    case FrameKind::decision: {
+      ConsensusMessage message;
+      if (more != sizeof message) return corrupt(from, "a word of a decision of a wrong length");
+      std::memcpy(&message, rest, sizeof message);
+      if (decisions_.take(from, message)) return Status::success();
+      return corrupt(from, "a word of a decision that makes no sense");
+    }
   }
   return corrupt(from, "a frame of an unknown kind");
 }
@@ -667,6 +698,7 @@ Status Carrier::take_leave(int from, const std::byte* rest, std::uint64_t bytes)
     }
   }
   group_.mark_left(from);
+  decisions_.lose(from);
   end_hopeless(from);
   poke();
   return Status::success();

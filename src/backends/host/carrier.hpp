@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/host/decisions.hpp"
 #include "backends/host/engine.hpp"
 #include "backends/host/frame.hpp"
 #include "backends/local/group.hpp"
@@ -50,6 +51,7 @@ class Carrier final : public local::Membership,
 
   local::Group& group() { return group_; }
   Engine* engine() const { return engine_.get(); }
+  Decisions& decisions() { return decisions_; }
   bool joined(int rank) const override;
   local::Bell& bell() override { return segment_->header().join_bell; }
 
@@ -95,6 +97,7 @@ class Carrier final : public local::Membership,
   void send_frames() noexcept;
   bool is_done_with(int rank);
   void build(int rank);
+  bool build_decision(int rank, Link& link);
   void build_slot(Link& link);
   static void write_slot(const local::Slot& slot, std::byte* to);
   void build_data(int rank, Link& link);
@@ -105,6 +108,7 @@ class Carrier final : public local::Membership,
 
   // The receiving thread.
   void receive_frames() noexcept;
+  void receive_until_over() noexcept;
   Status take(int from, const std::byte* frame, std::uint64_t bytes);
   Status take_hello(int from, const Hello& hello);
   Status take_data(int from, const FrameHeader& header, const std::byte* data, std::uint64_t bytes);
@@ -123,6 +127,7 @@ class Carrier final : public local::Membership,
   const std::uint64_t frame_bytes_;
   std::array<std::uint8_t, 32> group_hash_{};
   local::Group group_;
+  Decisions decisions_;
   std::unique_ptr<local::Segment> segment_;
 
   std::mutex mutex_;  // guards everything below; never held while the transport is called

@@ -11,7 +11,7 @@ namespace trireme::host {
 
 constexpr std::uint32_t kMagic = 0x6d726974;
 // Raised whenever the meaning of a frame changes.
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 
 enum class FrameKind : std::uint32_t {
   hello = 1,  // a Hello: the first one between two ranks, in each direction
@@ -20,6 +20,7 @@ enum class FrameKind : std::uint32_t {
   failure,    // a FailureRecord: the group has failed
   leave,      // the last one: the rank has left. If an engine carries slots: how many, by channel
   slot,       // a Call: what the rank has published as number `position` of channel `set`
+  decision,   // a ConsensusMessage
 };
 
 struct FrameHeader {

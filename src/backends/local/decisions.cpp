@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/decision.hpp"
 #include "platform/failpoint.hpp"
 
 namespace trireme::local {
@@ -11,20 +12,15 @@ namespace {
 
 constexpr int kMostProposals = 100;
 
-Status fail_with(trireme_status code, std::string text, const char* name,
-                 std::vector<std::int32_t> blamed, const std::string& group) {
-  FailureDetails details{name, group, 0, std::move(blamed), 0};
-  return Status::failure(code, text + " during " + name + " of \"" + group + "\"")
-      .with_details(std::move(details));
-}
-
 }  // namespace
 
 Status Decisions::decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out) {
   const char* const name = decision_name(kind);
-  if (stopped_.load()) return stopped();
+  if (stopped_.load()) return left_failure(group_.name());
   TRIREME_RETURN_IF_ERROR(wait_for_segment(name, deadline));
-  if (group_.counts_as_lost(group_.rank())) return excluded(name);
+  if (group_.counts_as_lost(group_.rank())) {
+    return excluded_failure(group_.rank(), name, group_.name());
+  }
   TRIREME_RETURN_IF_ERROR(failpoint("decide", "before_vote"));
   // What has to be allocated is allocated before the vote, which cannot be taken back.
   const auto n = static_cast<std::size_t>(group_.world_size());
@@ -58,9 +54,10 @@ Status Decisions::wait_for_segment(const char* name, Deadline deadline) const {
     const std::uint32_t seen = group_.private_bell().events.load(std::memory_order_seq_cst);
     if (group_.segment() != nullptr) break;
     if (group_.failed()) return group_.failure();
-    if (stopped_.load()) return stopped();
+    if (stopped_.load()) return left_failure(group_.name());
     if (deadline.passed()) {
-      return fail_with(TRIREME_ERROR_TIMEOUT, "rank 0 has not joined", name, {0}, group_.name());
+      return decision_failure(TRIREME_ERROR_TIMEOUT, "rank 0 has not joined", name, {0},
+                              group_.name());
     }
     if (stall.due(now_ns())) {
       group_.warn_slow(0, "not joined for ", name, 0, stall);
@@ -95,13 +92,13 @@ Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Dead
       propose(number);
       continue;
     }
-    if (stopped_.load()) return stopped();
+    if (stopped_.load()) return left_failure(group_.name());
     if (deadline.passed()) {
       // The decision is made without them, so that the votes of those who are there are in step; this rank alone
       // answers that its time was over.
-      late = fail_with(TRIREME_ERROR_TIMEOUT,
-                       list_ranks(absent) + " did not arrive before the deadline", name, absent,
-                       group_.name());
+      late = decision_failure(TRIREME_ERROR_TIMEOUT,
+                              list_ranks(absent) + " did not arrive before the deadline", name,
+                              absent, group_.name());
       for (const std::int32_t rank : absent) group_.give_up(rank);
       if (!group_.failed()) {
         group_.fail(Status::failure(TRIREME_ERROR_TIMEOUT,
@@ -131,33 +128,22 @@ void Decisions::find_missing(std::uint64_t number, std::vector<std::int32_t>* ou
 void Decisions::propose(std::uint64_t number) const {
   const Segment& segment = *group_.segment();
   std::uint64_t ranks[kMaxRanks / 64] = {};
-  std::uint64_t conjunction = ~0ull;
-  std::uint64_t difference = 0;
-  bool votes_for[4] = {};
+  Tally tally;
   for (int rank = 0; rank < group_.world_size(); ++rank) {
     const Ballot& ballot = segment.ballot(rank);
     if (group_.counts_as_lost(rank)) continue;
     // A higher number: the decision has been made, and what is written here counts for nothing.
     if (ballot.number.load(std::memory_order_seq_cst) != number) continue;
-    const std::uint64_t vote = ballot.vote.load(std::memory_order_relaxed);
-    const std::uint32_t kind = ballot.kind.load(std::memory_order_relaxed);
     ranks[rank / 64] |= 1ull << (rank % 64);
-    conjunction &= vote;
-    difference ^= vote;
-    votes_for[kind & 3] = true;
+    tally.add(static_cast<DecisionKind>(ballot.kind.load(std::memory_order_relaxed) & 3),
+              ballot.vote.load(std::memory_order_relaxed));
   }
-  const bool agrees = votes_for[static_cast<int>(DecisionKind::agree)];
-  const bool shrinks = votes_for[static_cast<int>(DecisionKind::shrink)];
-  const bool confirms = votes_for[static_cast<int>(DecisionKind::confirm)];
-  Outcome outcome = Outcome::agreed;
-  if (shrinks && confirms) outcome = Outcome::again;
-  if (agrees && (shrinks || confirms)) outcome = Outcome::mismatch;
   Proposal& mine = segment.proposal(group_.rank(), number);
   for (int i = 0; i < kMaxRanks / 64; ++i) {
     mine.ranks[i].store(ranks[i], std::memory_order_relaxed);
   }
-  mine.value.store(shrinks ? difference : conjunction, std::memory_order_relaxed);
-  mine.outcome.store(static_cast<std::uint32_t>(outcome), std::memory_order_relaxed);
+  mine.value.store(tally.value(), std::memory_order_relaxed);
+  mine.outcome.store(static_cast<std::uint32_t>(tally.outcome()), std::memory_order_relaxed);
   Header& header = segment.header();
   std::uint64_t last = header.decision.load(std::memory_order_seq_cst);
   if (decision_number(last) + 1 != number) return;
@@ -171,7 +157,7 @@ Status Decisions::read(const char* name, std::uint64_t number, Decision* out) co
   const std::uint64_t word = segment.header().decision.load(std::memory_order_seq_cst);
   const int winner = decision_rank(word);
   // More than the next one cannot be decided without this rank, unless it is out.
-  if (decision_number(word) != number) return excluded(name);
+  if (decision_number(word) != number) return excluded_failure(group_.rank(), name, group_.name());
   if (winner >= group_.world_size()) {
     return corrupt("the decision is of no rank", name);
   }
@@ -182,38 +168,25 @@ Status Decisions::read(const char* name, std::uint64_t number, Decision* out) co
   }
   out->number = number;
   out->value = proposal.value.load(std::memory_order_relaxed);
-  const auto outcome =
-      static_cast<Outcome>(proposal.outcome.load(std::memory_order_relaxed));
-  const bool counts = std::find(out->ranks.begin(), out->ranks.end(), group_.rank()) !=
-                      out->ranks.end();
+  const auto outcome = static_cast<Outcome>(proposal.outcome.load(std::memory_order_relaxed));
+  const bool counts =
+      std::find(out->ranks.begin(), out->ranks.end(), group_.rank()) != out->ranks.end();
   // The proposal is whole only if no later decision has begun to overwrite it meanwhile.
   std::atomic_thread_fence(std::memory_order_acquire);
   const std::uint64_t now = segment.header().decision.load(std::memory_order_seq_cst);
-  if (decision_number(now) > number + 1 || !counts) return excluded(name);
-  if (outcome == Outcome::mismatch) {
-    return fail_with(TRIREME_ERROR_MISMATCH, "some ranks called agree and others shrink", name, {},
-                     group_.name());
+  if (decision_number(now) > number + 1 || !counts) {
+    return excluded_failure(group_.rank(), name, group_.name());
   }
+  if (outcome == Outcome::mismatch) return mismatch_failure(name, group_.name());
   out->again = outcome == Outcome::again;
   return Status::success();
-}
-
-Status Decisions::excluded(const char* name) const {
-  return fail_with(TRIREME_ERROR_PEER_LOST,
-                   "rank " + std::to_string(group_.rank()) +
-                       ", this one, counts as lost: the others go on without it",
-                   name, {group_.rank()}, group_.name());
 }
 
 Status Decisions::corrupt(std::string text, const char* name) const {
   group_.fail(
       Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(group_.rank()) + ": " + text)
           .with_details({name, group_.name(), 0, {}, 0}));
-  return fail_with(TRIREME_ERROR_CORRUPT, std::move(text), name, {}, group_.name());
-}
-
-Status Decisions::stopped() const {
-  return invalid_state("this rank has left \"" + group_.name() + "\"");
+  return decision_failure(TRIREME_ERROR_CORRUPT, std::move(text), name, {}, group_.name());
 }
 
 void Decisions::stop() noexcept {

@@ -23,8 +23,6 @@ class Decisions {
   void stop() noexcept;
 
  private:
-  enum class Outcome : std::uint32_t { none = 0, agreed, again, mismatch };
-
   Status wait_for_segment(const char* name, Deadline deadline) const;
   // `absent`: memory for the ranks that are missing.
   Status wait_for_decision(const char* name, std::uint64_t number, Deadline deadline,
@@ -32,10 +30,8 @@ class Decisions {
   void find_missing(std::uint64_t number, std::vector<std::int32_t>* out) const;
   void propose(std::uint64_t number) const;
   Status read(const char* name, std::uint64_t number, Decision* out) const;
-  Status excluded(const char* name) const;
   // What peers wrote cannot be: the group fails, because they may go on and wait for this rank.
   Status corrupt(std::string text, const char* name) const;
-  Status stopped() const;
 
   Group& group_;
   std::uint64_t number_ = 0;  // of the last decision this rank voted in

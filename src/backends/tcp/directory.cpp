@@ -237,12 +237,31 @@ Status Directory::serve(const Endpoint& endpoint, const Token& token,
   Socket listener;
   Endpoint bound;
   if (!listen_at(endpoint, &listener, &bound).ok()) return Status::success();
+  TRIREME_RETURN_IF_ERROR(start(std::move(listener), endpoint, token, out));
+  entry = *out;
+  return Status::success();
+}
+
+Status Directory::open(Endpoint address, const Token& token, Endpoint* bound,
+                       std::shared_ptr<Directory>* out) {
+  Served& all = served();
+  const std::lock_guard lock(all.mutex);
+  address.set_port(0);
+  Socket listener;
+  TRIREME_RETURN_IF_ERROR(listen_at(address, &listener, bound));
+  TRIREME_RETURN_IF_ERROR(start(std::move(listener), *bound, token, out));
+  std::erase_if(all.by_endpoint, [](const auto& each) { return each.second.expired(); });
+  all.by_endpoint[bound->text()] = *out;
+  return Status::success();
+}
+
+Status Directory::start(Socket listener, const Endpoint& endpoint, const Token& token,
+                        std::shared_ptr<Directory>* out) {
   auto server =
       std::make_shared<Server>(token, std::move(listener), "the meeting at " + endpoint.text());
   TRIREME_RETURN_IF_ERROR(server->open());
   TRIREME_RETURN_IF_ERROR(start_thread([server] { server->run(); }));
   out->reset(new Directory(std::move(server)));
-  entry = *out;
   return Status::success();
 }
 

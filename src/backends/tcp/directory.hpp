@@ -28,12 +28,17 @@ class Directory {
   // process serves there, or it is an address of another host.
   static Status serve(const Endpoint& endpoint, const Token& token,
                       std::shared_ptr<Directory>* out);
+  // A new one at an address of this host, at a port that is free; *bound: which.
+  static Status open(Endpoint address, const Token& token, Endpoint* bound,
+                     std::shared_ptr<Directory>* out);
   ~Directory();
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
 
  private:
   class Server;
+  static Status start(Socket listener, const Endpoint& endpoint, const Token& token,
+                      std::shared_ptr<Directory>* out);
   explicit Directory(std::shared_ptr<Server> server) : server_(std::move(server)) {}
 
   const std::shared_ptr<Server> server_;  // its thread has a share, too

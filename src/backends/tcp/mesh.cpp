@@ -105,6 +105,17 @@ trireme_transport Mesh::transport() {
   return out;
 }
 
+Status Mesh::open_meeting(std::string* place, std::shared_ptr<const void>* out) const {
+  Endpoint own;
+  TRIREME_RETURN_IF_ERROR(parse_endpoint(own_.endpoint, &own));
+  Endpoint bound;
+  std::shared_ptr<Directory> directory;
+  TRIREME_RETURN_IF_ERROR(Directory::open(own, token_, &bound, &directory));
+  *place = bound.text();
+  *out = std::move(directory);
+  return Status::success();
+}
+
 void Mesh::leave() noexcept {
   stop_.store(true, std::memory_order_release);
   waker_.wake();

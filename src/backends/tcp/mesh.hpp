@@ -51,6 +51,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   // Why receive() answered PEER_LOST, or send() failed, for this rank; -1: of all. CORRUPT: bytes came
   // that the rank did not send.
   Status loss(int rank);
+  // A place at this rank's address where others may meet: "ADDRESS:PORT".
+  Status open_meeting(std::string* place, std::shared_ptr<const void>* out) const;
   // Waits until the system has what was sent, as long as that goes on.
   void settle() noexcept;
   // Who has given no sign of life for some time, but is not given up yet.
