@@ -173,13 +173,16 @@ void Carrier::fail(const Status& status) noexcept {
   }
 }
 
-// As the transport explains it. A rank that has left closed its end for that.
+// As the transport explains it. A rank that has left closed its end for that; to this one, if it leaves,
+// others need not say that they do.
 void Carrier::lose(int rank) noexcept {
   if (rank < 0 || rank >= n_) {
     decisions_.withdraw();
   } else {
     decisions_.lose(rank);
     if (group_.left(rank)) return;
+    const std::lock_guard lock(mutex_);
+    if (leaving_) return;
   }
   try {
     fail(loss_(rank));
