@@ -181,7 +181,7 @@ DEFECTS = [
     ("store: one that was started anew is the same one", "src/cluster/store_server.cpp",
      "if (meant != 0 && meant != instance_) {", "if (false) {", "unit_test_store"),
     ("store: a stranger may stay", "src/cluster/store_server.cpp",
-     "if (now - oldest->second.since_ns < kPatienceNs) return;", "if (now > 0) return;",
+     "if (now - oldest->second.since_ns < tcp::kStrangerNs) return;", "if (now > 0) return;",
      "unit_test_store_strangers"),
     ("store: a forked child gets one", "src/api/store.cpp",
      "  TRIREME_RETURN_IF_ERROR(api::detail::refuse_after_fork());\n", "", "api_test_store"),
