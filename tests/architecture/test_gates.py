@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "abi")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "abi"), str(HERE.parent / "faults")]
 
 import check_comments
 import check_failpoints
@@ -17,6 +17,7 @@ import check_includes
 import check_layout
 import check_symbols
 import headers
+import seeded_defects
 
 
 class Gates(unittest.TestCase):
@@ -96,6 +97,10 @@ class Gates(unittest.TestCase):
         self.assertEqual(check_failpoints.check(listed, sources, tests), [])
         for less in (("", tests), (sources, ""), (sources + 'failpoint("a", "b")', tests)):
             self.assertTrue(check_failpoints.check(listed, *less))
+
+    def test_every_seeded_defect_fits_its_source(self):
+        for name, source, before, *_ in seeded_defects.DEFECTS:
+            self.assertEqual((seeded_defects.ROOT / source).read_text().count(before), 1, name)
 
 
 if __name__ == "__main__":
