@@ -103,9 +103,9 @@ class Hosts:
 
     def mpirun(self, name, each, folder):
         """The beginning of a command, for the first host, by which the MPI of that name starts `each`
-        ranks on every host. `folder` gets the script by which they are started. They reach each
-        other over the network alone, but for several ranks of MPICH on each: with more than two
-        ranks, the MPI_Finalize of MPICH 4.0 over UCX's TCP often never comes back, in any program."""
+        ranks on every host. `folder` gets the script by which they are started. Ranks of Open MPI
+        reach each other over the network alone. Those of MPICH 4.0 do as UCX likes, which is memory
+        that these hosts share: over its TCP MPI_Finalize often never comes back, in any program."""
         script = pathlib.Path(folder, "start-on-host")
         cases = [f'{address}) exec {shlex.join(host.command(["sh", "-c"]))} "$*" ;;'
                  for address, host in zip(self.addresses, self.hosts)]
@@ -115,12 +115,13 @@ class Hosts:
         where = ",".join(f"{address}:{each}" for address in self.addresses)
         ranks = ["-np", str(each * len(self.hosts))]
         if name == "mpich":
-            network_alone = ["env", "UCX_TLS=tcp,self"] if each == 1 else []
-            return [*network_alone, "mpirun.mpich", "-launcher", "rsh", "-launcher-exec",
+            return ["mpirun.mpich", "-launcher", "rsh", "-launcher-exec",
                     str(script), "-hosts", where, "-iface", "eth0", *ranks]
         settings = {"plm_rsh_agent": script, "oob_tcp_if_include": "eth0", "pml": "ob1",
                     "btl": "tcp,self", "btl_tcp_if_include": "eth0"}
-        return ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--host", where, *ranks,
+        # Each host's ranks would be bound to the first cores, which are all hosts'.
+        return ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
+                "--host", where, *ranks,
                 *(str(word) for setting in settings.items() for word in ("--mca", *setting))]
 
     def cut(self, number):
