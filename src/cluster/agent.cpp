@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "platform/endpoint.hpp"
+
 namespace trireme::cluster {
 namespace {
 
@@ -27,11 +29,7 @@ std::string host_name() {
 }
 
 std::string place_text(const NodeOptions& options) {
-  const bool brackets = options.host.find(':') != std::string::npos;
-  return std::string(brackets ? "[" : "")
-      .append(options.host)
-      .append(brackets ? "]:" : ":")
-      .append(std::to_string(options.port));
+  return tcp::endpoint_text(options.host, std::to_string(options.port));
 }
 
 bool is_numeric(const std::string& host) {

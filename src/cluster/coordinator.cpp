@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "platform/entrance.hpp"
+#include "platform/sha256.hpp"
 
 namespace trireme::cluster {
 
@@ -40,12 +41,9 @@ int Coordinator::listen(const sockaddr* address) {
 }
 
 void Coordinator::begin(const AgentHello& own) {
-  unsigned char drawn[8] = {};
+  std::uint8_t drawn[8] = {};
   uv_random(nullptr, nullptr, drawn, sizeof drawn, 0, nullptr);
-  for (const unsigned char byte : drawn) {
-    meeting_name_ += "0123456789abcdef"[byte >> 4];
-    meeting_name_ += "0123456789abcdef"[byte & 15];
-  }
+  meeting_name_ = hexadecimal(drawn);
   if (options_.silence_ms != 5000) {
     meeting_name_ += "?silence_ms=" + std::to_string(options_.silence_ms);
   }

@@ -13,9 +13,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 
 #include "cluster/descendants.hpp"
+#include "platform/clock.hpp"
 
 namespace trireme::cluster {
 namespace {
@@ -53,13 +53,6 @@ bool has_ended(pid_t program) {
     if (info.si_pid == program) return true;
     waitpid(info.si_pid, nullptr, 0);
   }
-}
-
-std::uint64_t monotonic_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u +
-         static_cast<std::uint64_t>(time.tv_nsec);
 }
 
 }  // namespace
@@ -107,7 +100,7 @@ int run_guardian(char** program) {
       kill(-worker, SIGKILL);
     }
   }
-  GuardianReport report{monotonic_ns(), 0, 0};
+  GuardianReport report{now_ns(), 0, 0};
   kill(-worker, SIGKILL);
   waitpid(worker, &report.wait_status, 0);
   send(kLifeline, &report, sizeof report, MSG_NOSIGNAL);

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "platform/endpoint.hpp"
+
 namespace trireme::cluster {
 namespace {
 
@@ -96,11 +98,9 @@ AgentStart JobState::start_of(int agent, const std::string& name) const {
   start.world_size = world_size_;
   start.master_address = first.hello.address;
   start.master_port = first.hello.master_port;
-  const std::string& address = first.hello.address;
-  const bool brackets = address.find(':') != std::string::npos;
-  start.rendezvous = std::string("tcp://").append(brackets ? "[" : "").append(address);
-  start.rendezvous.append(brackets ? "]:" : ":").append(std::to_string(first.hello.meeting_port));
-  start.rendezvous.append("/").append(name);
+  start.rendezvous =
+      "tcp://" + tcp::endpoint_text(first.hello.address, std::to_string(first.hello.meeting_port)) +
+      "/" + name;
   return start;
 }
 

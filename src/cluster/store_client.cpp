@@ -44,8 +44,7 @@ bool nobody_listens(const Status& status) {
 std::string StoreClient::where() const { return "the store at " + url(); }
 
 std::string StoreClient::url() const {
-  const bool six = host_.find(':') != host_.npos;
-  return (six ? "tcp://[" + host_ + "]:" : "tcp://" + host_ + ":") + std::to_string(port_);
+  return "tcp://" + tcp::endpoint_text(host_, std::to_string(port_));
 }
 
 Status StoreClient::open(Deadline deadline) {

@@ -33,8 +33,7 @@ Status look_into_environment(std::string_view url, std::string* out) {
   if (host.empty() || port.empty()) {
     return wrong(url, "neither TRIREME_STORE nor MASTER_ADDR and MASTER_PORT are set");
   }
-  const bool six = host.find(':') != host.npos;
-  *out = std::string(kTcp) + (six ? "[" + host + "]:" : host + ":") + port;
+  *out = std::string(kTcp) + tcp::endpoint_text(host, port);
   return Status::success();
 }
 

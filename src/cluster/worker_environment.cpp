@@ -3,32 +3,22 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include <span>
 #include <string_view>
 #include <utility>
 
+#include "platform/sha256.hpp"
+
 namespace trireme::cluster {
-namespace {
-
-std::string hexadecimal(const unsigned char* bytes, std::size_t count) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (std::size_t i = 0; i < count; ++i) {
-    text.push_back(kDigits[bytes[i] >> 4]);
-    text.push_back(kDigits[bytes[i] & 15]);
-  }
-  return text;
-}
-
-}  // namespace
 
 // The name is drawn on its own, since names of sockets can be listed by everybody on the host.
 int WorkerEnvironment::make_secrets() {
-  unsigned char bytes[48];
+  std::uint8_t bytes[48];
   if (const int refusal = uv_random(nullptr, nullptr, bytes, sizeof bytes, 0, nullptr)) {
     return refusal;
   }
-  token_ = hexadecimal(bytes, 32);
-  start_.rendezvous = "host://" + hexadecimal(bytes + 32, 16);
+  token_ = hexadecimal(std::span(bytes).first(32));
+  start_.rendezvous = "host://" + hexadecimal(std::span(bytes).last(16));
   start_.master_address = "127.0.0.1";
   start_.master_port = 29500;  // for programs that insist on one; nothing listens there
   return 0;

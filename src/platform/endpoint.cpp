@@ -60,11 +60,15 @@ std::string Endpoint::text() const {
   if (address.ss_family == AF_INET6) {
     const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
     inet_ntop(AF_INET6, &in6.sin6_addr, host, sizeof host);
-    return std::string("[").append(host) + "]:" + std::to_string(ntohs(in6.sin6_port));
+    return endpoint_text(host, std::to_string(ntohs(in6.sin6_port)));
   }
   const auto& in4 = reinterpret_cast<const sockaddr_in&>(address);
   inet_ntop(AF_INET, &in4.sin_addr, host, sizeof host);
-  return std::string(host) + ":" + std::to_string(ntohs(in4.sin_port));
+  return endpoint_text(host, std::to_string(ntohs(in4.sin_port)));
+}
+
+std::string endpoint_text(const std::string& host, const std::string& port) {
+  return host.find(':') == host.npos ? host + ":" + port : "[" + host + "]:" + port;
 }
 
 bool split_endpoint(std::string_view text, std::uint16_t lowest_port, std::string* host,

@@ -21,7 +21,9 @@ struct Endpoint {
   std::string text() const;  // "10.0.0.2:29500", "[::1]:29500"
 };
 
-// "HOST:PORT" or "[ADDRESS]:PORT" in parts; false with the reason in *why.
+// "HOST:PORT", or "[ADDRESS]:PORT" for an address of IPv6.
+std::string endpoint_text(const std::string& host, const std::string& port);
+// The same in parts; false with the reason in *why.
 bool split_endpoint(std::string_view text, std::uint16_t lowest_port, std::string* host,
                     std::uint16_t* port, std::string* why);
 // Asks the system's resolver for a host that is none of numbers; false with what it says in *why.

@@ -150,4 +150,16 @@ Status UnnamedFile::open(const std::string& directory, std::uint64_t bytes) {
   return reserve(directory, bytes);
 }
 
+std::string read_small_file(const char* path) {
+  const int descriptor = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return "";
+  char text[8192];
+  ssize_t length = 0;
+  do {
+    length = ::read(descriptor, text, sizeof text);
+  } while (length < 0 && errno == EINTR);
+  ::close(descriptor);
+  return length <= 0 ? "" : std::string(text, static_cast<std::size_t>(length));
+}
+
 }  // namespace trireme

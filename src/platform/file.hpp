@@ -1,4 +1,5 @@
-// A file without a name: nothing is left of it when its process ends, however that happens.
+// Files: one without a name, of which nothing is left when its process ends, however that happens,
+// and the small ones in which the kernel tells something.
 #pragma once
 
 #include <cstdint>
@@ -34,5 +35,8 @@ class UnnamedFile {
   int descriptor_ = -1;
   std::string why_not_direct_;
 };
+
+// The whole of a file of the kernel, of 8 KiB at the most; "" if there is none.
+std::string read_small_file(const char* path);
 
 }  // namespace trireme

@@ -1,12 +1,11 @@
 #include "platform/host_identity.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <string>
 
+#include "platform/file.hpp"
 #include "platform/sha256.hpp"
 #include "platform/system.hpp"
 
@@ -15,17 +14,9 @@ namespace {
 
 // Adds what tells apart this system's starts.
 bool add_boot(std::string* out) {
-  const int descriptor = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return false;
-  char text[64];
-  ssize_t length = 0;
-  do {
-    length = ::read(descriptor, text, sizeof text);
-  } while (length < 0 && errno == EINTR);
-  ::close(descriptor);
-  if (length <= 0) return false;
-  out->append(text, static_cast<std::size_t>(length));
-  return true;
+  const std::string text = read_small_file("/proc/sys/kernel/random/boot_id");
+  *out += text;
+  return !text.empty();
 }
 
 bool add_namespace(const char* path, std::string* out) {

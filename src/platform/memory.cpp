@@ -1,8 +1,6 @@
 #include "platform/memory.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,21 +9,10 @@
 #include <string>
 #include <string_view>
 
+#include "platform/file.hpp"
+
 namespace trireme {
 namespace {
-
-// The whole of a small file of the kernel; "" if there is none.
-std::string read_small_file(const char* path) {
-  const int descriptor = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return "";
-  char text[8192];
-  ssize_t length = 0;
-  do {
-    length = ::read(descriptor, text, sizeof text);
-  } while (length < 0 && errno == EINTR);
-  ::close(descriptor);
-  return length <= 0 ? "" : std::string(text, static_cast<std::size_t>(length));
-}
 
 // The number at the beginning of a cgroup file; false for "max" and for no file.
 bool read_number(const char* path, std::uint64_t* out) {
