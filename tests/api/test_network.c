@@ -11,11 +11,11 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "own_process.h"
 #include "processes.h"
 #include "ranks.h"
 
@@ -152,19 +152,10 @@ static void it_says_what_it_is(void **state) {
 
 /* ---- nothing stays ---- */
 
-static int count_entries(const char *path) {
-    DIR *const folder = opendir(path);
-    int count = 0;
-    if (folder == NULL) fail_msg("no %s", path);
-    while (readdir(folder) != NULL) ++count;
-    closedir(folder);
-    return count;
-}
-
 static void groups_leave_no_descriptors_and_no_threads(void **state) {
     (void)state;
-    const int descriptors = count_entries("/proc/self/fd");
-    const int threads = count_entries("/proc/self/task");
+    const int64_t descriptors = count_descriptors();
+    const int64_t threads = count_own_threads();
     struct job job = {.world_size = 3};
     unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
     for (int i = 0; i < 5; ++i) run_threads(job.world_size, join_and_sum, &job);
@@ -174,13 +165,12 @@ static void groups_leave_no_descriptors_and_no_threads(void **state) {
     trireme_communicator_destroy(created(0, 2, job.rendezvous));
     /* They go in the background; how soon depends on the machine. */
     const uint64_t end = monotonic_ns() + HANG_NS;
-    while ((count_entries("/proc/self/fd") > descriptors ||
-            count_entries("/proc/self/task") > threads) &&
+    while ((count_descriptors() > descriptors || count_own_threads() > threads) &&
            monotonic_ns() < end) {
         sleep_ms(20);
     }
-    assert_true(count_entries("/proc/self/fd") <= descriptors);
-    assert_true(count_entries("/proc/self/task") <= threads);
+    assert_true(count_descriptors() <= descriptors);
+    assert_true(count_own_threads() <= threads);
 }
 
 /* ---- what is refused ---- */

@@ -15,10 +15,9 @@ import shlex
 import shutil
 import signal
 import subprocess
-import time
 import unittest
 
-LONG = 20  # seconds; longer than anything here takes on a busy machine
+from waiting import end_now, wait_until
 
 
 def missing():
@@ -44,11 +43,8 @@ class _Namespace:
         self.keeper = subprocess.Popen(["unshare", "-n", "sleep", "infinity"],
                                        preexec_fn=_die_with_parent)
         own = os.readlink("/proc/self/ns/net")
-        end = time.monotonic() + LONG
-        while os.readlink(f"/proc/{self.keeper.pid}/ns/net") == own:
-            if time.monotonic() > end or self.keeper.poll() is not None:
-                raise RuntimeError("a network namespace has not come")
-            time.sleep(0.005)
+        wait_until(lambda: os.readlink(f"/proc/{self.keeper.pid}/ns/net") != own,
+                   "a network namespace")
 
     def command(self, program):
         return ["nsenter", "-t", str(self.keeper.pid), "-n", "--", *program]
@@ -133,12 +129,7 @@ class Hosts:
 
     def close(self):
         for job in self.jobs:
-            if job.poll() is None:
-                job.kill()
-            job.wait()
-            for stream in (job.stdin, job.stdout, job.stderr):
-                if stream is not None:
-                    stream.close()
+            end_now(job)
         for space in self.spaces:
             space.close()
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from waiting import LONG, alive, listens, wait_until
+from waiting import LONG, alive, default_signals, listens, wait_until
 
 TRIREME = ""
 TOKEN = "a token of the tests, which no job has"
@@ -143,8 +143,7 @@ def report():
 
 if __name__ == "__main__":
     TRIREME = os.path.abspath(sys.argv.pop(1))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)  # the tests themselves may run in the background
+    default_signals()
     result = unittest.main(verbosity=2, exit=False).result
     report()
     sys.exit(not result.wasSuccessful())

@@ -16,7 +16,7 @@ import tempfile
 import time
 import unittest
 
-from waiting import LONG, alive, listens, wait_until
+from waiting import LONG, alive, default_signals, end_now, listens, wait_until
 
 TRIREME = ""
 TOKEN = "a token of the tests, which no job has"
@@ -50,11 +50,7 @@ class Nodes(unittest.TestCase):
 
     def end_all(self):
         for agent in self.agents:
-            if agent.poll() is None:
-                agent.kill()
-            agent.wait()
-            agent.stdout.close()
-            agent.stderr.close()
+            end_now(agent)
 
     def agent(self, script, *options, workers=1, nodes="2", token=TOKEN, endpoint=None,
               descriptors=(), **variables):
@@ -493,6 +489,5 @@ class Arguments(unittest.TestCase):
 
 if __name__ == "__main__":
     TRIREME = os.path.abspath(sys.argv.pop(1))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)  # the tests themselves may run in the background
+    default_signals()
     unittest.main(verbosity=2)

@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from waiting import LONG, alive, wait_until
+from waiting import LONG, alive, default_signals, wait_until
 
 TRIREME = ""
 
@@ -28,12 +28,6 @@ def shell(workers, script, *options, **settings):
     """Runs a shell script as every worker to its end."""
     return subprocess.run(command(workers, ["sh", "-c", script], *options), capture_output=True,
                           text=True, timeout=LONG, **settings)
-
-
-def default_signals():
-    """The tests themselves may run under nohup or in the background, where signals are ignored."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 class Job:

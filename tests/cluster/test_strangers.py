@@ -19,7 +19,7 @@ import threading
 import time
 import unittest
 
-from waiting import LONG, wait_until
+from waiting import LONG, end_now, wait_until
 
 TRIREME = ""
 TOKEN = "a token of the tests, which no job has"
@@ -123,16 +123,8 @@ class Jobs(unittest.TestCase):
         job = subprocess.Popen(program, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE,
                                env={**os.environ, "TRIREME_TOKEN": token, **variables})
-        self.addCleanup(self.end, job)
+        self.addCleanup(end_now, job)
         return job
-
-    @staticmethod
-    def end(job):
-        if job.poll() is None:
-            job.kill()
-        job.wait()
-        for stream in (job.stdin, job.stdout, job.stderr):
-            stream.close()
 
     def rank(self, rank, size, place, *options, **settings):
         return self.start([TRIREME, "bench", "barrier", "-n", "2", "-w", "1", *options, "--ranks-as", "env"],

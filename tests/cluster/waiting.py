@@ -1,5 +1,6 @@
-"""What the tests of jobs wait for, and for how long at the most."""
+"""How the tests of jobs wait, and for how long at the most; how they start and end a process."""
 
+import signal
 import time
 
 LONG = 60  # seconds; longer than anything healthy takes on a busy machine
@@ -27,3 +28,18 @@ def listens(port):
     with open("/proc/net/tcp") as table:
         return any(f":{port:04X} " in line.split()[1] + " " and line.split()[3] == "0A"
                    for line in table.readlines()[1:])
+
+
+def default_signals():
+    """The tests themselves may run under nohup or in the background, where signals are ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def end_now(process):
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,6 +18,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "own_process.h"
 #include "processes.h"
 #include "ranks.h"
 
@@ -33,15 +33,6 @@
 #endif
 
 /* ---- what a process owns ---- */
-
-static int64_t count_entries(const char *path) {
-    int64_t count = 0;
-    DIR *const folder = opendir(path);
-    if (folder == NULL) return -1;
-    while (readdir(folder) != NULL) ++count;
-    closedir(folder);
-    return count;
-}
 
 static int64_t count_mappings(const char *word) {
     char line[512];
@@ -61,8 +52,8 @@ struct possessions {
 };
 
 static struct possessions look(void) {
-    return (struct possessions){count_entries("/proc/self/fd"), count_entries("/proc/self/task"),
-                                count_mappings("memfd:"), count_mappings("")};
+    return (struct possessions){count_descriptors(), count_own_threads(), count_mappings("memfd:"),
+                                count_mappings("")};
 }
 
 /* Threads that have been told to end may take a moment to be gone. */

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,6 +18,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "own_process.h"
 #include "processes.h"
 #include "ranks.h"
 
@@ -447,17 +447,6 @@ static void a_program_that_forks_while_its_threads_wait_goes_on(void **state) {
 
 /* ---- groups come and go ---- */
 
-static int count_entries(const char *path, const char *word) {
-    int count = 0;
-    DIR *const folder = opendir(path);
-    if (folder == NULL) return 0;
-    for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        count += strstr(entry->d_name, word) != NULL;
-    }
-    closedir(folder);
-    return count;
-}
-
 /* Where one of many groups lives: threads see it, processes would. */
 static void live_briefly(const char *rendezvous, int turn) {
     trireme_communicator *groups[2];
@@ -484,23 +473,23 @@ static void live_briefly(const char *rendezvous, int turn) {
 static void groups_come_and_go_a_thousand_times(void **state) {
     (void)state;
     char rendezvous[64];
-    const int files = count_entries("/dev/shm", "trireme");
+    const int64_t files = count_entries("/dev/shm", "trireme");
     const char *const schemes[] = {"local", "host"};
     for (size_t scheme = 0; scheme < 2; ++scheme) {
         const int turns = is_quick() ? 60 : 500;
-        int descriptors = 0;
+        int64_t descriptors = 0;
         snprintf(rendezvous, sizeof rendezvous, "%s://again-%ld", schemes[scheme], (long)getpid());
         for (int turn = 0; turn < turns; ++turn) {
-            if (turn == 10) descriptors = count_entries("/proc/self/fd", "");
+            if (turn == 10) descriptors = count_descriptors();
             live_briefly(rendezvous, turn); /* under one name, again and again */
             ++trial_count;
         }
         /* A thread that is told to end may hold its own for a moment. */
         const uint64_t end = monotonic_ns() + PATIENT_NS;
-        while (count_entries("/proc/self/fd", "") > descriptors && monotonic_ns() < end) {
+        while (count_descriptors() > descriptors && monotonic_ns() < end) {
             sleep_ms(5);
         }
-        assert_int_equal(count_entries("/proc/self/fd", ""), descriptors);
+        assert_int_equal(count_descriptors(), descriptors);
     }
     assert_int_equal(count_entries("/dev/shm", "trireme"), files);
 }

@@ -35,12 +35,15 @@ struct Board {
     std::vector<const std::int32_t*> given;
     std::size_t taken = 0;
   };
+  explicit Board(bool tells_apart = true, bool carries_slots = false)
+      : apart(tells_apart), carries(carries_slots) {}
+
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::uint64_t, Meeting> meetings;
   std::size_t world_size = 0;
-  bool apart = true;
-  bool carries = false;
+  const bool apart;
+  const bool carries;
   int failing_rank = -1;
   // Slots that the engine carries, by receiver. Each is looked for some times before it is found.
   struct Slot {
@@ -272,9 +275,7 @@ bool blames(const Status& status, const std::vector<std::int32_t>& ranks) {
 void what_is_large_goes_to_the_engine_and_what_is_small_with_the_slots(void**) {
   for (const auto [apart, carries] : kWays) {
     for (const int world_size : {1, 2, 3, 4, 5, 8}) {
-      Board board;
-      board.apart = apart;
-      board.carries = carries;
+      Board board(apart, carries);
       play(world_size, board, [&](Backend& backend) -> std::string {
         for (const std::size_t count : {0u, 1u, 10u, 11u, 128u, 1000u, 4099u}) {
           for (std::uint64_t turn = 0; turn < 3; ++turn) {
@@ -315,9 +316,7 @@ void what_an_engine_must_not_do_is_not_asked_of_it(void**) {
 // Each channel has the same calls with the same sequences.
 void channels_at_once_do_not_meet_each_other(void**) {
   for (const auto [apart, carries] : kWays) {
-    Board board;
-    board.apart = apart;
-    board.carries = carries;
+    Board board(apart, carries);
     play(3, board, [&](Backend& backend) -> std::string {
       std::vector<std::string> errors(4);
       std::vector<std::thread> threads;
@@ -350,9 +349,7 @@ void channels_at_once_do_not_meet_each_other(void**) {
 void ranks_that_call_different_things_hear_of_it(void**) {
   for (const auto [apart, carries] : kWays) {
     for (const bool small : {false, true}) {  // so small that it needs no engine
-      Board board;
-      board.apart = apart;
-      board.carries = carries;
+      Board board(apart, carries);
       play(3, board, [&](Backend& backend) -> std::string {
         Vectors vectors(backend.rank(), backend.rank() == 2 ? (small ? 3 : 1001) : 1000);
         const Status status = backend.run(all_reduce_of(vectors), 1, Deadline::after(kLong));
@@ -371,9 +368,7 @@ void ranks_that_call_different_things_hear_of_it(void**) {
 
 void an_engine_that_fails_fails_everywhere(void**) {
   for (const auto [apart, carries] : kWays) {
-    Board board;
-    board.apart = apart;
-    board.carries = carries;
+    Board board(apart, carries);
     board.failing_rank = 1;
     play(3, board, [&](Backend& backend) -> std::string {
       Vectors vectors(backend.rank(), 1000);
@@ -387,9 +382,7 @@ void an_engine_that_fails_fails_everywhere(void**) {
 
 void who_does_not_come_is_blamed_at_the_deadline(void**) {
   for (const auto [apart, carries] : kWays) {
-    Board board;
-    board.apart = apart;
-    board.carries = carries;
+    Board board(apart, carries);
     std::atomic<int> over{0};
     play(3, board, [&](Backend& backend) -> std::string {
       if (backend.rank() == 2) {
@@ -407,9 +400,7 @@ void who_does_not_come_is_blamed_at_the_deadline(void**) {
 
 void who_leaves_instead_of_coming_is_blamed(void**) {
   for (const auto [apart, carries] : kWays) {
-    Board board;
-    board.apart = apart;
-    board.carries = carries;
+    Board board(apart, carries);
     play(3, board, [&](Backend& backend) -> std::string {
       if (backend.rank() == 2) {
         // As a communicator does that is destroyed with peers at work.
@@ -430,8 +421,7 @@ void who_leaves_instead_of_coming_is_blamed(void**) {
 // What small collectives do that nothing but slots is needed for, as callers call them.
 void small_calls_are_over_at_once_or_as_soon_as_all_have_come(void**) {
   for (const int world_size : {1, 2, 3, 5}) {
-    Board board;
-    board.carries = true;
+    Board board(true, true);
     play(world_size, board, [&](Backend& backend) -> std::string {
       const int n = backend.world_size();
       for (std::uint64_t sequence = 1; sequence <= 200; ++sequence) {
@@ -461,8 +451,7 @@ void small_calls_are_over_at_once_or_as_soon_as_all_have_come(void**) {
 // Its goodbye may come before what it called last.
 void who_leaves_after_the_last_call_has_called_it(void**) {
   for (int trial = 0; trial < 20; ++trial) {
-    Board board;
-    board.carries = true;
+    Board board(true, true);
     play(3, board, [&](Backend& backend) -> std::string {
       Vectors vectors(backend.rank(), 10);
       if (backend.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(trial % 4));
@@ -473,8 +462,7 @@ void who_leaves_after_the_last_call_has_called_it(void**) {
 }
 
 void who_does_not_come_to_a_small_call_is_blamed(void**) {
-  Board board;
-  board.carries = true;
+  Board board(true, true);
   std::atomic<int> over{0};
   play(3, board, [&](Backend& backend) -> std::string {
     Vectors vectors(backend.rank(), 10);

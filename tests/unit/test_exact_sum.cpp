@@ -17,6 +17,7 @@ extern "C" {
 
 #include "kernels/exact_sum.hpp"
 #include "kernels/vector.hpp"
+#include "levels.hpp"
 #include "platform/mix.hpp"
 
 namespace {
@@ -101,13 +102,6 @@ double random_double(int low, int high) {
       low + static_cast<int>(random_bits() % static_cast<unsigned>(high - low + 1));
   const double value = std::ldexp(mantissa, exponent - 53);
   return random_bits() % 2 ? value : -value;
-}
-
-std::vector<VectorLevel> levels() {
-  std::vector<VectorLevel> all = {VectorLevel::scalar};
-  if (best_vector_level() >= VectorLevel::avx2) all.push_back(VectorLevel::avx2);
-  if (best_vector_level() >= VectorLevel::avx512) all.push_back(VectorLevel::avx512);
-  return all;
 }
 
 void an_empty_sum_is_zero(void**) {

@@ -22,6 +22,7 @@ extern "C" {
 
 #include "kernels/factored.hpp"
 #include "kernels/vector.hpp"
+#include "levels.hpp"
 #include "optimizers/factored.hpp"
 #include "platform/mix.hpp"
 
@@ -79,8 +80,7 @@ void check_sums(Shape shape, double scale, double size) {
   };
   Sums whole(shape.rows, shape.columns);
   add_squares(part(0, count), point, whole.places());
-  for (const VectorLevel level : {VectorLevel::scalar, VectorLevel::avx2, VectorLevel::avx512}) {
-    if (level > best_vector_level()) continue;
+  for (const VectorLevel level : levels()) {
     force_vector_level(level);
     assert_true(largest_magnitude(kDtype<T>, gradients.data(), count) == bits);
     // In parts that are cut anywhere, the last ones first.
@@ -194,8 +194,7 @@ void check_directions() {
     expected[i] = static_cast<T>(static_cast<double>(start[i] * static_cast<T>(0.3)) * factor);
     if (i / kColumns == 4) expected[i] = std::numeric_limits<T>::quiet_NaN();
   }
-  for (const VectorLevel level : {VectorLevel::scalar, VectorLevel::avx2, VectorLevel::avx512}) {
-    if (level > best_vector_level()) continue;
+  for (const VectorLevel level : levels()) {
     force_vector_level(level);
     for (const std::uint64_t cut : {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{111}}) {
       std::vector<T> gradients = start, moved = start, states = squares;

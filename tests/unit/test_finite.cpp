@@ -5,6 +5,7 @@
 
 #include "kernels/finite.hpp"
 #include "kernels/vector.hpp"
+#include "levels.hpp"
 
 // Last: its macros take names like `fail`.
 #include <setjmp.h>
@@ -28,9 +29,7 @@ constexpr Type kTypes[] = {{TRIREME_DTYPE_F16, 16, 10},
                            {TRIREME_DTYPE_F64, 64, 52}};
 
 void one_of_many_is_found(void**) {
-  constexpr VectorLevel kLevels[] = {VectorLevel::scalar, VectorLevel::avx2, VectorLevel::avx512};
-  for (const VectorLevel level : kLevels) {
-    if (level > best_vector_level()) continue;
+  for (const VectorLevel level : levels()) {
     force_vector_level(level);
     for (const Type& type : kTypes) {
       const std::size_t size = static_cast<std::size_t>(type.bits) / 8;

@@ -1,7 +1,6 @@
 // Talks with what listens: the directory and a mesh, by strangers without the token and by liars who
 // have it. Sessions that make sense, changed from a seed. Whoever is honest gets through meanwhile,
 // what was delivered is what was sent, and strangers cost a bounded amount of memory and descriptors.
-#include <dirent.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "backends/tcp/directory.hpp"
 #include "backends/tcp/mesh.hpp"
 #include "fuzz.hpp"
+#include "own_process.h"
 #include "platform/sha256.hpp"
 #include "platform/tcp_call.hpp"
 
@@ -69,15 +69,6 @@ HandshakeTerms directory_terms(int rank) {
   terms.rank = rank;
   terms.job = sha256("directory of groups");
   return terms;
-}
-
-int count_descriptors() {
-  DIR* const folder = opendir("/proc/self/fd");
-  assert_non_null(folder);
-  int count = 0;
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
 }
 
 tcp::Socket connected(const tcp::Endpoint& endpoint) {
@@ -142,7 +133,7 @@ void the_directory_serves_the_honest_among_all_others(void**) {
   Meeting meeting;
   Random random{fuzz::seed()};
   std::deque<tcp::Socket> held;
-  const int before = count_descriptors();
+  const std::int64_t before = count_descriptors();
   constexpr std::size_t kHeld = 60;
   const std::uint64_t trials = fuzz::trials(600);
   for (std::uint64_t trial = 0; trial < trials; ++trial) {
@@ -176,23 +167,13 @@ void the_directory_serves_the_honest_among_all_others(void**) {
 
 void strangers_cost_no_more_than_was_said(void**) {
   Meeting meeting;
-  const int before = count_descriptors();
+  const std::int64_t before = count_descriptors();
   constexpr int kIdle = 300;
   std::vector<tcp::Socket> idle;
   for (int i = 0; i < kIdle; ++i) idle.push_back(connected(meeting.endpoint));
   // They have been let in before this one has.
   meet_honestly(meeting.endpoint, "honest");
-  assert_true(count_descriptors() <=
-              before + kIdle + static_cast<int>(tcp::kMostStrangers) + 3);
-}
-
-std::uint64_t resident_bytes() {
-  std::FILE* const file = std::fopen("/proc/self/statm", "r");
-  unsigned long long all = 0, resident = 0;
-  assert_non_null(file);
-  assert_int_equal(std::fscanf(file, "%llu %llu", &all, &resident), 2);
-  std::fclose(file);
-  return resident * 4096;
+  assert_true(count_descriptors() <= before + kIdle + static_cast<int>(tcp::kMostStrangers) + 3);
 }
 
 void a_flood_of_strangers_takes_no_memory(void**) {
@@ -202,7 +183,7 @@ void a_flood_of_strangers_takes_no_memory(void**) {
   Meeting meeting;
   Random random{fuzz::seed() + 1};
   meet_honestly(meeting.endpoint, "honest-before");
-  const std::uint64_t before = resident_bytes();
+  const std::int64_t before = resident_bytes();
   const std::uint64_t count = fuzz::trials(10'000);
   for (std::uint64_t i = 0; i < count; ++i) {
     const tcp::Socket socket = connected(meeting.endpoint);
@@ -210,8 +191,7 @@ void a_flood_of_strangers_takes_no_memory(void**) {
         std::string(i % 3 == 0 ? "GET / HTTP/1.1\r\n" : "trireme\n") + fuzz::noise(random, 120));
   }
   meet_honestly(meeting.endpoint, "honest-after");
-  const std::uint64_t after = resident_bytes();
-  const std::uint64_t more = after > before ? after - before : 0;
+  const std::int64_t more = std::max<std::int64_t>(resident_bytes() - before, 0);
   std::printf("network: %llu strangers took %llu KiB\n", static_cast<unsigned long long>(count),
               static_cast<unsigned long long>(more >> 10));
   assert_true(more <= (16u << 20));

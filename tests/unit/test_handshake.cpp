@@ -26,15 +26,6 @@ using Side = Handshake::Side;
 
 const Token kToken("a secret of thirty-two bytes....");
 
-std::string hex(const Digest& digest) {
-  std::string out;
-  for (const std::uint8_t byte : digest) {
-    out += "0123456789abcdef"[byte >> 4];
-    out += "0123456789abcdef"[byte & 15];
-  }
-  return out;
-}
-
 void hmac_gives_the_published_digests(void**) {
   struct Vector {
     std::string key, data;
@@ -51,7 +42,7 @@ void hmac_gives_the_published_digests(void**) {
        "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"},
   };
   for (const Vector& each : vectors) {
-    assert_string_equal(hex(hmac_sha256(each.key, each.data)).c_str(), each.digest);
+    assert_string_equal(hexadecimal(hmac_sha256(each.key, each.data)).c_str(), each.digest);
   }
   Digest a{}, b{};
   assert_true(same_digest(a, b));

@@ -4,6 +4,7 @@
 
 #include "kernels/hash.hpp"
 #include "kernels/vector.hpp"
+#include "levels.hpp"
 
 #define XXH_VECTOR XXH_SCALAR
 #define XXH_INLINE_ALL
@@ -28,9 +29,7 @@ void every_level_is_xxh3(void**) {
   }
   constexpr std::uint64_t kSizes[] = {0,   1,   3,   8,   16,   17,   128,  129,   240,
                                       241, 255, 256, 512, 1023, 1024, 1025, 65536, 70000};
-  constexpr VectorLevel kLevels[] = {VectorLevel::scalar, VectorLevel::avx2, VectorLevel::avx512};
-  for (const VectorLevel level : kLevels) {
-    if (level > best_vector_level()) continue;
+  for (const VectorLevel level : levels()) {
     force_vector_level(level);
     for (const std::uint64_t size : kSizes) {
       for (const std::uint64_t seed : {std::uint64_t{0}, std::uint64_t{7}, ~std::uint64_t{0}}) {

@@ -15,6 +15,7 @@
 
 #include "backends/local/liaison.hpp"
 #include "local_ranks.hpp"
+#include "own_process.h"
 #include "platform/failpoint.hpp"
 #include "platform/system.hpp"
 
@@ -197,10 +198,9 @@ void the_loss_of_a_rank_tells_what_it_had_called(void**) {
     Walk walk(backend);
     check_all_reduce(walk, 10, false, true);
     if (backend.rank() == 0) raise(SIGKILL);
-    return failure_is(
-        backend.run(operation(OperationKind::barrier, 0), 2, Deadline::after(kLong)),
-        TRIREME_ERROR_PEER_LOST, {0},
-        "rank 0 was lost (rank 0 last called all_reduce, sequence 1) during ");
+    return failure_is(backend.run(operation(OperationKind::barrier, 0), 2, Deadline::after(kLong)),
+                      TRIREME_ERROR_PEER_LOST, {0},
+                      "rank 0 was lost (rank 0 last called all_reduce, sequence 1) during ");
   });
   expect_reports(reports, {"killed by signal 9", ""}, "loss");
 }
@@ -218,9 +218,8 @@ void a_rank_whose_child_lives_on_is_lost_all_the_same(void**) {
       }
       raise(SIGKILL);
     }
-    return failure_is(
-        backend.run(operation(OperationKind::barrier, 0), 1, Deadline::after(kLong)),
-        TRIREME_ERROR_PEER_LOST, {0}, "rank 0 was lost");
+    return failure_is(backend.run(operation(OperationKind::barrier, 0), 1, Deadline::after(kLong)),
+                      TRIREME_ERROR_PEER_LOST, {0}, "rank 0 was lost");
   });
   expect_reports(reports, {"killed by signal 9", ""}, "loss");
 }
@@ -228,9 +227,8 @@ void a_rank_whose_child_lives_on_is_lost_all_the_same(void**) {
 void a_rank_that_left_is_named(void**) {
   expect_success(3, [](Backend& backend) -> std::string {
     if (backend.rank() == 2) return "";
-    return failure_is(
-        backend.run(operation(OperationKind::barrier, 0), 1, Deadline::after(kLong)),
-        TRIREME_ERROR_PEER_LOST, {2}, "rank 2 left (rank 2 last called");
+    return failure_is(backend.run(operation(OperationKind::barrier, 0), 1, Deadline::after(kLong)),
+                      TRIREME_ERROR_PEER_LOST, {2}, "rank 2 left (rank 2 last called");
   });
 }
 
@@ -420,20 +418,12 @@ void strangers_are_sent_away_and_harm_nobody(void**) {
   });
 }
 
-int open_descriptors() {
-  int count = 0;
-  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
-    if (fcntl(descriptor, F_GETFD) >= 0) ++count;
-  }
-  return count;
-}
-
 void nothing_is_left_open_after_leaving(void**) {
   const std::string url = fresh_url();
   std::vector<Process> processes;
   for (int rank = 0; rank < 3; ++rank) {
     processes.push_back(start([=]() -> std::string {
-      const int before = open_descriptors();
+      const std::int64_t before = count_descriptors();
       {
         std::unique_ptr<Backend> backend;
         const Status status = join(url, rank, 3, &backend);
@@ -442,7 +432,7 @@ void nothing_is_left_open_after_leaving(void**) {
         check_everything(walk, Source::allocated, 3001);
         if (!walk.error.empty()) return walk.error;
       }
-      const int after = open_descriptors();
+      const std::int64_t after = count_descriptors();
       return after == before ? "" : std::to_string(after - before) + " descriptors are left";
     }));
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/matrix.hpp"
+#include "levels.hpp"
 #include "optimizers/orthogonal.hpp"
 
 // Last: its macros take names like `fail`.
@@ -77,8 +78,8 @@ void check(const Size& size, bool left_turned, bool right_turned, bool added) {
       expected[i * p.result_step + j] = static_cast<T>(sum);
     }
   }
-  for (int level = 0; level <= static_cast<int>(best_vector_level()); ++level) {
-    force_vector_level(static_cast<VectorLevel>(level));
+  for (const VectorLevel level : levels()) {
+    force_vector_level(level);
     std::vector<T> result(expected.size(), T(7));
     p.result = result.data();
     std::vector<double> memory(product_memory(rows, columns, depth) + 1, -1.0);
@@ -121,8 +122,8 @@ void check_symmetric(std::uint64_t side, std::uint64_t depth) {
 
 void a_symmetric_product_is_that_of_all_elements(void**) {
   for (const std::uint64_t side : {1, 2, 5, 24, 31, 97, 200}) {
-    for (int level = 0; level <= static_cast<int>(best_vector_level()); ++level) {
-      force_vector_level(static_cast<VectorLevel>(level));
+    for (const VectorLevel level : levels()) {
+      force_vector_level(level);
       check_symmetric<float>(side, 33);
       check_symmetric<double>(side, 33);
     }

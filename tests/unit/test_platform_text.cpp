@@ -20,12 +20,7 @@ extern "C" {
 namespace {
 
 std::string digest_of(const std::string& text) {
-  std::string hex;
-  for (const std::uint8_t byte : trireme::sha256(text)) {
-    hex += "0123456789abcdef"[byte >> 4];
-    hex += "0123456789abcdef"[byte & 15];
-  }
-  return hex;
+  return trireme::hexadecimal(trireme::sha256(text));
 }
 
 // What the processor has for it, if anything, and plain C++.

@@ -19,6 +19,7 @@ extern "C" {
 
 #include "kernels/reduce.hpp"
 #include "kernels/vector.hpp"
+#include "levels.hpp"
 #include "platform/mix.hpp"
 
 namespace {
@@ -45,13 +46,6 @@ bool is_float(trireme_dtype dtype) {
 std::size_t size_of(trireme_dtype dtype) {
   constexpr std::size_t kSizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 1, 1, 1};
   return kSizes[dtype];
-}
-
-std::vector<VectorLevel> levels() {
-  std::vector<VectorLevel> all = {VectorLevel::scalar};
-  if (best_vector_level() >= VectorLevel::avx2) all.push_back(VectorLevel::avx2);
-  if (best_vector_level() >= VectorLevel::avx512) all.push_back(VectorLevel::avx512);
-  return all;
 }
 
 std::uint64_t random_bits() {
@@ -668,7 +662,6 @@ void add_and_scale_work_in_place(void**) {
 
 // Every narrow code beside each of some wide values: kept where it rounds to the code, else replaced.
 void a_wide_value_gives_way_to_one_it_does_not_round_to(void**) {
-  constexpr VectorLevel kLevels[] = {VectorLevel::scalar, VectorLevel::avx2, VectorLevel::avx512};
   for (const trireme_dtype dtype : {TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16}) {
     std::vector<std::uint16_t> codes(65536 * 4);
     std::vector<float> wide(codes.size()), kept(codes.size()), values(codes.size());
@@ -685,8 +678,7 @@ void a_wide_value_gives_way_to_one_it_does_not_round_to(void**) {
     }
     std::vector<std::uint16_t> rounded(codes.size());
     narrow(dtype, rounded.data(), wide.data(), wide.size());
-    for (const VectorLevel level : kLevels) {
-      if (level > best_vector_level()) continue;
+    for (const VectorLevel level : levels()) {
       force_vector_level(level);
       for (const std::size_t skip :
            {std::size_t{0}, std::size_t{3}}) {  // other alignments and tails

@@ -1,7 +1,6 @@
 // The store among strangers who talk nonsense, half of something, or nothing, and among members of
 // the job who lie: it serves the honest ones, its memory stays bounded, and so do descriptors. The
 // same for a client whose store is none.
-#include <dirent.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +16,7 @@
 #include <thread>
 
 #include "cluster/store_wire.hpp"
+#include "own_process.h"
 #include "platform/tcp_call.hpp"
 #include "store_job.hpp"
 
@@ -52,22 +52,6 @@ tcp::Socket connect_raw(const tcp::Endpoint& endpoint) {
   static_cast<void>(
       tcp::connect_to(endpoint, Deadline::after(20 * kSecondNs), kNever, &socket).ok());
   return socket;
-}
-
-std::size_t resident_bytes() {
-  FILE* const file = fopen("/proc/self/statm", "r");
-  unsigned long total = 0, resident = 0;
-  assert_int_equal(fscanf(file, "%lu %lu", &total, &resident), 2);
-  fclose(file);
-  return resident * 4096;
-}
-
-std::size_t descriptors() {
-  std::size_t count = 0;
-  DIR* const folder = opendir("/proc/self/fd");
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
 }
 
 // A member of the job, by its own hand.
@@ -128,7 +112,7 @@ void a_flood_of_strangers_costs_little_and_keeps_nobody_out(void**) {
   const Job job(false);
   const tcp::Endpoint endpoint = endpoint_of(job.url);
   set(*job.store, "k", "v");
-  const std::size_t before = resident_bytes(), opened = descriptors();
+  const std::int64_t before = resident_bytes(), opened = count_descriptors();
   constexpr int kThreads = 4;
   const int callers = kSanitized ? 80 : 250;  // of each thread
   std::atomic<bool> over{false};
@@ -163,17 +147,18 @@ void a_flood_of_strangers_costs_little_and_keeps_nobody_out(void**) {
   std::unique_ptr<Store> late;
   assert_int_equal(connect(job.url, &late).code(), TRIREME_OK);
   assert_true(get(*late, "k").reply.value == "v");
-  const std::size_t during = resident_bytes();
+  const std::int64_t during = resident_bytes();
   over = true;
   for (std::thread& each : threads) each.join();
   late.reset();
   assert_int_equal(failures.load(), 0);
-  const std::size_t grown = during > before ? during - before : 0;
-  printf("strangers: %d at a store, memory grown by %zu KiB\n", kThreads * callers, grown >> 10);
+  const std::int64_t grown = std::max<std::int64_t>(during - before, 0);
+  printf("strangers: %d at a store, memory grown by %lld KiB\n", kThreads * callers,
+         static_cast<long long>(grown >> 10));
   assert_true(grown < (kSanitized ? 512u << 20 : 8u << 20));
   // All descriptors are given back: the server's own by its patience of two seconds at the latest.
-  for (int i = 0; i < 2000 && descriptors() > opened; ++i) usleep(10'000);
-  assert_int_equal(descriptors(), opened);
+  for (int i = 0; i < 2000 && count_descriptors() > opened; ++i) usleep(10'000);
+  assert_int_equal(count_descriptors(), opened);
 }
 
 void who_says_nothing_is_turned_away(void**) {
@@ -190,7 +175,7 @@ void a_member_who_lies_is_cut_off_and_others_are_served(void**) {
   const tcp::Endpoint endpoint = endpoint_of(job.url);
   const std::string honest = encode(make(StoreOperation::get, "k"), 0);
   set(*job.store, "k", "v");
-  const std::size_t before = resident_bytes();
+  const std::int64_t before = resident_bytes();
   const std::function<void(Member&)> lies[] = {
       [](Member& member) { member.say(std::string("\xff\xff\xff\xff", 4)); },  // 4 GiB to come
       [](Member& member) {
@@ -281,7 +266,7 @@ void who_does_not_read_keeps_nobody_waiting(void**) {
   const Job job(false);
   const tcp::Endpoint endpoint = endpoint_of(job.url);
   set(*job.store, "large", std::string(kMaxStoreValue, 'x'));
-  const std::size_t before = resident_bytes();
+  const std::int64_t before = resident_bytes();
   std::vector<std::unique_ptr<Member>> members;
   constexpr std::size_t kMembers = 16;
   for (std::size_t i = 0; i < kMembers; ++i) {
@@ -294,7 +279,7 @@ void who_does_not_read_keeps_nobody_waiting(void**) {
     assert_int_equal(add(*job.store, "n", 1).reply.number, i + 1);
   }
   // One answer each is all that is kept for them, and a copy or two of it while it is made.
-  const std::size_t most = kMembers * 2 * kMaxStoreValue + (16u << 20);
+  const std::int64_t most = kMembers * 2 * kMaxStoreValue + (16u << 20);
   assert_true(resident_bytes() < before + (kSanitized ? 512u << 20 : most));
   // Who reads late gets the answer whole.
   assert_true(members.front()->answered());

@@ -20,6 +20,7 @@ extern "C" {
 #include "elements.hpp"
 #include "kernels/update.hpp"
 #include "kernels/vector.hpp"
+#include "levels.hpp"
 #include "platform/mix.hpp"
 
 namespace {
@@ -115,13 +116,6 @@ std::vector<UpdateRule> rules() {
           lars(0, 0.1),
           lars(0.9, 0),
           lars(0.9, 0.1)};
-}
-
-std::vector<VectorLevel> levels() {
-  std::vector<VectorLevel> all = {VectorLevel::scalar};
-  if (best_vector_level() >= VectorLevel::avx2) all.push_back(VectorLevel::avx2);
-  if (best_vector_level() >= VectorLevel::avx512) all.push_back(VectorLevel::avx512);
-  return all;
 }
 
 struct Element {
