@@ -17,6 +17,7 @@
 
 #include "cluster/store_wire.hpp"
 #include "own_process.h"
+#include "platform/entrance.hpp"
 #include "platform/tcp_call.hpp"
 #include "store_job.hpp"
 
@@ -168,6 +169,20 @@ void who_says_nothing_is_turned_away(void**) {
   char byte = 0;
   std::size_t moved = 0;
   assert_true(silent.receive(&byte, 1, &moved) == tcp::Moved::ended);
+}
+
+void strangers_who_stay_are_no_more_than_there_is_room_for(void**) {
+  const Job job(false);
+  const tcp::Endpoint endpoint = endpoint_of(job.url);
+  const std::int64_t before = count_descriptors();
+  constexpr int kIdle = 400;
+  std::vector<tcp::Socket> idle;
+  for (int i = 0; i < kIdle; ++i) idle.push_back(connect_raw(endpoint));
+  // They have been let in before this one has, of which both ends are here.
+  std::unique_ptr<Store> late;
+  assert_int_equal(connect(job.url, &late).code(), TRIREME_OK);
+  assert_true(count_descriptors() <=
+              before + kIdle + static_cast<std::int64_t>(tcp::kMostStrangers) + 2);
 }
 
 void a_member_who_lies_is_cut_off_and_others_are_served(void**) {
@@ -397,6 +412,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_flood_of_strangers_costs_little_and_keeps_nobody_out),
       cmocka_unit_test(who_says_nothing_is_turned_away),
+      cmocka_unit_test(strangers_who_stay_are_no_more_than_there_is_room_for),
       cmocka_unit_test(a_member_who_lies_is_cut_off_and_others_are_served),
       cmocka_unit_test(requests_that_were_changed_are_answered_or_cut_off),
       cmocka_unit_test(who_does_not_read_keeps_nobody_waiting),
