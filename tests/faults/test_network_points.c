@@ -223,6 +223,7 @@ struct store_trial {
     const char *settings;
     int victim;
     char url[64];
+    int victim_lives[2]; /* a pipe that ends with the victim */
 };
 
 static void count_in_store(int rank, void *context, struct outcome *outcome) {
@@ -238,6 +239,8 @@ static void count_in_store(int rank, void *context, struct outcome *outcome) {
     }
     wait_for_others(CONNECTED, -1, rank, outcome, CLIENTS);
     int64_t sum = 0;
+    char none;
+    if (rank != trial->victim) close(trial->victim_lives[1]);
     for (int i = 0; i < ADDS && status == TRIREME_OK; ++i) {
         status = trireme_store_add(store, "n", 1, &sum);
         if (status == TRIREME_OK) ++outcome->rounds;
@@ -246,6 +249,7 @@ static void count_in_store(int rank, void *context, struct outcome *outcome) {
     outcome->numbers[0] = sum;
     /* The one who serves goes last. */
     wait_for_others(VERDICT, trial->victim, rank, outcome, rank == 0 ? CLIENTS : 0);
+    if (rank == 0 && trial->victim > 0 && read(trial->victim_lives[0], &none, 1) != 0) _exit(94);
     if (rank == 0 && status == TRIREME_OK) {
         if (trireme_store_add(store, "n", 0, &outcome->numbers[0]) != TRIREME_OK) _exit(93);
     }
@@ -255,9 +259,9 @@ static void count_in_store(int rank, void *context, struct outcome *outcome) {
 static void who_asks_a_store_that_dies_hears_of_it_and_one_that_dies_disturbs_nobody(void **state) {
     (void)state;
     static const struct store_trial kinds[] = {
-        {"store.before_take=kill@25", 0, ""},  {"store.before_answer=kill@25", 0, ""},
-        {"store.before_ask=kill@25", 1, ""},   {"store.after_ask=kill@25", 1, ""},
-        {"store.before_take=fail@25", 0, ""},
+        {"store.before_take=kill@25", 0, "", {0}}, {"store.before_answer=kill@25", 0, "", {0}},
+        {"store.before_ask=kill@25", 1, "", {0}},  {"store.after_ask=kill@25", 1, "", {0}},
+        {"store.before_take=fail@25", 0, "", {0}},
     };
     const int repeats = is_long() ? 30 : 1;
     int trials = 0;
@@ -267,7 +271,10 @@ static void who_asks_a_store_that_dies_hears_of_it_and_one_that_dies_disturbs_no
         char meeting[64];
         unique_process_rendezvous(meeting, sizeof meeting);
         snprintf(trial.url, sizeof trial.url, "%.*s", (int)strcspn(meeting + 6, "/") + 6, meeting);
+        assert_int_equal(pipe(trial.victim_lives), 0);
         start_processes(&group, CLIENTS, count_in_store, &trial);
+        close(trial.victim_lives[0]);
+        close(trial.victim_lives[1]);
         wait_processes(&group);
         const bool kills = trial.victim >= 0 && strstr(trial.settings, "kill") != NULL;
         const bool server_died = kills && trial.victim == 0;
