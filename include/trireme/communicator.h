@@ -54,9 +54,10 @@ typedef struct trireme_communicator_options {
      * hosts, who know the job's token), "host-transport://NAME" (over `transport`), "mpi://" (all
      * ranks of mpirun; MPI is initialised unless the program has done so, and then finalised when
      * the process exits; ranks that all share one host work by its memory) or "env://" (RANK,
-     * WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and TRIREME_TOKEN; without
-     * RANK and WORLD_SIZE those of Open MPI, of MPICH or of Slurm, where inside mpirun "mpi://" is
-     * meant if nothing else is said); UTF-8; required.
+     * WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and the job's token: then over
+     * tcp:// where the ranks are on several hosts; without RANK and WORLD_SIZE those of Open MPI,
+     * of MPICH or of Slurm, where inside mpirun "mpi://" is meant if nothing else is said; see
+     * docs/launching.md); UTF-8; required.
      */
     const char    *rendezvous;
     /** "local", "host" over sockets or a transport, "mpi" (MPI moves everything, on one host, too),

@@ -55,6 +55,15 @@ bool Endpoint::is_any() const {
   return in4.sin_addr.s_addr == htonl(INADDR_ANY);
 }
 
+bool Endpoint::is_loopback() const {
+  if (address.ss_family == AF_INET6) {
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
+    return IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
+  }
+  const auto& in4 = reinterpret_cast<const sockaddr_in&>(address);
+  return ntohl(in4.sin_addr.s_addr) >> 24 == 127;
+}
+
 std::string Endpoint::text() const {
   char host[INET6_ADDRSTRLEN] = "?";
   if (address.ss_family == AF_INET6) {

@@ -18,6 +18,7 @@ struct Endpoint {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
   void set_port(std::uint16_t port);
   bool is_any() const;       // every address of a host
+  bool is_loopback() const;  // leads a host to itself
   std::string text() const;  // "10.0.0.2:29500", "[::1]:29500"
 };
 

@@ -107,6 +107,11 @@ void Token::wipe() noexcept {
   secret_.clear();
 }
 
+std::string how_to_make_a_token() {
+  return "To make one, the same for all ranks: (umask 077; head -c 32 /dev/urandom | base64 > token); "
+         "export TRIREME_TOKEN_FILE=$PWD/token";
+}
+
 Status Token::from_environment(Token* out) {
   const auto value = [](const char* name) {
     const char* const text = std::getenv(name);
@@ -130,7 +135,8 @@ Status Token::from_environment(Token* out) {
   if (path.empty() && number.empty() && bytes == 0) {
     return refused(
         "ranks that meet over a network need the job's token: a file named by TRIREME_TOKEN_FILE, "
-        "a descriptor in TRIREME_TOKEN_FD, or TRIREME_TOKEN");
+        "a descriptor in TRIREME_TOKEN_FD, or TRIREME_TOKEN. " +
+        how_to_make_a_token());
   }
   return refused("the token in " + where + " has " + std::to_string(bytes) + " bytes, not " +
                  std::to_string(kMinTokenBytes) + " to " + std::to_string(kMaxTokenBytes));

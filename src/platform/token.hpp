@@ -29,6 +29,9 @@ class Token {
   std::string secret_;
 };
 
+// For messages about one that is missing: the line that makes it.
+std::string how_to_make_a_token();
+
 // Shorter ones could be guessed.
 constexpr std::size_t kMinTokenBytes = 16;
 constexpr std::size_t kMaxTokenBytes = 1024;

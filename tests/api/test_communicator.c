@@ -488,7 +488,8 @@ static void clear_environment(void) {
     static const char *const names[] = {
         "RANK", "WORLD_SIZE", "TRIREME_RENDEZVOUS", "MASTER_ADDR", "MASTER_PORT", "TRIREME_TOKEN",
         "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
-        "SLURM_NTASKS", "TRIREME_MPI_LIBRARY"};
+        "SLURM_NTASKS", "TRIREME_MPI_LIBRARY", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+        "GROUP_WORLD_SIZE", "NNODES", "TRIREME_TOKEN_FILE", "TRIREME_TOKEN_FD"};
     for (size_t i = 0; i < sizeof names / sizeof *names; ++i) unsetenv(names[i]);
 }
 
@@ -655,6 +656,47 @@ static void an_environment_that_lacks_something_or_disagrees_is_refused_by_name(
     clear_environment();
 }
 
+/* A token that is too short for a network tells where ranks would meet, without one. */
+static void a_master_elsewhere_is_met_over_the_network(void **state) {
+    (void)state;
+    static const struct {
+        const char *master, *variable, *value;
+        trireme_status status;
+    } cases[] = {
+        {"192.0.2.1", NULL, NULL, TRIREME_ERROR_AUTHENTICATION},
+        {"192.0.2.1", "LOCAL_WORLD_SIZE", "2", TRIREME_ERROR_AUTHENTICATION},
+        {"no-such-host", "NNODES", "2", TRIREME_ERROR_AUTHENTICATION},
+        {"2001:db8::1", NULL, NULL, TRIREME_ERROR_AUTHENTICATION},
+        {"192.0.2.1", "LOCAL_WORLD_SIZE", "4", TRIREME_OK},
+        {"192.0.2.1", "GROUP_WORLD_SIZE", "1", TRIREME_OK},
+        {"127.0.0.1", NULL, NULL, TRIREME_OK},
+        {"localhost", "LOCAL_RANK", "1", TRIREME_OK},
+        {"::1", NULL, NULL, TRIREME_OK},
+        {"127.0.0.1", "LOCAL_WORLD_SIZE", "2", TRIREME_ERROR_INVALID_ARGUMENT},
+        {"localhost", "LOCAL_RANK", "0", TRIREME_ERROR_INVALID_ARGUMENT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        clear_environment();
+        setenv("RANK", "1", 1);
+        setenv("WORLD_SIZE", "4", 1);
+        setenv("MASTER_ADDR", cases[i].master, 1);
+        setenv("MASTER_PORT", "29500", 1);
+        setenv("TRIREME_TOKEN", "hush", 1);
+        if (cases[i].variable != NULL) setenv(cases[i].variable, cases[i].value, 1);
+        trireme_communicator *communicator = NULL;
+        const trireme_status status = create_from_environment(0, 0, &communicator);
+        if (status != cases[i].status) {
+            fail_msg("case %zu: %s, %s", i, trireme_status_name(status), trireme_last_error());
+        }
+        if (status == TRIREME_ERROR_INVALID_ARGUMENT) {
+            assert_non_null(strstr(trireme_last_error(), "MASTER_ADDR"));
+            assert_non_null(strstr(trireme_last_error(), cases[i].variable));
+        }
+        trireme_communicator_destroy(communicator);
+    }
+    clear_environment();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_communicator_knows_who_and_what_it_is),
@@ -676,6 +718,7 @@ int main(void) {
         cmocka_unit_test(mpi_says_what_it_tried),
         cmocka_unit_test(a_token_makes_the_rendezvous_and_stays_secret),
         cmocka_unit_test(an_environment_that_lacks_something_or_disagrees_is_refused_by_name),
+        cmocka_unit_test(a_master_elsewhere_is_met_over_the_network),
     };
     return cmocka_run_group_tests_name("communicators", tests, NULL, NULL);
 }
