@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the binding and runs its tests: `bindings/dotnet/test.sh [NAME-PART]`. TRIREME_LIBRARY names
+# Builds the binding and runs its tests: `bindings/dotnet/test.sh [NAME-PART...]`. TRIREME_LIBRARY names
 # libtrireme.so.1, by default that of build/release. Last line: "N passed, N failed, N skipped".
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

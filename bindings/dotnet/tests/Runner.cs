@@ -27,7 +27,7 @@ namespace Trireme.Tests
     }
 
     /// <summary>
-    /// Runs every [Test], or those whose names contain the argument. Last line:
+    /// Runs every [Test], or those whose names contain one of the arguments. Last line:
     /// "N passed, N failed, N skipped"; exit code 1 if one failed.
     /// </summary>
     internal static class Runner
@@ -42,12 +42,11 @@ namespace Trireme.Tests
                 return Child.Answer(arguments[1]);
             }
 
-            string filter = arguments.Length == 0 ? string.Empty : arguments[0];
             int passed = 0;
             int failed = 0;
             int skipped = 0;
             foreach (MethodInfo test in Tests().Where(
-                         m => (m.DeclaringType.Name + "." + m.Name).Contains(filter)))
+                         m => arguments.Length == 0 || arguments.Any((m.DeclaringType.Name + "." + m.Name).Contains)))
             {
                 string name = test.DeclaringType.Name + "." + test.Name;
                 Exception problem = null;
