@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Compiles and runs the programs that README.md and docs show; each must print the sum of four
-ranks.
+ranks. The two programs of docs/pytorch.md must train to the same parameters but for rounding.
 
 Needs TRIREME_LIBRARY, the path of libtrireme.so.1. Last line: "N passed, N failed, N skipped".
 """
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -83,8 +84,48 @@ LANGUAGES = {
 PAGES = {"README.md": LANGUAGES, "docs/collectives.md": ["python", "csharp", "rust"]}
 
 
+def trained(program, folder):
+    """What each of two ranks prints of its parameters after training."""
+    (folder / "train.py").write_text(program)
+    environment = dict(
+        ENVIRONMENT, PYTHONPATH=str(ROOT / "bindings/python"), TRIREME_LIBRARY=str(LIBRARY)
+    )
+    command = [LIBRARY.parent / "trireme", "run", "--no-prefix", "--nproc-per-node", "2", "--"]
+    done = subprocess.run(
+        [*command, sys.executable, folder / "train.py"],
+        capture_output=True, text=True, timeout=300, env=environment,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"ended with {done.returncode}: {done.stdout}{done.stderr}")
+    return dict(re.findall(r"^(rank \d): (\S+)$", done.stdout, flags=re.M))
+
+
+def check_pytorch():
+    text = (ROOT / "docs/pytorch.md").read_text()
+    before, after = re.findall(r"^```python\n(.*?)^```", text, flags=re.S | re.M)[:2]
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = trained(before, pathlib.Path(folder))
+        # The page says that nothing else changes.
+        for strategy in ("data_parallel", "zero1", "zero2"):
+            ours = trained(after.replace("data_parallel", strategy), pathlib.Path(folder))
+            if set(theirs) != set(ours) or len(ours) != 2 or len(set(ours.values())) != 1:
+                raise RuntimeError(f"PyTorch printed {theirs}, {strategy} {ours}")
+            if abs(float(ours["rank 0"]) / float(theirs["rank 0"]) - 1) > 1e-5:
+                raise RuntimeError(f"PyTorch trains to {theirs}, {strategy} to {ours}")
+
+
 def main():
     passed = failed = skipped = 0
+    if importlib.util.find_spec("torch") is None:
+        print("skipped: docs/pytorch.md: torch is not installed")
+        skipped += 1
+    else:
+        try:
+            check_pytorch()
+            passed += 1
+        except (RuntimeError, ValueError, subprocess.TimeoutExpired) as problem:
+            print(f"FAILED: docs/pytorch.md: {problem}")
+            failed += 1
     for page, language in ((page, language) for page in PAGES for language in PAGES[page]):
         runner, tool = LANGUAGES[language]
         if shutil.which(tool) is None:
