@@ -15,11 +15,15 @@ namespace Trireme
         /// <summary>The parameters; may be the model's own array, which is only read.</summary>
         T[] GetParameters();
 
-        /// <summary>Takes new parameters over by copying: the array is used again.</summary>
+        /// <summary>
+        /// Takes new parameters over by copying: the array is used again. Called before the first
+        /// gradient of a step, and after whatever changes the parameters on all ranks.
+        /// </summary>
         void SetParameters(T[] parameters);
 
         /// <summary>
-        /// The gradient at the present parameters; may be the same array in every call.
+        /// The gradient of the mean loss of a batch at the present parameters, without a loss scale:
+        /// that is applied to what is given here. May be the same array in every call.
         /// </summary>
         T[] ComputeGradients(TBatch batch);
     }
@@ -73,13 +77,19 @@ namespace Trireme
 
     /// <summary>
     /// A framework's model under distributed training by flat vectors. One call at a time; all
-    /// ranks make the same calls.
+    /// ranks make the same calls. The parameters are those of <see cref="Model"/>: each step hands
+    /// them to the wrapped model before its first gradient, and what was set there alone is lost.
     /// </summary>
     public sealed class DistributedModel<T, TBatch> : IDisposable where T : struct
     {
         private readonly IGradientModel<T, TBatch> wrapped;
         private readonly Communicator communicator;
         private readonly T[] parameters;
+        private readonly List<Layer> layers;
+        private Trainer trainer;
+        private int trainerMicroBatches;
+        private Func<uint, uint, TBatch> batchOf; // by micro-batch and leaf, of the step under way
+        private T[] gradients; // of the micro-batch under way
 
         internal DistributedModel(
             IGradientModel<T, TBatch> wrapped, Communicator communicator,
@@ -124,7 +134,12 @@ namespace Trireme
                 });
             try
             {
-                Register(options.Parameters);
+                IReadOnlyList<ParameterOptions> described = options.Parameters ?? Whole();
+                foreach (ParameterOptions parameter in described)
+                {
+                    Model.AddParameter(parameter);
+                }
+
                 Model.Seal();
                 if (Model.Info.Elements != (ulong)parameters.Length)
                 {
@@ -134,9 +149,11 @@ namespace Trireme
                         nameof(options));
                 }
 
+                layers = FlatLayers.Make(described, Read, Write);
                 Optimizer = new Optimizer(Model, options.Optimizer);
                 Model.SetParameters<T>(initial);
                 Refresh();
+                Model.Changed = Refresh;
             }
             catch (Exception)
             {
@@ -160,7 +177,7 @@ namespace Trireme
             get { return communicator.WorldSize; }
         }
 
-        /// <summary>The parameters after the last step, as the wrapped model has them.</summary>
+        /// <summary>The parameters as the wrapped model has them.</summary>
         public ReadOnlySpan<T> Parameters
         {
             get { return parameters; }
@@ -168,7 +185,8 @@ namespace Trireme
 
         /// <summary>
         /// One step of a reproducible model. The delegate gives the batch of a leaf, and is asked
-        /// for this rank's leaves only.
+        /// for this rank's leaves only. What the caller's code throws is thrown again; the others get
+        /// a CallbackException, nothing has changed, and the next step may come.
         /// </summary>
         public void Step(Func<int, TBatch> batchOfLeaf)
         {
@@ -177,29 +195,19 @@ namespace Trireme
                 throw new ArgumentNullException(nameof(batchOfLeaf));
             }
 
-            uint microBatches = Model.Info.MicroBatches;
-            if (microBatches == 0)
+            if (Model.Info.Leaves == 0)
             {
                 throw new InvalidOperationException(
                     "Step by leaves needs DistributedOptions.Leaves.");
             }
 
-            for (uint i = 0; i < microBatches; ++i)
-            {
-                uint? leaf = Model.GetLeaf(i);
-                if (leaf.HasValue)
-                {
-                    T[] gradients = Compute(() => batchOfLeaf((int)leaf.Value));
-                    Model.AccumulateFlat<T>(gradients);
-                }
-            }
-
-            Finish();
+            Run(0, (microBatch, leaf) => batchOfLeaf((int)leaf));
         }
 
         /// <summary>
-        /// One step of a model without leaves, from this rank's own micro-batches: their gradients
-        /// are added, and then combined over the ranks. All ranks pass the same number.
+        /// One step of a model without leaves, from this rank's own micro-batches. All ranks pass the
+        /// same number. Gradients.Average is the mean over all micro-batches of all ranks, Gradients.Sum
+        /// their sum. Throws as the other Step().
         /// </summary>
         public void Step(params TBatch[] microBatches)
         {
@@ -214,38 +222,33 @@ namespace Trireme
                     "This model was made with leaves; pass the batch of each leaf.");
             }
 
-            for (int i = 0; i < microBatches.Length; ++i)
-            {
-                int index = i;
-                T[] gradients = Compute(() => microBatches[index]);
-                bool last = i + 1 == microBatches.Length;
-                Model.AccumulateFlat<T>(
-                    gradients, last ? BackwardFlags.None : BackwardFlags.NoSync);
-            }
+            Run(microBatches.Length, (microBatch, leaf) => microBatches[microBatch]);
+        }
 
-            Finish();
+        /// <summary>
+        /// Hands the parameters to the wrapped model. Collective. Steps, Load() and SetParameters()
+        /// do so themselves; Optimizer.WriteRange() and spans into the library's memory, which are
+        /// one rank's own matter, show in the wrapped model after this or with the next step. Ranks
+        /// of a host may share parameters: a Communicator.Barrier() comes between such writes and this.
+        /// </summary>
+        public void Refresh()
+        {
+            Model.GetParameters<T>(parameters);
+            wrapped.SetParameters(parameters);
         }
 
         /// <summary>Gives optimizer and model back; the communicator stays the caller's.</summary>
         public void Dispose()
         {
+            trainer?.Dispose();
             Optimizer?.Dispose();
             Model.Dispose();
         }
 
-        private void Register(IReadOnlyList<ParameterOptions> described)
+        private ParameterOptions[] Whole()
         {
-            if (described == null)
-            {
-                ElementType type = Elements.Of<T>(ElementType.Automatic).Type;
-                Model.AddParameter(new ParameterOptions("parameters", type, parameters.Length));
-                return;
-            }
-
-            foreach (ParameterOptions options in described)
-            {
-                Model.AddParameter(options);
-            }
+            ElementType type = Elements.Of<T>(ElementType.Automatic).Type;
+            return new[] { new ParameterOptions("parameters", type, parameters.Length) };
         }
 
         private T[] Initial()
@@ -261,53 +264,96 @@ namespace Trireme
             return values;
         }
 
-        // Runs the caller's code. The peers are in the middle of a step that this rank cannot
-        // finish when it throws, so they are told instead of left to their deadline.
-        private T[] Compute(Func<TBatch> batch)
+        // A trainer has one number of micro-batches, and is made again for another.
+        private void Run(int microBatches, Func<uint, uint, TBatch> batch)
         {
+            if (trainer == null || trainerMicroBatches != microBatches)
+            {
+                var options = new TrainerOptions { MicroBatches = (uint)microBatches };
+                var made = new Trainer(Optimizer, layers, options);
+                trainer?.Dispose();
+                trainer = made;
+                trainerMicroBatches = microBatches;
+            }
+
+            Func<uint, uint, TBatch> outer = batchOf;
+            batchOf = batch;
             try
             {
-                T[] gradients = wrapped.ComputeGradients(batch());
-                if (gradients == null || gradients.Length != parameters.Length)
+                trainer.Step(); // ends in Refresh(), by Model.Changed
+            }
+            finally
+            {
+                batchOf = outer;
+            }
+        }
+
+        // Forward of a layer. Whoever changed the parameters since the last step, and however: the
+        // gradient is taken where the model is.
+        private void Read(LayerCall call, IReadOnlyList<FlatLayers.Piece> pieces, bool last)
+        {
+            if (call.MicroBatch == 0)
+            {
+                for (int i = 0; i < pieces.Count; ++i)
+                {
+                    if (!pieces[i].Alias)
+                    {
+                        call.Parameter<T>(i).CopyTo(
+                            new Span<T>(parameters, pieces[i].First, pieces[i].Count));
+                    }
+                }
+
+                if (last)
+                {
+                    wrapped.SetParameters(parameters);
+                }
+            }
+
+            call.Output<byte>().Clear();
+            if (last)
+            {
+                call.Loss = 0; // the wrapped model does not tell it
+            }
+        }
+
+        // Backward of a layer; that of the last one comes first.
+        private void Write(LayerCall call, IReadOnlyList<FlatLayers.Piece> pieces, bool last)
+        {
+            if (last)
+            {
+                gradients = null;
+                T[] computed = wrapped.ComputeGradients(
+                    batchOf(call.MicroBatch, call.Leaf));
+                if (computed == null || computed.Length != parameters.Length)
                 {
                     throw new ArgumentException(
                         "ComputeGradients() gave " +
-                        (gradients == null ? "null" : gradients.Length + " elements") +
+                        (computed == null ? "null" : computed.Length + " elements") +
                         ", but ParameterCount is " + parameters.Length + ".");
                 }
 
-                return gradients;
+                gradients = computed;
             }
-            catch (Exception exception)
-            {
-                string reason = exception.GetType().Name + " in ComputeGradients() of rank " + Rank;
-                TellPeers(reason);
-                throw;
-            }
-        }
 
-        private void TellPeers(string reason)
-        {
-            try
+            for (int i = 0; i < pieces.Count; ++i)
             {
-                communicator.Abort(reason);
-            }
-            catch (ObjectDisposedException)
-            {
-                // This rank has left, which the peers see as well.
-            }
-        }
+                Span<T> to = call.Gradient<T>(i);
+                if (to.IsEmpty)
+                {
+                    continue;
+                }
 
-        private void Finish()
-        {
-            Optimizer.Step();
-            Refresh();
-        }
+                if (pieces[i].Alias)
+                {
+                    to.Clear(); // the vector has the sum for all names
+                    continue;
+                }
 
-        private void Refresh()
-        {
-            Model.GetParameters<T>(parameters);
-            wrapped.SetParameters(parameters);
+                var from = new ReadOnlySpan<T>(gradients, pieces[i].First, pieces[i].Count);
+                FlatLayers.Scale(from, call.LossScale, to);
+            }
+
+            call.InputGradient<byte>().Clear();
         }
     }
 }

@@ -257,6 +257,11 @@ namespace Trireme
             }
         }
 
+        /// <summary>
+        /// Called after each collective call that has changed the parameters; null is nobody.
+        /// </summary>
+        internal Action Changed { get; set; }
+
         internal ModelHandle Handle
         {
             get { return handle; }
@@ -350,6 +355,8 @@ namespace Trireme
                 TriremeException.Check(NativeMethods.trireme_model_set_parameters(
                     handle, first, elements.Count(values.Length), elements.Type, root));
             }
+
+            Changed?.Invoke();
         }
 
         /// <summary>

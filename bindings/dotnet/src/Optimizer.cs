@@ -588,6 +588,7 @@ namespace Trireme
                 TriremeException.ThrowFailure(status, TakeThrown());
             }
 
+            Model.Changed?.Invoke();
             GC.KeepAlive(this);
         }
 

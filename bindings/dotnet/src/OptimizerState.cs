@@ -134,6 +134,8 @@ namespace Trireme
                 TriremeException.Check(
                     NativeMethods.trireme_optimizer_load(handle, first, (ulong)state.Length));
             }
+
+            Model.Changed?.Invoke();
         }
     }
 }

@@ -348,6 +348,11 @@ namespace Trireme
                 runner.Batch = outer;
             }
 
+            if (status == Status.Ok)
+            {
+                optimizer.Model.Changed?.Invoke();
+            }
+
             Finish(status);
             return new TrainerMetrics(metrics);
         }
