@@ -143,6 +143,7 @@ typedef struct trireme_group_options {
  * @retval TRIREME_ERROR_SYSTEM  A socket, thread or mapping could not be made.
  * @retval TRIREME_ERROR_AUTHENTICATION  tcp:// without a token of 16 bytes or more in a file named
  * by TRIREME_TOKEN_FILE, which others may not read, by TRIREME_TOKEN_FD, or in TRIREME_TOKEN.
+ * host:// needs none, but a file that is named must be one that others may not read.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
@@ -183,7 +184,8 @@ TRIREME_API void TRIREME_CALL trireme_communicator_destroy(trireme_communicator 
  * @retval TRIREME_ERROR_CORRUPT  tcp://: what came from a rank is not what it sent.
  * @retval TRIREME_ERROR_ABORTED  The communicator was aborted.
  * @retval TRIREME_ERROR_AUTHENTICATION  A process of another user holds a place in the group, or
- * who serves the meeting of tcp://, or a rank of it, does not know this rank's token.
+ * who serves the meeting of tcp://, or a rank of it, does not know this rank's token, or that of
+ * rank 0 of host:// is another one.
  * @retval TRIREME_ERROR_INVALID_STATE  Another process claimed this rank of a tcp:// group before.
  * @retval TRIREME_ERROR_SYSTEM  A socket or mapping could not be made.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.

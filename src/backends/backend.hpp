@@ -289,6 +289,8 @@ class Backend {
   const int world_size_;
 };
 
+class Token;
+
 struct GroupOptions {
   int rank = 0;
   int world_size = 1;
@@ -298,6 +300,8 @@ struct GroupOptions {
   std::string backend;  // "" or the one of the rendezvous: "local", "host" or "mpi"; tcp://: or "gloo"
   std::optional<trireme_transport> transport;  // there with host-transport:// alone; checked
   std::string name;        // for messages
+  // host://: what all must know; none where their starter gave none. A child's is its parent's.
+  std::shared_ptr<const Token> token;
   std::string met_by;      // who has told the ranks where they meet, for the description: "Open MPI"
   // After a wait of this long the log hears of it, and whenever the wait has doubled.
   std::uint64_t stall_warning_ns = 10'000'000'000;

@@ -17,6 +17,7 @@
 #include "collectives/request.hpp"
 #include "platform/log.hpp"
 #include "platform/thread.hpp"
+#include "platform/token.hpp"
 
 namespace trireme {
 namespace {
@@ -397,6 +398,12 @@ Status Communicator::create(const GroupOptions& options, std::uint64_t timeout_n
                             ", but the ranks are 0 to " + std::to_string(resolved.world_size - 1));
   }
   if (resolved.name.empty()) resolved.name = resolved.rendezvous;
+  // Those whom MPI has told where they meet know a name that nobody else knows.
+  if (resolved.rendezvous.rfind("host://", 0) == 0 && resolved.met_by.empty()) {
+    const auto token = std::make_shared<Token>();
+    TRIREME_RETURN_IF_ERROR(Token::from_environment_if_any(token.get()));
+    resolved.token = token;
+  }
   return join(resolved, timeout_ns, {}, out);
 }
 

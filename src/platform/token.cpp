@@ -112,27 +112,35 @@ std::string how_to_make_a_token() {
          "export TRIREME_TOKEN_FILE=$PWD/token";
 }
 
-Status Token::from_environment(Token* out) {
+Status Token::read(Token* out, std::string* where) {
   const auto value = [](const char* name) {
     const char* const text = std::getenv(name);
     return std::string(text == nullptr ? "" : text);
   };
   const std::string path = value("TRIREME_TOKEN_FILE"), number = value("TRIREME_TOKEN_FD");
-  std::string where = "TRIREME_TOKEN";
   out->wipe();
   if (!path.empty()) {
-    where = "the token's file (TRIREME_TOKEN_FILE)";
-    TRIREME_RETURN_IF_ERROR(read_file(path, &out->secret_));
-  } else if (!number.empty()) {
-    where = "the token's descriptor (TRIREME_TOKEN_FD)";
-    TRIREME_RETURN_IF_ERROR(read_descriptor(number, &out->secret_));
-  } else if (const char* const text = std::getenv("TRIREME_TOKEN"); text != nullptr) {
-    out->secret_ = text;
+    *where = "the token's file (TRIREME_TOKEN_FILE)";
+    return read_file(path, &out->secret_);
   }
+  if (!number.empty()) {
+    *where = "the token's descriptor (TRIREME_TOKEN_FD)";
+    return read_descriptor(number, &out->secret_);
+  }
+  const char* const text = std::getenv("TRIREME_TOKEN");
+  if (text == nullptr || *text == 0) return Status::success();
+  *where = "TRIREME_TOKEN";
+  out->secret_ = text;
+  return Status::success();
+}
+
+Status Token::from_environment(Token* out) {
+  std::string where;
+  TRIREME_RETURN_IF_ERROR(read(out, &where));
   const std::size_t bytes = out->secret_.size();
   if (bytes >= kMinTokenBytes && bytes <= kMaxTokenBytes) return Status::success();
   out->wipe();
-  if (path.empty() && number.empty() && bytes == 0) {
+  if (where.empty()) {
     return refused(
         "ranks that meet over a network need the job's token: a file named by TRIREME_TOKEN_FILE, "
         "a descriptor in TRIREME_TOKEN_FD, or TRIREME_TOKEN. " +
@@ -140,6 +148,11 @@ Status Token::from_environment(Token* out) {
   }
   return refused("the token in " + where + " has " + std::to_string(bytes) + " bytes, not " +
                  std::to_string(kMinTokenBytes) + " to " + std::to_string(kMaxTokenBytes));
+}
+
+Status Token::from_environment_if_any(Token* out) {
+  std::string where;
+  return read(out, &where);
 }
 
 }  // namespace trireme

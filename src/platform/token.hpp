@@ -23,8 +23,13 @@ class Token {
   // else from the descriptor TRIREME_TOKEN_FD, which is read once to its end and closed, or else
   // from TRIREME_TOKEN. AUTHENTICATION if there is none that could be one.
   static Status from_environment(Token* out);
+  // The same for processes of one host, who cannot be of another user: of any length, and empty if
+  // the environment names none.
+  static Status from_environment_if_any(Token* out);
 
  private:
+  // *where stays empty if the environment names none.
+  static Status read(Token* out, std::string* where);
   void wipe() noexcept;
   std::string secret_;
 };

@@ -23,7 +23,7 @@ Status LocalBackend::join(const GroupOptions& options, const std::string& group_
                           bool processes, std::unique_ptr<Backend>* out) {
   std::unique_ptr<LocalBackend> backend(new LocalBackend(options, processes));
   TRIREME_RETURN_IF_ERROR(
-      processes ? join_processes(group_name, backend->group_, backend->buffers_,
+      processes ? join_processes(group_name, options.token, backend->group_, backend->buffers_,
                                  &backend->membership_)
                 : join_threads(group_name, backend->group_, &backend->membership_));
   *out = std::move(backend);

@@ -14,6 +14,7 @@
 
 #include "platform/death_word.hpp"
 #include "platform/failpoint.hpp"
+#include "platform/log.hpp"
 #include "platform/system.hpp"
 #include "platform/thread.hpp"
 #include "platform/unix_socket.hpp"
@@ -26,6 +27,7 @@ constexpr std::uint64_t kFirstBackoff = 1 * kMillisecond;
 constexpr std::uint64_t kLongestBackoff = 20 * kMillisecond;
 constexpr std::uint64_t kLongestDeath = 1'000 * kMillisecond;
 constexpr std::uint64_t kStrangerTime = 5'000 * kMillisecond;
+constexpr std::uint64_t kRefusedTime = 500 * kMillisecond;
 constexpr std::size_t kMostStrangers = 64;  // descriptors are the host program's; the rest comes again
 constexpr std::size_t kLongestName = 64;  // of a group in an address as it is; longer ones are hashed
 
@@ -51,8 +53,10 @@ Status blame(trireme_status code, std::string text, int rank) {
 
 }  // namespace
 
-Liaison::Liaison(const std::string& group_name, Group& group, std::shared_ptr<Buffers> buffers)
+Liaison::Liaison(const std::string& group_name, std::shared_ptr<const Token> token, Group& group,
+                 std::shared_ptr<Buffers> buffers)
     : group_name_(group_name),
+      token_(std::move(token)),
       group_(group),
       buffers_(std::move(buffers)),
       layout_(group.world_size(), group.world_size() > 1),
@@ -354,6 +358,36 @@ Status Liaison::check_same(const Packet& theirs) const {
   return Status::success();
 }
 
+// Both sides know the name, the ranks and the number that one of them has just drawn.
+Digest Liaison::proof(const Packet& hello, bool answers) const {
+  if (token_ == nullptr || token_->empty()) return {};
+  std::string text = answers ? "trireme host answer" : "trireme host hello";
+  for (const std::string& part :
+       {group_name_, std::to_string(hello.rank), std::to_string(hello.nonce)}) {
+    text.append("\n").append(part);
+  }
+  return hmac_sha256(token_->secret(), text);
+}
+
+bool Liaison::same_token(const Packet& theirs, bool answers) const {
+  return same_digest(theirs.proof, proof(theirs, answers));
+}
+
+// The group waits on for a rank that knows the token.
+void Liaison::refuse_token(const Stranger& stranger, const Packet& theirs) {
+  if (falls_apart()) return;  // it may be of the next run
+  Packet answer = packet(Packet::other_token);
+  answer.nonce = theirs.nonce;
+  static_cast<void>(send_packet(stranger.socket, &answer, sizeof answer, -1));
+  const bool is_rank = theirs.rank >= 0 && theirs.rank < group_.world_size();
+  if (!is_rank || joined(theirs.rank)) return;
+  if (foreign_[static_cast<unsigned>(theirs.rank)].exchange(true)) return;
+  if (!log_wanted(TRIREME_LOG_WARNING)) return;
+  log_line(TRIREME_LOG_WARNING, rank_text(group_.rank()) + " of \"" + group_.name() +
+                                    "\": a process that says it is " + rank_text(theirs.rank) +
+                                    " has another token and was sent away");
+}
+
 bool Liaison::hear_stranger(Stranger& stranger) {
   Packet theirs;
   std::size_t bytes = 0;
@@ -366,7 +400,9 @@ bool Liaison::hear_stranger(Stranger& stranger) {
       theirs.type != Packet::hello) {
     return false;
   }
-  if (!complete()) {
+  if (!same_token(theirs, false)) {
+    refuse_token(stranger, theirs);
+  } else if (!complete()) {
     greet_back(stranger, theirs);
   } else if (!falls_apart()) {
     refuse(stranger, theirs);
@@ -389,6 +425,7 @@ void Liaison::refuse(const Stranger& stranger, const Packet& theirs) const {
   if (check_same(theirs).ok()) return;
   Packet answer = packet(Packet::hello);
   answer.nonce = theirs.nonce;
+  answer.proof = proof(answer, true);
   static_cast<void>(send_packet(stranger.socket, &answer, sizeof answer, -1));
 }
 
@@ -401,6 +438,7 @@ void Liaison::greet_back(Stranger& stranger, const Packet& theirs) {
   if (!status.ok()) return group_.fail(status);
   Packet answer = packet(Packet::hello);
   answer.nonce = theirs.nonce;
+  answer.proof = proof(answer, true);
   if (!same.ok()) {  // so that the other side can name both values, too
     static_cast<void>(send_packet(stranger.socket, &answer, sizeof answer, -1));
     return group_.fail(same);
@@ -444,6 +482,7 @@ void Liaison::connect_peers() {
     Packet greeting = packet(Packet::hello);
     if (!system_table().random_bytes(&each.nonce, sizeof each.nonce)) each.nonce = random_++;
     greeting.nonce = each.nonce;
+    greeting.proof = proof(greeting, false);
     if (send_packet(each.socket, &greeting, sizeof greeting, -1) != SocketResult::done) {
       retry(rank);
       continue;
@@ -511,10 +550,34 @@ void Liaison::hear_peer(int rank) {
   }
 }
 
+// Rank 0 has the job's token, and who has another is wrong. Of two others it is not known which one,
+// so the one waits for the other to be replaced. Rank 0 may be of a run that ends: it is asked again
+// for a while.
+void Liaison::hear_other_token(int rank) {
+  Link& each = link(rank);
+  foreign_[static_cast<unsigned>(rank)].store(true, std::memory_order_release);
+  if (rank > 0) return retry(rank);
+  const std::uint64_t now = now_ns();
+  if (each.refused_at == 0) each.refused_at = now;
+  if (now - each.refused_at < kRefusedTime) return retry(rank);
+  close_descriptor(&each.socket);
+  each.state = State::closed;
+  group_.fail(blame(TRIREME_ERROR_AUTHENTICATION,
+                    rank_text(group_.rank()) + " has another token than " + rank_text(rank) +
+                        " of host://" + group_name_ +
+                        ", or one of the two has none: give both the job's token",
+                    rank));
+}
+
 void Liaison::hear_answer(int rank, const Packet& packet, int descriptor) {
   Link& each = link(rank);
-  const bool right = packet.type == Packet::hello && packet.nonce == each.nonce && packet.rank == rank;
-  Status status = right ? check_same(packet)
+  const bool mine = packet.nonce == each.nonce && packet.rank == rank;
+  const bool greets = mine && packet.type == Packet::hello;
+  if ((mine && packet.type == Packet::other_token) || (greets && !same_token(packet, true))) {
+    close_descriptor(&descriptor);
+    return hear_other_token(rank);
+  }
+  Status status = greets ? check_same(packet)
                         : blame(TRIREME_ERROR_CORRUPT, rank_text(rank) + " sent a wrong answer", rank);
   if (status.ok() && rank == 0) status = attach(descriptor);
   close_descriptor(&descriptor);

@@ -15,12 +15,14 @@
 
 #include "backends/local/group.hpp"
 #include "backends/local/memory.hpp"
+#include "platform/hmac.hpp"
+#include "platform/token.hpp"
 
 namespace trireme::local {
 
 // What goes over the sockets, always whole and of one size. Processes of one host share byte order.
 struct Packet {
-  enum Type : std::uint32_t { hello = 1, buffer, drop, failure, leave };
+  enum Type : std::uint32_t { hello = 1, buffer, drop, failure, leave, other_token };
   static constexpr std::uint64_t kMagic = 0x31656d6572697274;  // "trireme1"
 
   std::uint64_t magic = kMagic;
@@ -29,6 +31,7 @@ struct Packet {
   std::int32_t world_size = 0;
   std::int32_t rank = 0;
   std::uint64_t nonce = 0;  // hello: chosen by who connects, repeated in the answer
+  Digest proof{};           // hello: that the sender knows the token; zeros without one
   std::uint64_t id = 0;     // buffer, drop
   std::uint64_t bytes = 0;  // buffer
   FailureRecord record{};   // failure
@@ -36,7 +39,8 @@ struct Packet {
 
 class Liaison {
  public:
-  Liaison(const std::string& group_name, Group& group, std::shared_ptr<Buffers> buffers);
+  Liaison(const std::string& group_name, std::shared_ptr<const Token> token, Group& group,
+          std::shared_ptr<Buffers> buffers);
   ~Liaison();  // tells the peers that this rank leaves, then waits for its own thread, never for a peer
   Liaison(const Liaison&) = delete;
   Liaison& operator=(const Liaison&) = delete;
@@ -45,6 +49,9 @@ class Liaison {
   Status start();
   bool joined(int rank) const {
     return joined_[static_cast<unsigned>(rank)].load(std::memory_order_acquire);
+  }
+  bool has_other_token(int rank) const {
+    return foreign_[static_cast<unsigned>(rank)].load(std::memory_order_acquire);
   }
 
  private:
@@ -61,6 +68,7 @@ class Liaison {
     std::uint64_t nonce = 0;
     std::uint64_t retry_at = 0;
     std::uint64_t backoff_ns = 0;
+    std::uint64_t refused_at = 0;  // since when its token has been another
     bool blocked = false;  // its socket is full
     std::deque<Outgoing> outbox;
   };
@@ -88,6 +96,10 @@ class Liaison {
   void greet_back(Stranger& stranger, const Packet& theirs);
   bool falls_apart() const;
   void refuse(const Stranger& stranger, const Packet& theirs) const;
+  Digest proof(const Packet& hello, bool answers) const;
+  bool same_token(const Packet& theirs, bool answers) const;
+  void refuse_token(const Stranger& stranger, const Packet& theirs);
+  void hear_other_token(int rank);
   void hear_peer(int rank);
   void hear_answer(int rank, const Packet& packet, int descriptor);
   void handle(int rank, const Packet& packet, int descriptor);
@@ -105,6 +117,7 @@ class Liaison {
   bool complete() const;
 
   const std::string group_name_;
+  const std::shared_ptr<const Token> token_;  // null: none
   Group& group_;
   const std::shared_ptr<Buffers> buffers_;
   const Layout layout_;
@@ -119,6 +132,7 @@ class Liaison {
   std::uint64_t accept_again_at_ = 0;
 
   std::array<std::atomic<bool>, kMaxRanks> joined_{};
+  std::array<std::atomic<bool>, kMaxRanks> foreign_{};  // with another token
   std::array<std::atomic<bool>, kMaxRanks> died_{};  // as a waiting thread has seen
   int wake_ = -1;  // eventfd
   const std::shared_ptr<Exit> exit_ = std::make_shared<Exit>();

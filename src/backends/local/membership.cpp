@@ -39,11 +39,15 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
     }
     if (deadline.passed()) {
       details.blamed = missing;
-      return Status::failure(TRIREME_ERROR_TIMEOUT, list_ranks(missing) +
-                                                        (missing.size() == 1 ? " has" : " have") +
-                                                        " not joined \"" + group.name() +
-                                                        "\" (or used another rendezvous or token)")
-          .with_details(std::move(details));
+      std::vector<std::int32_t> foreign;
+      for (const std::int32_t rank : missing) {
+        if (membership.has_other_token(rank)) foreign.push_back(rank);
+      }
+      std::string text = list_ranks(missing) + (missing.size() == 1 ? " has" : " have") +
+                         " not joined \"" + group.name() + "\" ";
+      text += foreign.empty() ? "(or used another rendezvous or token)"
+                              : "(a process that says it is " + list_ranks(foreign) + " has another token)";
+      return Status::failure(TRIREME_ERROR_TIMEOUT, text).with_details(std::move(details));
     }
     if (stall.due(now_ns())) {
       group.warn_slow(missing, "not joined", "", 0, stall);

@@ -7,6 +7,7 @@
 
 #include "backends/local/group.hpp"
 #include "backends/local/memory.hpp"
+#include "platform/token.hpp"
 
 namespace trireme::local {
 
@@ -15,6 +16,8 @@ class Membership {
   virtual ~Membership() = default;  // marks this rank as left and wakes the peers
   // Whether this rank and `rank` can work together; stays true.
   virtual bool joined(int rank) const = 0;
+  // Whether a process that says it is `rank` has another token.
+  virtual bool has_other_token(int) const { return false; }
   // Rung when that may have changed.
   virtual Bell& bell() = 0;
 };
@@ -31,8 +34,8 @@ Status begin_collective(Group& group, Membership& membership, std::atomic<bool>&
 // Threads: ranks of one process that name the same group.
 Status join_threads(const std::string& group_name, Group& group, std::unique_ptr<Membership>* out);
 
-// Processes: see processes.cpp.
-Status join_processes(const std::string& group_name, Group& group,
+// Processes: see processes.cpp. `token` may be null.
+Status join_processes(const std::string& group_name, std::shared_ptr<const Token> token, Group& group,
                       const std::shared_ptr<Buffers>& buffers, std::unique_ptr<Membership>* out);
 
 }  // namespace trireme::local

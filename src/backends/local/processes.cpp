@@ -8,8 +8,9 @@ namespace {
 
 class ProcessMembership final : public Membership {
  public:
-  ProcessMembership(const std::string& group_name, Group& group, std::shared_ptr<Buffers> buffers)
-      : group_(group), liaison_(group_name, group, std::move(buffers)) {}
+  ProcessMembership(const std::string& group_name, std::shared_ptr<const Token> token, Group& group,
+                    std::shared_ptr<Buffers> buffers)
+      : group_(group), liaison_(group_name, std::move(token), group, std::move(buffers)) {}
 
   ~ProcessMembership() override {
     // Nobody is there to hear of a failure to leave; kill, stop and sleep are what these points are for.
@@ -26,6 +27,7 @@ class ProcessMembership final : public Membership {
   }
 
   bool joined(int rank) const override { return liaison_.joined(rank); }
+  bool has_other_token(int rank) const override { return liaison_.has_other_token(rank); }
   Bell& bell() override { return group_.private_bell(); }
 
  private:
@@ -35,9 +37,11 @@ class ProcessMembership final : public Membership {
 
 }  // namespace
 
-Status join_processes(const std::string& group_name, Group& group,
-                      const std::shared_ptr<Buffers>& buffers, std::unique_ptr<Membership>* out) {
-  auto membership = std::make_unique<ProcessMembership>(group_name, group, buffers);
+Status join_processes(const std::string& group_name, std::shared_ptr<const Token> token,
+                      Group& group, const std::shared_ptr<Buffers>& buffers,
+                      std::unique_ptr<Membership>* out) {
+  auto membership =
+      std::make_unique<ProcessMembership>(group_name, std::move(token), group, buffers);
   TRIREME_RETURN_IF_ERROR(membership->join());
   *out = std::move(membership);
   return Status::success();

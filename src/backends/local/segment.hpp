@@ -12,7 +12,7 @@
 namespace trireme::local {
 
 // Raised whenever the layout or the meaning of a field changes; processes compare it when they meet.
-constexpr std::uint32_t kLayoutVersion = 9;
+constexpr std::uint32_t kLayoutVersion = 10;
 
 constexpr int kMaxRanks = 256;
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
