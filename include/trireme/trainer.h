@@ -44,6 +44,13 @@
  * further: then the model fails. So it does with TRIREME_MODEL_UPDATE_IN_BACKWARD, if backward fails
  * after all ranks have handed in the first bucket of their last micro-batch.)
  *
+ * Backward writes its gradients whole. The library fills them with a mark before, a NaN of its own, and
+ * looks for it afterwards. A gradient that was not written, was written in part or was added to fails
+ * the step as a callback does: the message names the layer, its parameters and the rank. So does an
+ * input_gradient that was not written, or a part of it, if that comes to a gradient of a layer before. Memory that a callback brings itself is not
+ * looked at, and any other NaN or inf is a gradient as good as any. TRIREME_TRAINER_ZERO_GRADIENTS fills
+ * with 0 in place of the mark, and looks for nothing.
+ *
  * A step allocates nothing but what the model's own calls do; see "working memory" in model_shard.h.
  * With offload_path it also does for an item that cannot be written: its own memory from then on.
  *
@@ -73,7 +80,7 @@ enum {
 /**
  * One call of a layer. All memory is the library's, good until the callback returns, aligned to 64
  * bytes (parameters and gradients to their elements), and NULL where it has 0 bytes. "Out": what the
- * callback writes, undefined before.
+ * callback writes, undefined before; gradients are NaN before, or 0 with TRIREME_TRAINER_ZERO_GRADIENTS.
  */
 typedef struct trireme_layer_call {
     uint32_t           struct_size;   /**< sizeof this struct as the library knows it. */
@@ -155,10 +162,16 @@ typedef struct trireme_trainer_metrics {
 typedef int32_t(TRIREME_CALL *trireme_trainer_callback)(const trireme_trainer_metrics *metrics,
                                                         void *user_data);
 
+/** Bits of trireme_trainer_options.flags. */
+enum {
+    /** `gradients` and `input_gradient` are 0 before backward, which may add to them. Nothing is looked at for what was not written. */
+    TRIREME_TRAINER_ZERO_GRADIENTS = 1
+};
+
 /** Start from TRIREME_TRAINER_OPTIONS_INIT. In every field 0 or NULL means the default. */
 typedef struct trireme_trainer_options {
     uint32_t                 struct_size;   /**< sizeof this struct as the caller knows it. */
-    uint32_t                 flags;         /**< Must be 0. */
+    uint32_t                 flags;         /**< TRIREME_TRAINER_*. */
     uint32_t                 micro_batches; /**< Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are shared out. At most 1 with TRIREME_MODEL_UPDATE_IN_BACKWARD. */
     uint32_t                 reserved;      /**< Must be 0. */
     uint64_t                 checkpoint_every;        /**< Keep the output of every so many-th layer and compute the rest again. Default: keep everything. */
@@ -263,7 +276,8 @@ TRIREME_API void TRIREME_CALL trireme_trainer_destroy(trireme_trainer *trainer);
  * trainer and is under way, or a unit is gathered (zero3), or gradients overflow at the floor of the loss scale, as
  * trireme_optimizer_step() says.
  * @retval TRIREME_ERROR_CALLBACK  A layer's callback returned another number than 0 or threw, on
- * this rank or another: the same message on all ranks names rank, layer, phase and answer. Nothing
+ * this rank or another: the same message on all ranks names rank, layer, phase and answer. Or backward
+ * left a gradient unwritten: it names the parameters, ten of them. Nothing
  * has changed, or the message says that the model has failed (TRIREME_MODEL_UPDATE_IN_BACKWARD). So it is if the optimizer's schedule has no rate. Or the optimizer's rule or a bucket
  * hook did, as trireme_optimizer_step() says.
  * @retval TRIREME_ERROR_SYSTEM  With offload_path: activations can be neither written nor kept in

@@ -96,6 +96,11 @@ using SquareLoop = bool (*)(const void* values, std::uint64_t count, double* par
 // Whether none is inf or NaN.
 using FiniteLoop = bool (*)(const void* values, std::uint64_t count);
 
+// Of kernels/gaps.hpp: 16 bits that are repeated, and the one in which marks differ.
+constexpr std::uint16_t kGapMark = 0x7ffc, kGapMarks = 1;
+using MarkLoop = void (*)(void* memory, std::uint64_t bytes, std::uint16_t half);
+using FirstMarkedLoop = std::uint64_t (*)(const void* values, std::uint64_t count);
+
 // A product of matrices of f32 or f64; steps are in elements. result(i, j) is the sum of left(i, k) *
 // right(k, j), or added_factor * added(i, j) + factor * that sum. `lower`: where j <= i alone, of a
 // square one.
@@ -137,6 +142,8 @@ struct Loops {
   SquareLoop squares[2];                  // [f64]
   ProductLoop product[2];                 // [f64]
   FiniteLoop finite[TRIREME_DTYPE_BYTES + 1];  // f16, bf16, f32, f64
+  MarkLoop mark;
+  FirstMarkedLoop first_marked[2];  // [f64]
   // memcpy past the caches; ends with the fence that makes the stores visible in order.
   void (*stream)(void* destination, const void* source, std::uint64_t bytes);
 };

@@ -304,20 +304,30 @@ Status Reducer::end() {
 }
 
 Status Reducer::fill_missing() {
-  std::uint64_t missing = 0, first = 0;
-  for (std::uint64_t i = handed_.size(); i-- > 0;) {
-    if (handed_[i] || registry_.parameters()[i].frozen) continue;
-    if (settings_.unused != TRIREME_UNUSED_ERROR) {
+  constexpr std::uint64_t kMostNamed = 10;
+  const bool fails = settings_.unused == TRIREME_UNUSED_ERROR;
+  std::uint64_t missing = 0, wanted = 0;
+  std::string names;
+  for (std::uint64_t at = 0; at < handed_.size(); ++at) {
+    // Zeros are handed in as backward would, from the last.
+    const std::uint64_t i = fails ? at : handed_.size() - 1 - at;
+    const Parameter& parameter = registry_.parameters()[i];
+    if (parameter.frozen) continue;
+    ++wanted;
+    if (handed_[i]) continue;
+    if (!fails) {
       TRIREME_RETURN_IF_ERROR(ready(i, {}, false));
-      continue;
+    } else if (missing++ < kMostNamed) {
+      names += (missing > 1 ? ", parameter " : " parameter ") + std::to_string(i) + " (" +
+               sharding::quoted(parameter.name) + ")";
     }
-    ++missing;
-    first = i;
   }
   if (missing == 0) return Status::success();
-  return invalid_state("gradients of " + std::to_string(missing) +
-                       " parameters are missing, the first is parameter " + std::to_string(first) +
-                       " (" + sharding::quoted(registry_.parameters()[first].name) + ")");
+  if (missing > kMostNamed) names += " and " + std::to_string(missing - kMostNamed) + " more";
+  return invalid_state("gradients of " + std::to_string(missing) + " of " + std::to_string(wanted) +
+                       " parameters are missing:" + names +
+                       "; hand in each, or create the model with TRIREME_UNUSED_ZERO or "
+                       "TRIREME_UNUSED_SKIP");
 }
 
 // ---- memory of contributions ----

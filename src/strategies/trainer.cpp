@@ -97,9 +97,11 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
 }
 
 Status Trainer::check_options() const {
-  if (options_.flags != 0 || options_.reserved != 0) {
-    return invalid_argument("options.flags and options.reserved must be 0");
+  if ((options_.flags & ~std::uint32_t{TRIREME_TRAINER_ZERO_GRADIENTS}) != 0) {
+    return invalid_argument("options.flags " + std::to_string(options_.flags) +
+                            " has a bit that means nothing");
   }
+  if (options_.reserved != 0) return invalid_argument("options.reserved must be 0");
   if (model_->options_.leaves > 0 && options_.micro_batches > 0) {
     return invalid_argument("options.micro_batches " + std::to_string(options_.micro_batches) +
                             " of a reproducible model, whose " +
@@ -168,6 +170,7 @@ Status Trainer::check_layers() const {
 
 std::vector<Fact> Trainer::facts() const {
   std::vector<Fact> facts = {
+      {"flags", std::to_string(options_.flags)},
       {"micro_batches", std::to_string(options_.micro_batches)},
       {"checkpoint_every", std::to_string(options_.checkpoint_every)},
       {"activation_budget_bytes", std::to_string(options_.activation_budget_bytes)},
@@ -256,6 +259,7 @@ void Trainer::prepare_calls() {
   const std::vector<Parameter>& parameters = model_->registry_.parameters();
   parameters_.resize(parameters.size());
   gradients_.resize(parameters.size());
+  offered_.resize(parameters.size());
   for (const Parameter& parameter : parameters) counts_.push_back(parameter.elements);
   losses_.resize(rounds_);
   calls_.resize(layers_.size());
@@ -267,6 +271,8 @@ void Trainer::prepare_calls() {
       if (std::find(layer.units.begin(), layer.units.end(), unit) == layer.units.end()) {
         layer.units.push_back(unit);
       }
+      const Parameter& parameter = parameters[described.first_parameter + k];
+      if (!parameter.frozen && parameter.elements > 0) first_trained_ = std::min(first_trained_, i);
     }
     trireme_layer_call& call = calls_[i];
     call.struct_size = sizeof call;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/gaps.hpp"
 #include "strategies/activation_window.hpp"
 #include "strategies/optimizer.hpp"
 #include "strategies/trainer_plan.hpp"
@@ -43,13 +44,30 @@ class Trainer {
   }
 
  private:
+  // Parameters of a layer by their places in it: the first, those from it on as bits, and the first
+  // element of the first.
+  struct Gaps {
+    std::uint64_t first = 0, told = 0, element = 0;
+  };
   // What went wrong on this rank in a step: nothing, or the first thing.
   struct Failure {
-    enum Kind : std::int32_t { none, answered, threw, left_out, no_rate, file, corrupt };
+    enum Kind : std::int32_t {
+      none,
+      answered,
+      threw,
+      left_out,   // gradients, so many as the answer
+      refused,    // a gradient, which is none
+      unwritten,  // gradients, so many as the answer
+      input,      // its gradient, the whole of it if the answer is 1, that has come to those of layer `gaps.first`
+      no_rate,
+      file,
+      corrupt
+    };
     Kind kind = none;
     std::int32_t phase = 0, answer = 0;
     std::uint64_t layer = 0;
     std::uint32_t leaf = 0;
+    Gaps gaps = {};
   };
   struct Free {
     std::align_val_t alignment;
@@ -67,7 +85,7 @@ class Trainer {
 
   std::uint32_t rank() const { return model_->link_.rank(); }
   std::uint32_t world_size() const { return model_->link_.world_size(); }
-  static constexpr std::uint64_t kAnswerWords = 6;
+  static constexpr std::uint64_t kAnswerWords = 9;
   std::uint64_t words() const;
   Status check_ready() const;
   Status pass(void* batch, bool trains, double* out_loss);
@@ -78,6 +96,13 @@ class Trainer {
   Status release(std::uint64_t layer);
   Status offer_gradients(std::uint64_t layer);
   Status hand_in(std::uint64_t layer);
+  // See trainer_gaps.cpp.
+  bool zeroes() const;
+  void prepare(void* memory, std::uint64_t bytes, kernels::Gap gap) const;
+  void mark_unwritten(std::uint64_t layer);
+  void look_for_gaps(std::uint64_t layer);
+  void look_for_input_gap(std::uint64_t layer);
+  std::string gaps_of(std::uint64_t layer, std::int64_t missing, const Gaps& gaps) const;
   // What callbacks of a layer work on comes from the file, and goes there.
   Status silent_disk(const Status& status) const;
   Status before_call(std::int32_t phase, std::uint64_t layer);
@@ -110,12 +135,18 @@ class Trainer {
   std::vector<const void*> parameters_;
   std::vector<std::uint64_t> counts_;
   std::vector<void*> gradients_;
+  std::vector<void*> offered_;  // where backward was to write them
+  static constexpr std::uint64_t kNoLayer = UINT64_MAX;
+  std::uint64_t first_trained_ = kNoLayer;  // layer
 
   std::vector<trireme_layer_call> calls_;  // by layer
 
   // Of the step under way.
   std::uint32_t leaf_ = 0;
   Failure failure_;
+  // Of the micro-batch under way: the first layer that left out input_gradient, or a part of it.
+  std::uint64_t gap_layer_ = kNoLayer;
+  bool gap_whole_ = false;
   bool told_ = false;                  // all ranks know of a failure
   std::vector<double> losses_;         // of this rank's micro-batches
   std::atomic<bool> running_ = false;  // so that after_step does not begin another one

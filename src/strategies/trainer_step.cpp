@@ -125,6 +125,7 @@ Status Trainer::pass(void* batch, bool trains, double* out_loss) {
 
 Status Trainer::micro_batch(std::uint32_t number, bool trains) {
   leaf_ = number * world_size() + rank();
+  gap_layer_ = kNoLayer;
   const bool has_part = leaf_ < total_;
   if (has_part) losses_[number] = std::numeric_limits<double>::quiet_NaN();
   const std::uint64_t seed = mix(mix(mix(0, options_.seed), optimizer_->step_count()), leaf_);
@@ -178,7 +179,9 @@ Status Trainer::backward(std::uint64_t first, std::uint64_t end) {
     TRIREME_RETURN_IF_ERROR(before_call(TRIREME_PHASE_BACKWARD, layer));
     if (computes()) {
       TRIREME_RETURN_IF_ERROR(offer_gradients(layer));
+      mark_unwritten(layer);
       call(TRIREME_PHASE_BACKWARD, layer);
+      if (computes()) look_for_gaps(layer);
     }
     after_call(TRIREME_PHASE_BACKWARD, layer);
     // What is not read any more may be updated as soon as its gradients are in.
@@ -280,15 +283,15 @@ Status Trainer::hand_in(std::uint64_t layer) {
     if (failure_.kind == Failure::none) {
       void* const gradient = gradients_[number];
       const bool left_out = gradient == nullptr && counts_[number] > 0;
-      if (left_out && model_->options_.unused != TRIREME_UNUSED_ERROR) continue;
-      Status status = Status::success();
-      if (!left_out) status = model_->gradient_ready(number, gradient, counts_[number], dtype);
-      if (status.ok() && !left_out) continue;
-      if (!status.ok() && status.code() != TRIREME_ERROR_INVALID_ARGUMENT &&
+      if (left_out) continue;  // TRIREME_UNUSED_* decides
+      Status status = model_->gradient_ready(number, gradient, counts_[number], dtype);
+      if (status.ok()) continue;
+      if (status.code() != TRIREME_ERROR_INVALID_ARGUMENT &&
           status.code() != TRIREME_ERROR_INVALID_STATE) {
         return status;
       }
-      fail(Failure::left_out, TRIREME_PHASE_BACKWARD, layer, 0);
+      fail(Failure::refused, TRIREME_PHASE_BACKWARD, layer, 1);
+      failure_.gaps = {k, 1, 0};
       model_->reducer_->refuse_updates();
     }
     TRIREME_RETURN_IF_ERROR(model_->keep(model_->reducer_->ready(number, {nullptr, dtype}, false)));
@@ -298,7 +301,7 @@ Status Trainer::hand_in(std::uint64_t layer) {
 
 void Trainer::fail(Failure::Kind kind, std::int32_t phase, std::uint64_t layer,
                    std::int32_t answer) {
-  failure_ = {kind, phase, answer, layer, leaf_};
+  failure_ = {kind, phase, answer, layer, leaf_, {}};
 }
 
 void Trainer::call(std::int32_t phase, std::uint64_t layer) {
@@ -333,11 +336,11 @@ void Trainer::call(std::int32_t phase, std::uint64_t layer) {
 
 namespace {
 // Places among the words of a rank; behind them come its losses.
-enum { kKind, kPhase, kAnswer, kLayer, kLeaf, kStop };
+enum { kKind, kPhase, kAnswer, kLayer, kLeaf, kStop, kFirst, kTold, kElement };
 }  // namespace
 
 Status Trainer::exchange(bool trains, double* out_loss) {
-  static_assert(kStop + 1 == kAnswerWords);
+  static_assert(kElement + 1 == kAnswerWords);
   auto* const all = static_cast<std::int64_t*>(exchange_->data());
   std::int64_t* const own = all + rank() * words();
   own[kKind] = failure_.kind;
@@ -346,6 +349,9 @@ Status Trainer::exchange(bool trains, double* out_loss) {
   own[kLayer] = static_cast<std::int64_t>(failure_.layer);
   own[kLeaf] = failure_.leaf;
   own[kStop] = stop_asked_.load(std::memory_order_relaxed) ? 1 : 0;
+  own[kFirst] = static_cast<std::int64_t>(failure_.gaps.first);
+  own[kTold] = static_cast<std::int64_t>(failure_.gaps.told);
+  own[kElement] = static_cast<std::int64_t>(failure_.gaps.element);
   for (std::uint32_t i = 0; i < rounds_; ++i) {
     own[kAnswerWords + i] = std::bit_cast<std::int64_t>(losses_[i]);
   }
@@ -393,16 +399,47 @@ Status Trainer::tell_failures(const std::int64_t* all) const {
         .with_details(std::move(details));
   }
   const auto layer = static_cast<std::uint64_t>(words_of[kLayer]);
+  const Gaps gaps = {static_cast<std::uint64_t>(words_of[kFirst]),
+                     static_cast<std::uint64_t>(words_of[kTold]),
+                     static_cast<std::uint64_t>(words_of[kElement])};
+  const auto name_of = [&](std::uint64_t number) {
+    std::string name = "layer " + std::to_string(number);
+    if (number < layers_.size()) name += " (" + sharding::quoted(layers_[number].name) + ")";
+    return name;
+  };
   static constexpr const char* kPhases[] = {"", "forward", "recomputed forward", "backward",
                                             "forward of an evaluation"};
   const auto phase = static_cast<std::uint64_t>(words_of[kPhase]);
   std::string message = phase < std::size(kPhases) ? kPhases[phase] : "a callback";
-  message += " of layer " + std::to_string(layer);
-  if (layer < layers_.size()) message += " (" + sharding::quoted(layers_[layer].name) + ")";
+  message += " of " + name_of(layer);
   trireme_status code = TRIREME_ERROR_CALLBACK;
+  const char* advice = "";
   switch (words_of[kKind]) {
     case Failure::threw: message += " threw"; break;
-    case Failure::left_out: message += " left out a gradient, or gave one that is none"; break;
+    case Failure::left_out:
+      message += " left out " + gaps_of(layer, words_of[kAnswer], gaps);
+      advice = "; give each, or make the model with TRIREME_UNUSED_ZERO or TRIREME_UNUSED_SKIP";
+      break;
+    case Failure::refused:
+      message += " gave memory of the model that is not its place for " +
+                 gaps_of(layer, words_of[kAnswer], gaps);
+      break;
+    case Failure::unwritten:
+      message += " did not write " + gaps_of(layer, words_of[kAnswer], gaps);
+      if (words_of[kAnswer] == 1) {
+        message += " (from element " + std::to_string(gaps.element) + " on)";
+      }
+      advice =
+          "; write every element, without adding to what lies there, or set the place to NULL where "
+          "there is no gradient, or give the trainer TRIREME_TRAINER_ZERO_GRADIENTS";
+      break;
+    case Failure::input:
+      message += words_of[kAnswer] != 0 ? " did not write its input_gradient"
+                                        : " did not write all of its input_gradient";
+      message += ", and what was not written has come to a gradient of " + name_of(gaps.first);
+      advice = "; write all that layers before it read, or give the trainer "
+               "TRIREME_TRAINER_ZERO_GRADIENTS";
+      break;
     case Failure::file:
       code = TRIREME_ERROR_SYSTEM;
       details.system_error = static_cast<int>(words_of[kAnswer]);
@@ -417,6 +454,7 @@ Status Trainer::tell_failures(const std::int64_t* all) const {
   }
   message +=
       " on rank " + std::to_string(first) + " in micro-batch " + std::to_string(words_of[kLeaf]);
+  message += advice;
   if (details.system_error != 0) {
     message = Status::system(details.system_error, message).message();
   }

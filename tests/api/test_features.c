@@ -473,11 +473,11 @@ static void leave_gradients_out(trireme_communicator *communicator, int rank, vo
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gradient_ready(model, 1, g, 6, F32));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_model_end_backward(model));
-    EXPECT(v, says("gradients of 2 parameters are missing, the first is parameter 0 (\"p0\")"));
+    EXPECT(v, says("gradients of 2 of 3 parameters are missing: parameter 0 (\"p0\"), parameter 2"));
     /* The pass goes on. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gradient_ready(model, 0, g, 5, F32));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_model_end_backward(model));
-    EXPECT(v, says("gradients of 1 parameters are missing, the first is parameter 2 (\"p2\")"));
+    EXPECT(v, says("gradients of 1 of 3 parameters are missing: parameter 2 (\"p2\");"));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gradient_ready(model, 2, g, 7, F32));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));

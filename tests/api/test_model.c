@@ -191,7 +191,7 @@ static void calls_in_the_wrong_order_are_refused_and_forgotten(void **state) {
         NULL,
         "a backward pass is under way",
         "a step is under way",
-        "gradients of 2 parameters are missing, the first is parameter 0 (\"a\")",
+        "gradients of 2 of 2 parameters are missing: parameter 0 (\"a\"), parameter 1",
         NULL,
         "parameter 1 (\"b\") was handed in before",
         NULL,

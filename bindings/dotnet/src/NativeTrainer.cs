@@ -66,6 +66,8 @@ namespace Trireme
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeTrainerOptions
     {
+        public const uint ZeroGradients = 1;
+
         public uint StructSize;
         public uint Flags;
         public uint MicroBatches;

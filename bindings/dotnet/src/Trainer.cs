@@ -75,6 +75,13 @@ namespace Trireme
 
         /// <summary>Most memory for that window.</summary>
         public ulong OffloadBufferBytes { get; set; }
+
+        /// <summary>
+        /// Gradients are 0 before backward, which may add to them, and nothing is looked for.
+        /// Without, backward writes each whole: one that it left unwritten, or has added to, fails
+        /// the step with a CallbackException that names it.
+        /// </summary>
+        public bool ZeroGradients { get; set; }
     }
 
     /// <summary>What a step has done.</summary>
@@ -248,6 +255,7 @@ namespace Trireme
                 var nativeOptions = new NativeTrainerOptions
                 {
                     StructSize = (uint)sizeof(NativeTrainerOptions),
+                    Flags = options.ZeroGradients ? NativeTrainerOptions.ZeroGradients : 0,
                     MicroBatches = options.MicroBatches,
                     CheckpointEvery = options.CheckpointEvery,
                     ActivationBudgetBytes = options.ActivationBudgetBytes,

@@ -62,6 +62,47 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void A_gradient_that_is_not_written_is_named_or_zero()
+        {
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                var modelOptions = new ModelOptions { Strategy = Strategy.Zero2 };
+                using (var model = new Model(c, modelOptions))
+                {
+                    model.AddParameter(new ParameterOptions("w", ElementType.F64, 3));
+                    model.Seal();
+                    model.SetParameters<double>(new double[] { 5, 5, 5 });
+                    LayerFunction backward = call => call.Gradient<double>(0)[0] += 1;
+                    var layer = new Layer("all", call => { }, backward) { ParameterCount = 1 };
+                    var rule = new OptimizerOptions
+                    {
+                        Kind = OptimizerKind.Sgd, LearningRate = 1,
+                    };
+                    using (var optimizer = new Optimizer(model, rule))
+                    {
+                        using (var trainer = new Trainer(optimizer, new[] { layer }))
+                        {
+                            var error = Check.Throws<CallbackException>(
+                                () => trainer.Step(null));
+                            Check.Contains(
+                                "layer 0 (\"all\") did not write 1 of its 1 gradient: \"w\"",
+                                error.Message);
+                        }
+
+                        var zeros = new TrainerOptions { ZeroGradients = true };
+                        using (var trainer = new Trainer(optimizer, new[] { layer }, zeros))
+                        {
+                            trainer.Step(null);
+                            var found = new double[3];
+                            model.GetParameters<double>(found);
+                            Check.Same(new double[] { 4, 5, 5 }, found, "one");
+                        }
+                    }
+                }
+            });
+        }
+
+        [Test]
         public static void Checkpoints_give_the_same_bits()
         {
             Ranks.RunAndLeaveTogether(2, c =>

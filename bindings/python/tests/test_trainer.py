@@ -154,6 +154,28 @@ class TrainerTest(TestCase):
             self.near(parameters, expected)
             self.assertEqual((losses, parameters), outcomes[0])  # the same bits
 
+    def test_a_gradient_that_is_not_written_is_named_or_zero(self):
+        def body(group):
+            def backward(call):
+                call.gradients[0][0] += 1.0
+
+            with trireme.Model(group, "zero2") as model:
+                model.add_parameter("w", [3], "f64")
+                model.seal()
+                model.set_parameters(array.array("d", [5, 5, 5]))
+                layer = trireme.Layer("all", lambda call: None, backward, parameters=["w"])
+                with trireme.Optimizer(model, "sgd", learning_rate=1.0) as optimizer:
+                    words = 'layer 0 \\("all"\\) did not write 1 of its 1 gradient: "w"'
+                    with trireme.Trainer(optimizer, [layer]) as trainer:
+                        with self.assertRaisesRegex(trireme.CallbackError, words):
+                            trainer.step()
+                        self.assertEqual(model.get_parameters().tolist(), [5, 5, 5])
+                    with trireme.Trainer(optimizer, [layer], zero_gradients=True) as trainer:
+                        trainer.step()
+                        self.assertEqual(model.get_parameters().tolist(), [4, 5, 5])
+
+        self.ranks(2, body)
+
     def test_micro_batches_add_up(self):
         def body(group):
             with trained(group, micro_batches=2) as (trainer, model, _):
@@ -482,7 +504,7 @@ class TrainerTest(TestCase):
             hidden = network.hidden_backward
             network.hidden_backward = lambda call: (hidden(call), forgets(call))
             with trireme.Trainer(optimizer, network.layers()) as another:
-                with self.assertRaisesRegex(trireme.CallbackError, "left out a gradient"):
+                with self.assertRaisesRegex(trireme.CallbackError, "left out 1 of its 2 gradients: "):
                     another.step(sample)
             self.assertEqual(trainer.step(sample).step, 2)
             trainer.close()

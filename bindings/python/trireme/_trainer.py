@@ -353,6 +353,7 @@ class Trainer:
         after_step: AfterStep | None = None,
         offload_path: str | os.PathLike[str] | None = None,
         offload_buffer_bytes: int = 0,
+        zero_gradients: bool = False,
     ) -> None:
         """Collective: all ranks name the same layers and options, but for `after_step`.
 
@@ -364,6 +365,10 @@ class Trainer:
 
         With `offload_path`, a directory, what is kept lies in a file there that has no name, and
         streams through a window of memory, `offload_buffer_bytes` at most; the bits are the same.
+
+        Backward writes each gradient whole: one that it left unwritten, or has added to, fails the
+        step with a CallbackError that names it. With `zero_gradients` they are 0 before, and nothing
+        is looked for.
         """
         model = optimizer.model
         described = []
@@ -395,6 +400,7 @@ class Trainer:
             place.user_data = runner.number
         options = _native.trireme_trainer_options(
             struct_size=ctypes.sizeof(_native.trireme_trainer_options),
+            flags=_native.TRIREME_TRAINER_ZERO_GRADIENTS if zero_gradients else 0,
             micro_batches=in_range(micro_batches, 32, "micro_batches"),
             checkpoint_every=in_range(checkpoint_every, 64, "checkpoint_every"),
             activation_budget_bytes=in_range(activation_budget_bytes, 64, "the budget"),

@@ -167,6 +167,7 @@ constants! {
     TRIREME_PHASE_RECOMPUTE: i32 = 2;
     TRIREME_PHASE_BACKWARD: i32 = 3;
     TRIREME_PHASE_EVALUATE: i32 = 4;
+    TRIREME_TRAINER_ZERO_GRADIENTS: u32 = 1;
     // mesh.h
     TRIREME_MAX_AXES: usize = 16;
     TRIREME_MESH_BY_NAME: trireme_mesh_order = 0;

@@ -63,6 +63,9 @@ pub struct TrainerOptions<'a> {
     pub offload_path: Option<&'a Path>,
     /// Most memory for that window.
     pub offload_buffer_bytes: u64,
+    /// Gradients are 0 before backward, which may add to them, and nothing is looked for. Without,
+    /// one that backward left unwritten, or has added to, fails the step and is named.
+    pub zero_gradients: bool,
 }
 
 /// What a step has done.
@@ -145,8 +148,9 @@ pub struct LayerCall<'a, B: ?Sized> {
     batch: &'a B,
 }
 
-/// The memory of a [`LayerCall`]; what is not there is empty. What the layer is to write is 0 when
-/// it is called, and stays 0 if it is not written.
+/// The memory of a [`LayerCall`]; what is not there is empty. What forward is to write is 0 when it
+/// is called, and stays 0 if it is not written. Gradients are NaN before backward, unless
+/// [`zero_gradients`](TrainerOptions::zero_gradients) is set.
 #[derive(Debug)]
 pub struct LayerMemory<'a, T: Real> {
     /// The output of the layer before. Empty for the first, which reads the batch.
@@ -251,8 +255,8 @@ impl<'a, B: ?Sized> LayerCall<'a, B> {
         let mut parameters = Vec::new();
         let mut gradients = Vec::new();
         // SAFETY: trainer.h: memory of these sizes, aligned and good until the callback returns,
-        // that does not overlap; `&mut self` gives it out once at a time. clear() has set what this
-        // layer and those before it are to write.
+        // that does not overlap; `&mut self` gives it out once at a time. clear() has set what
+        // forward is to write, the library what backward is.
         unsafe {
             for i in 0..raw.parameter_count as usize {
                 let elements = *raw.parameter_counts.add(i) as usize;
@@ -289,12 +293,12 @@ unsafe fn slice<'a, T: Element>(data: *mut c_void, count: usize) -> &'a mut [T] 
     unsafe { std::slice::from_raw_parts_mut(data.cast(), count) }
 }
 
-/// Sets what a layer is to write, which is undefined when the library calls it: here, and not where
+/// Sets what forward is to write, which is undefined when the library calls it: here, and not where
 /// the layer asks for its memory, as it may ask twice, or never and leave it to the next layer.
 ///
 /// # Safety
-/// A call by the library, not begun, of a layer whose parameters are of `dtypes`.
-unsafe fn clear(raw: &sys::trireme_layer_call, dtypes: &[Dtype]) {
+/// A call by the library, not begun.
+unsafe fn clear(raw: &sys::trireme_layer_call) {
     let zero = |data: *mut c_void, bytes: usize| {
         if !data.is_null() {
             // SAFETY: trainer.h: memory of this size, which the callback may write.
@@ -304,17 +308,6 @@ unsafe fn clear(raw: &sys::trireme_layer_call, dtypes: &[Dtype]) {
     if raw.phase != sys::TRIREME_PHASE_BACKWARD {
         zero(raw.output, raw.output_bytes as usize);
         zero(raw.saved, raw.saved_bytes as usize);
-        return;
-    }
-    zero(raw.input_gradient, raw.input_bytes as usize);
-    for (i, dtype) in dtypes.iter().enumerate() {
-        let gradient = match dtype {
-            Dtype::F16 | Dtype::Bf16 => Dtype::F32,
-            other => *other,
-        };
-        // SAFETY: trainer.h: a place and a count for each parameter.
-        let (data, count) = unsafe { (*raw.gradients.add(i), *raw.parameter_counts.add(i)) };
-        zero(data, count as usize * gradient.size());
     }
 }
 
@@ -399,6 +392,9 @@ impl<B: ?Sized> Trainer<B> {
             one.user_data = state.as_ptr().cast();
         }
         let mut raw_options = sys::trireme_trainer_options::init();
+        if options.zero_gradients {
+            raw_options.flags |= sys::TRIREME_TRAINER_ZERO_GRADIENTS;
+        }
         raw_options.micro_batches = options.micro_batches;
         raw_options.checkpoint_every = options.checkpoint_every;
         raw_options.activation_budget_bytes = options.activation_budget_bytes;
@@ -569,8 +565,8 @@ unsafe extern "C" fn call<B: ?Sized>(
     let (state, raw) = unsafe { (&mut *data.cast::<State<B>>(), &*raw) };
     let batch: &B = unsafe { *raw.batch.cast::<&B>() };
     let one = &mut state.layers[raw.layer as usize];
-    // SAFETY: it is not begun, and new() has the parameters' types from the model.
-    unsafe { clear(raw, &one.dtypes) };
+    // SAFETY: it is not begun.
+    unsafe { clear(raw) };
     let mut call = LayerCall { raw, dtypes: &one.dtypes, batch };
     let layer = &mut one.layer;
     let answer = catch_unwind(AssertUnwindSafe(|| match call.phase() {

@@ -403,7 +403,7 @@ impl<L: Layer<Samples>> Layer<Samples> for Silent<L> {
 }
 
 #[test]
-fn what_a_layer_does_not_write_is_zero() {
+fn what_a_layer_does_not_write_is_zero_where_the_options_say_so() {
     let (losses, expected) = alone(4, 2);
     for strategy in [Strategy::DataParallel, Strategy::Zero3] {
         ranks(2, |communicator| {
@@ -411,7 +411,7 @@ fn what_a_layer_does_not_write_is_zero() {
             let mut silent = layers(Hidden::default());
             silent[0].1 = Box::new(Silent(Hidden::default()));
             silent[1].1 = Box::new(Silent(Last));
-            let options = TrainerOptions::default();
+            let options = TrainerOptions { zero_gradients: true, ..TrainerOptions::default() };
             let mut trainer = Trainer::new(&mut model, &mut optimizer, &options, silent).unwrap();
             let whole = Samples::default();
             let step = trainer.step(&mut model, &mut optimizer, &whole).unwrap();
@@ -447,7 +447,7 @@ impl Layer<u32> for Narrow {
 }
 
 #[test]
-fn gradients_of_narrow_parameters_that_are_not_written_are_zero() {
+fn gradients_of_narrow_parameters_that_are_not_written_are_named_or_zero() {
     let bf16 = |value: f32| Bf16((value.to_bits() >> 16) as u16);
     for strategy in [Strategy::DataParallel, Strategy::Zero3] {
         ranks(2, |communicator| {
@@ -459,11 +459,23 @@ fn gradients_of_narrow_parameters_that_are_not_written_are_zero() {
             model.set_parameters(Some(&[bf16(2.0); 10]), 0).unwrap();
             let rule = OptimizerOptions { learning_rate: RATE, ..OptimizerOptions::default() };
             let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
-            let place = LayerOptions { name: "all", parameters: 0..2, ..LayerOptions::default() };
-            let layers: Vec<(_, Box<dyn Layer<u32>>)> = vec![(place, Box::new(Narrow))];
+            let layers = || -> Vec<(_, Box<dyn Layer<u32>>)> {
+                let place =
+                    LayerOptions { name: "all", parameters: 0..2, ..LayerOptions::default() };
+                vec![(place, Box::new(Narrow))]
+            };
+            let mut options = TrainerOptions::default();
             let mut trainer =
-                Trainer::new(&mut model, &mut optimizer, &TrainerOptions::default(), layers)
-                    .unwrap();
+                Trainer::new(&mut model, &mut optimizer, &options, layers()).unwrap();
+            let error = trainer.step(&mut model, &mut optimizer, &1).unwrap_err();
+            assert_eq!(error.status(), Status::Callback);
+            let message = error.to_string();
+            let wanted = "layer 0 (\"all\") did not write 1 of its 1 gradient: \"w\"";
+            assert!(message.contains(wanted), "{message}");
+            drop(trainer);
+            options.zero_gradients = true;
+            let mut trainer =
+                Trainer::new(&mut model, &mut optimizer, &options, layers()).unwrap();
             for (batch, expected) in [(0, 1.75), (1, 1.75), (2, 1.5), (3, 1.5)] {
                 trainer.step(&mut model, &mut optimizer, &batch).unwrap();
                 let found = model.get_parameters::<Bf16>().unwrap();
@@ -520,6 +532,7 @@ fn wrong_calls_are_refused() {
         }
         fn backward(&mut self, call: &mut LayerCall<'_, Samples>) -> Answer {
             assert!(call.no_gradient(2).is_err());
+            call.memory::<f64>()?.gradients[1].fill(1.0);
             call.no_gradient(0)
         }
     }
@@ -538,7 +551,7 @@ fn wrong_calls_are_refused() {
         let mut trainer = make(&mut one, &mut optimizer, wrong).unwrap();
         let error =
             fails(trainer.step(&mut one, &mut optimizer, &Samples::default()), Status::Callback);
-        assert!(error.message().contains("left out a gradient"), "{error}");
+        assert!(error.message().contains("left out 1 of its 2 gradients: \"w1\""), "{error}");
         let (mut other, mut its) = model(communicator, Strategy::Zero3, 2);
         let step = trainer.step(&mut other, &mut its, &Samples::default());
         fails(step, Status::InvalidArgument);
