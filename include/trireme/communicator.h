@@ -516,7 +516,7 @@ trireme_communicator_agree(trireme_communicator *communicator, uint64_t *flags,
  * cannot agree.
  * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; the ranks it names count as lost. May be
  *                  called again.
- * @retval TRIREME_ERROR_PEER_LOST  Another rank was lost meanwhile, and the call may be made again;
+ * @retval TRIREME_ERROR_PEER_LOST  Another rank was lost meanwhile: call it again (try_again is 1);
  * or this rank itself counts as lost, or reaches too few others, which it says.
  * @retval TRIREME_ERROR_MISMATCH  Other ranks called trireme_communicator_agree().
  * @retval TRIREME_ERROR_SYSTEM  A rank could not make a socket, thread or mapping; names it.

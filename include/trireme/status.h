@@ -55,10 +55,16 @@ typedef struct trireme_error_info {
     int32_t        blamed[TRIREME_MAX_BLAMED_RANKS]; /**< The first ranks to blame, ascending. */
     char           operation[32];  /**< "all_reduce"; empty if the failure is of no operation. */
     char           communicator[64]; /**< Name of the communicator; empty if none. */
+    /**
+     * 1: the group can go on, and all ranks that got this call the same function again. Set by
+     * trireme_communicator_shrink() if a rank was lost before the new group was whole. Else 0.
+     */
+    uint32_t       try_again;
+    uint32_t       reserved;    /**< 0. */
 } trireme_error_info; /* since 1.0 */
 
 /** An error info ready for trireme_last_error_info(). */
-#define TRIREME_ERROR_INFO_INIT { sizeof(trireme_error_info), 0, 0, 0, 0, {0}, {0}, {0} }
+#define TRIREME_ERROR_INFO_INIT { sizeof(trireme_error_info), 0, 0, 0, 0, {0}, {0}, {0}, 0, 0 }
 
 /**
  * Names a status, for example "PEER_LOST".

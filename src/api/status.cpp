@@ -36,6 +36,7 @@ trireme_status record_failure(const char* function, const Status& status) noexce
   if (const FailureDetails* details = status.details()) {
     t_info.sequence = details->sequence;
     t_info.system_error = details->system_error;
+    t_info.try_again = details->try_again ? 1 : 0;
     t_info.blamed_count = static_cast<std::uint32_t>(details->blamed.size());
     std::copy_n(details->blamed.begin(),
                 std::min<std::size_t>(details->blamed.size(), TRIREME_MAX_BLAMED_RANKS),
@@ -65,7 +66,7 @@ Status write_text(const std::string& text, char* memory, std::uint64_t capacity,
 using namespace trireme;
 
 namespace {
-constexpr std::uint32_t kErrorInfoSize10 = 184;
+constexpr std::uint32_t kErrorInfoSize10 = 192;
 static_assert(sizeof(trireme_error_info) == kErrorInfoSize10);
 }  // namespace
 

@@ -21,8 +21,17 @@ Deadline deadline_of(const Communicator& communicator, std::uint64_t timeout_ns)
 
 Status shrink_failure(const Communicator& parent, trireme_status code, const std::string& text,
                       std::vector<std::int32_t> blamed) {
-  FailureDetails details{"shrink", parent.name(), 0, std::move(blamed), 0};
+  FailureDetails details{"shrink", parent.name(), 0, std::move(blamed), 0, false};
   return Status::failure(code, text + " during shrink of \"" + parent.name() + "\"")
+      .with_details(std::move(details));
+}
+
+// A loss after the ranks had agreed on who is left: the next call counts it.
+Status lost_on_the_way(const Communicator& parent, const std::string& text,
+                       std::vector<std::int32_t> blamed) {
+  FailureDetails details{"shrink", parent.name(), 0, std::move(blamed), 0, true};
+  return Status::failure(TRIREME_ERROR_PEER_LOST,
+                         text + "; shrink again during shrink of \"" + parent.name() + "\"")
       .with_details(std::move(details));
 }
 
@@ -80,8 +89,7 @@ Status check_present(const Communicator& parent, const Decision& first, const De
   std::string text = gone.size() == 1 ? "rank" : "ranks";
   for (const std::int32_t rank : gone) text.append(" ").append(std::to_string(rank));
   text += gone.size() == 1 ? " was" : " were";
-  return shrink_failure(parent, TRIREME_ERROR_PEER_LOST,
-                        text + " lost before the new group was whole; shrink again", gone);
+  return lost_on_the_way(parent, text + " lost before the new group was whole", gone);
 }
 
 // Whether all of them voted that it went well; the same on all of them. `own` is what went wrong
@@ -101,8 +109,7 @@ Status check_votes(const Communicator& parent, const Decision& first, const Deci
   }
   // It met a death of which this group did not know yet. Nobody is blamed: the next call will know.
   if (own.code() == TRIREME_ERROR_TIMEOUT) return own;
-  return shrink_failure(parent, TRIREME_ERROR_PEER_LOST,
-                        who + " did not meet all others in the new group; shrink again", {});
+  return lost_on_the_way(parent, who + " did not meet all others in the new group", {});
 }
 
 }  // namespace

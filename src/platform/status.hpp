@@ -19,6 +19,7 @@ struct FailureDetails {
   std::uint64_t sequence = 0;
   std::vector<std::int32_t> blamed;  // ascending
   int system_error = 0;
+  bool try_again = false;
 };
 
 // Made and passed on some dozen times in every operation, nearly always to say that all is well:

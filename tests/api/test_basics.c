@@ -161,6 +161,7 @@ static void error_info_fits_callers_of_every_release(void **state) {
     assert_int_equal(info.known.sequence, 0);
     assert_int_equal(info.known.blamed_count, 0);
     assert_string_equal(info.known.operation, "");
+    assert_int_equal(info.known.try_again, 0);
     assert_int_equal(info.newer, 0);
     info.known.struct_size = 8;
     assert_int_equal(trireme_last_error_info(&info.known), TRIREME_ERROR_INVALID_ARGUMENT);

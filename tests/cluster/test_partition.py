@@ -45,7 +45,7 @@ def work(rank):
                 break
             except trireme.PeerLostError as error:
                 said["refused"] = str(error)
-                if "no majority" in said["refused"]:
+                if not error.try_again:
                     break
         print(json.dumps(said), flush=True)
         sys.stdin.readline()  # until the hosts reach each other again

@@ -72,8 +72,12 @@ static void go_on(trireme_communicator *group, struct outcome *outcome) {
         if (outcome->again != TRIREME_OK) {
             snprintf(outcome->text, sizeof outcome->text, "%.250s", trireme_last_error());
         }
-        if (outcome->again == TRIREME_ERROR_PEER_LOST) continue;
-        if (outcome->again != TRIREME_OK) return;
+        if (outcome->again != TRIREME_OK) {
+            trireme_error_info info = TRIREME_ERROR_INFO_INIT;
+            if (trireme_last_error_info(&info) != TRIREME_OK) _exit(96);
+            if (info.try_again == 1) continue;
+            return;
+        }
         trireme_communicator_destroy(group);
         group = smaller;
         outcome->again = sum_over(group, 0, outcome);

@@ -16,6 +16,8 @@ namespace Trireme
         public fixed int Blamed[NativeMethods.MaxBlamedRanks];
         public fixed byte Operation[32];
         public fixed byte Communicator[64];
+        public uint TryAgain;
+        public uint Reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]

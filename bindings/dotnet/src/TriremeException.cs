@@ -16,6 +16,7 @@ namespace Trireme
             CommunicatorName = failure.Communicator;
             Sequence = failure.Sequence;
             SystemError = failure.SystemError;
+            TryAgain = failure.TryAgain;
         }
 
         /// <summary>What the library answered.</summary>
@@ -38,6 +39,10 @@ namespace Trireme
 
         /// <summary>errno, or 0.</summary>
         public int SystemError { get; }
+
+        /// <summary>Whether all ranks that got this make the same call again: another rank was lost
+        /// while they shrank.</summary>
+        public bool TryAgain { get; }
 
         /// <summary>Throws unless the status is Ok. Runs on the thread that got it.</summary>
         internal static void Check(Status status)
@@ -268,6 +273,7 @@ namespace Trireme
         public string Communicator;
         public ulong Sequence;
         public int SystemError;
+        public bool TryAgain;
         public Exception Cause;
 
         public static unsafe Failure Last(Status status)
@@ -296,6 +302,7 @@ namespace Trireme
                 Communicator = Utf8.Read(info.Communicator, 64),
                 Sequence = info.Sequence,
                 SystemError = info.SystemError,
+                TryAgain = info.TryAgain != 0,
             };
         }
     }

@@ -41,6 +41,7 @@ class TriremeError(Exception):
         blamed_count: int = 0,
         system_error: int = 0,
         communicator: str = "",
+        try_again: bool = False,
     ) -> None:
         super().__init__(message)
         self.message = message  #: One line that names value and rule, ranks and operation.
@@ -51,6 +52,8 @@ class TriremeError(Exception):
         self.blamed_count = blamed_count  #: How many are to blame, also those left out above.
         self.system_error = system_error  #: errno, or 0.
         self.communicator = communicator  #: Name of the communicator; empty if none.
+        #: Whether all ranks that got this make the same call again: another rank was lost in shrink().
+        self.try_again = try_again
 
     def __str__(self) -> str:
         return self.message
@@ -156,6 +159,7 @@ def last_failure(code: int) -> TriremeError:
         info.blamed_count,
         info.system_error,
         info.communicator.decode("utf-8", "replace"),
+        bool(info.try_again),
     )
 
 

@@ -62,6 +62,8 @@ class trireme_error_info(Structure):
         ("blamed", c_int32 * TRIREME_MAX_BLAMED_RANKS),
         ("operation", c_char * 32),
         ("communicator", c_char * 64),
+        ("try_again", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

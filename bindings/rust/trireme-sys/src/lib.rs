@@ -174,6 +174,11 @@ structs! {
         operation: [c_char; 32],
         /// Name of the communicator; empty if none.
         communicator: [c_char; 64],
+        /// 1: the group can go on, and all ranks that got this call the same function again. Set by
+        /// trireme_communicator_shrink() if a rank was lost before the new group was whole. Else 0.
+        try_again: u32,
+        /// 0.
+        reserved: u32,
     }
     /// Start from TRIREME_COMMUNICATOR_OPTIONS_INIT. In every field 0 or NULL means the default.
     trireme_communicator_options {

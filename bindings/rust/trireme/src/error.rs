@@ -107,6 +107,7 @@ struct Parts {
     blamed: Vec<i32>,
     blamed_count: usize,
     system_error: i32,
+    try_again: bool,
 }
 
 impl Error {
@@ -150,6 +151,12 @@ impl Error {
         Some(self.0.system_error).filter(|&n| n != 0).map(std::io::Error::from_raw_os_error)
     }
 
+    /// Whether all ranks that got this make the same call again: another rank was lost while they
+    /// shrank.
+    pub fn try_again(&self) -> bool {
+        self.0.try_again
+    }
+
     /// A refusal of this crate, in the words the library would use.
     pub(crate) fn local(status: Status, message: impl Into<String>) -> Self {
         Error(Box::new(Parts {
@@ -161,6 +168,7 @@ impl Error {
             blamed: Vec::new(),
             blamed_count: 0,
             system_error: 0,
+            try_again: false,
         }))
     }
 
@@ -197,6 +205,7 @@ impl Error {
             blamed: info.blamed[..named].to_vec(),
             blamed_count: info.blamed_count as usize,
             system_error: info.system_error,
+            try_again: info.try_again != 0,
         }))
     }
 }
