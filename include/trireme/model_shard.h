@@ -160,7 +160,8 @@ TRIREME_API const char *TRIREME_CALL trireme_strategy_name(trireme_strategy stra
 
 /**
  * Finds a strategy by name. Synonyms: ddp, no_shard (data_parallel); shard_grad_op (zero2);
- * fsdp, full_shard (zero3); hsdp (hybrid_shard). Case does not matter.
+ * fsdp, full_shard (zero3); hsdp (hybrid_shard). Neither case nor "_" and "-" matter: NoShard,
+ * ShardGradOp, FullShard and HybridShard are understood.
  *
  * Does not block. Keeps no pointer.
  *

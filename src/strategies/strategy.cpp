@@ -1,7 +1,6 @@
 #include "strategies/strategy.hpp"
 
 #include <string.h>
-#include <strings.h>
 
 #include <iterator>
 #include <string>
@@ -24,6 +23,21 @@ constexpr Synonym kSynonyms[] = {{"ddp", TRIREME_STRATEGY_DATA_PARALLEL},
                                  {"full_shard", TRIREME_STRATEGY_ZERO3},
                                  {"hsdp", TRIREME_STRATEGY_HYBRID_SHARD}};
 
+// "FullShard", "FULL_SHARD" and "full-shard" are one name: neither case nor joints matter.
+bool same_name(const char* a, const char* b) noexcept {
+  const auto next = [](const char** at) {
+    while (**at == '_' || **at == '-') ++*at;
+    const char letter = **at;
+    if (letter != '\0') ++*at;
+    return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  };
+  for (;;) {
+    const char letter = next(&a);
+    if (letter != next(&b)) return false;
+    if (letter == '\0') return true;
+  }
+}
+
 }  // namespace
 
 const char* strategy_name(trireme_strategy strategy) noexcept {
@@ -33,13 +47,13 @@ const char* strategy_name(trireme_strategy strategy) noexcept {
 
 Status parse_strategy(const char* text, trireme_strategy* out) {
   for (trireme_strategy strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
-    if (strcasecmp(text, kNames[strategy]) == 0) {
+    if (same_name(text, kNames[strategy])) {
       *out = strategy;
       return Status::success();
     }
   }
   for (const Synonym& synonym : kSynonyms) {
-    if (strcasecmp(text, synonym.text) == 0) {
+    if (same_name(text, synonym.text)) {
       *out = synonym.strategy;
       return Status::success();
     }

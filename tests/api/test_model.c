@@ -348,7 +348,9 @@ static void names_of_strategies_go_both_ways(void **state) {
         trireme_strategy strategy;
     } names[] = {{"data_parallel", 1}, {"zero1", 2}, {"zero2", 3},
                  {"zero3", 4},         {"ddp", 1},   {"NO_SHARD", 1},
-                 {"shard_grad_op", 3}, {"FSDP", 4},  {"full_shard", 4}};
+                 {"shard_grad_op", 3}, {"FSDP", 4},  {"full_shard", 4},
+                 {"NoShard", 1},       {"ShardGradOp", 3}, {"FullShard", 4},
+                 {"HybridShard", 5},   {"full-shard", 4},  {"HYBRID_SHARD", 5}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
         trireme_strategy strategy = 0;
         assert_int_equal(trireme_strategy_parse(names[i].text, &strategy), TRIREME_OK);
@@ -356,7 +358,11 @@ static void names_of_strategies_go_both_ways(void **state) {
         if (i < 4) assert_string_equal(trireme_strategy_name(strategy), names[i].text);
     }
     trireme_strategy strategy = 77;
-    assert_int_equal(trireme_strategy_parse("zero4", &strategy), TRIREME_ERROR_INVALID_ARGUMENT);
+    const char *const wrong[] = {"zero4", "", "_", "Full", "FullShards", "full shard"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
+        assert_int_equal(trireme_strategy_parse(wrong[i], &strategy),
+                         TRIREME_ERROR_INVALID_ARGUMENT);
+    }
     assert_int_equal(trireme_strategy_parse(NULL, &strategy), TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(trireme_strategy_parse("zero1", NULL), TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(strategy, 77);

@@ -65,6 +65,8 @@ namespace Trireme
         /// </summary>
         /// <param name="rendezvous">
         /// "local://NAME" for threads of this process, "host://NAME" for processes of this host,
+        /// "tcp://ADDRESS:PORT" for ranks of several hosts, where rank 0 listens and the environment
+        /// variable TRIREME_TOKEN_FILE names the job's secret (docs/several-hosts.md),
         /// "mpi://" for all ranks of mpirun, which knows rank and world size, so that both may be 0,
         /// "host-transport://NAME" for ranks whose bytes <paramref name="transport"/> carries.
         /// </param>

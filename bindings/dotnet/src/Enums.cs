@@ -176,6 +176,15 @@ namespace Trireme
         /// Parameters within groups of ShardRanks, gradients and state over all ranks.
         /// </summary>
         HybridShard = 5,
+
+        /// <summary>Another name of DataParallel; Library.NameOf() prints one for both.</summary>
+        NoShard = DataParallel,
+
+        /// <summary>Another name of Zero2.</summary>
+        ShardGradOp = Zero2,
+
+        /// <summary>Another name of Zero3.</summary>
+        FullShard = Zero3,
     }
 
     /// <summary>How the gradients of ranks, or of leaves, become one.</summary>

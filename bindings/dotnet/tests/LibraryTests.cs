@@ -65,6 +65,13 @@ namespace Trireme.Tests
         {
             Check.Equal(Strategy.Zero3, Library.ParseStrategy("FSDP"));
             Check.Equal(Strategy.DataParallel, Library.ParseStrategy("ddp"));
+            Check.Equal(Strategy.NoShard, Library.ParseStrategy("NoShard"));
+            Check.Equal(Strategy.ShardGradOp, Library.ParseStrategy("ShardGradOp"));
+            Check.Equal(Strategy.FullShard, Library.ParseStrategy("FullShard"));
+            Check.Equal(Strategy.HybridShard, Library.ParseStrategy("HybridShard"));
+            Check.Equal("data_parallel", Library.NameOf(Strategy.NoShard));
+            Check.Equal("zero2", Library.NameOf(Strategy.ShardGradOp));
+            Check.Equal("zero3", Library.NameOf(Strategy.FullShard));
             Check.Equal(Strategy.Zero2, Library.ParseStrategy("zero2"));
         }
 

@@ -403,7 +403,7 @@ class ModelTest(TestCase):
             lambda: model.add_parameter("a", [1 << 33, 1 << 33]),
             lambda: model.add_parameter("a", [1] * 17),
             lambda: model.add_parameter("a", [2], tied_to="nobody"),
-            lambda: model.add_parameter("a", [2], dtype="float32"),
+            lambda: model.add_parameter("a", [2], dtype="float33"),
         ):
             with self.assertRaises(invalid):
                 call()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from . import _native
 from ._errors import InvalidHandleError, check
 from ._native import library
-from ._values import DTYPES, LETTERS, Name, in_range, number_of
+from ._values import LETTERS, Dtype, dtype_number, in_range
 
 if TYPE_CHECKING:
     from ._communicator import Communicator
@@ -87,9 +87,9 @@ class Buffer:
             raise InvalidHandleError("the buffer is closed", _native.TRIREME_ERROR_INVALID_HANDLE)
         return self._memory[:]
 
-    def view(self, dtype: Name = "u8") -> memoryview[Any]:
+    def view(self, dtype: Dtype = "u8") -> memoryview[Any]:
         """Its elements. f16 and bf16 show as 16-bit integers, f8 as bytes."""
-        letter = LETTERS.get(number_of(dtype, DTYPES, "dtype"))
+        letter = LETTERS.get(dtype_number(dtype))
         if letter is None:
             raise TypeError(f"{dtype!r} is no dtype")
         return _cast(self.memory, letter)

@@ -15,7 +15,7 @@ from ._operation import (
     reduction_code,
 )
 from ._request import Request
-from ._values import Name, in_range, readable, writable
+from ._values import Dtype, Name, in_range, readable, writable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -53,7 +53,7 @@ class Collectives(Operations):
         out: Any = None,
         reduction: Name = "sum",
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Reduces `data` over all ranks into `out`, or in place without `out`."""
@@ -68,7 +68,7 @@ class Collectives(Operations):
         out: Any = None,
         reduction: Name = "sum",
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts all_reduce()."""
@@ -95,7 +95,7 @@ class Collectives(Operations):
         out: Any,
         reduction: Name = "sum",
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Reduces world size blocks of len(out) elements and gives rank r block r."""
@@ -108,7 +108,7 @@ class Collectives(Operations):
         out: Any,
         reduction: Name = "sum",
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts reduce_scatter()."""
@@ -122,7 +122,7 @@ class Collectives(Operations):
         counts: Sequence[int],
         reduction: Name = "sum",
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Reduces blocks of counts[0], counts[1], ... elements and gives rank r block r."""
@@ -136,7 +136,7 @@ class Collectives(Operations):
         counts: Sequence[int],
         reduction: Name = "sum",
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts reduce_scatter_v()."""
@@ -161,7 +161,7 @@ class Collectives(Operations):
         data: Any,
         out: Any,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Gives every rank the `data` of all ranks in `out`, in rank order."""
@@ -173,7 +173,7 @@ class Collectives(Operations):
         data: Any,
         out: Any,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts all_gather()."""
@@ -186,7 +186,7 @@ class Collectives(Operations):
         out: Any,
         counts: Sequence[int],
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """all_gather() of blocks with counts[0], counts[1], ... elements."""
@@ -199,7 +199,7 @@ class Collectives(Operations):
         out: Any,
         counts: Sequence[int],
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts all_gather_v()."""
@@ -225,7 +225,7 @@ class Collectives(Operations):
         data: Any,
         out: Any,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Gives rank r block r of every rank's `data`: a transposition of equal blocks."""
@@ -237,7 +237,7 @@ class Collectives(Operations):
         data: Any,
         out: Any,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts all_to_all()."""
@@ -265,7 +265,7 @@ class Collectives(Operations):
         out: Any,
         out_counts: Sequence[int],
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """all_to_all() of unequal blocks: counts[r] elements for rank r, out_counts[r] of it.
@@ -282,7 +282,7 @@ class Collectives(Operations):
         out: Any,
         out_counts: Sequence[int],
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts all_to_all_v()."""
@@ -304,7 +304,7 @@ class Collectives(Operations):
         data: Any,
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Gives every rank the root's elements; the root's memory is only read."""
@@ -316,7 +316,7 @@ class Collectives(Operations):
         data: Any,
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts broadcast()."""

@@ -83,7 +83,8 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         whenever it has doubled; None is 10, math.inf is never.
 
         `rendezvous` is "local://NAME" (threads of this process), "host://NAME" (processes of this
-        host), "host-transport://NAME" (over `transport`), "mpi://" (all ranks of mpirun; `rank` and
+        host), "tcp://ADDRESS:PORT" (several hosts: rank 0 listens there, and TRIREME_TOKEN_FILE names
+        the job's secret; see docs/several-hosts.md), "host-transport://NAME" (over `transport`), "mpi://" (all ranks of mpirun; `rank` and
         `world_size` are then 0, or what MPI says) or "env://" (see from_environment()).
         """
         options = _native.trireme_communicator_options(

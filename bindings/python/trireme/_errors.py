@@ -58,6 +58,11 @@ class TriremeError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    def advise(self, hint: str) -> None:
+        """Adds to the message what the binding knows of the way out."""
+        self.message += hint
+        self.args = (self.message,)
+
     @property
     def status(self) -> str:
         """Name of the status, for example "PEER_LOST"."""

@@ -14,12 +14,13 @@ from ._native import library
 from ._values import (
     ALGORITHMS,
     DEVICES,
-    DTYPES,
     LOG_LEVELS,
     OPERATIONS,
     OPTIMIZERS,
     REDUCTIONS,
+    Dtype,
     Name,
+    dtype_number,
     encoded,
     number_of,
 )
@@ -49,14 +50,14 @@ def status_name(code: int) -> str:
     return _text(library.trireme_status_name(code))
 
 
-def dtype_size(dtype: Name) -> int:
+def dtype_size(dtype: Dtype) -> int:
     """Bytes of one element; 0 for a number that is no dtype."""
-    return int(library.trireme_dtype_size(number_of(dtype, DTYPES, "dtype")))
+    return int(library.trireme_dtype_size(dtype_number(dtype)))
 
 
-def dtype_name(dtype: Name) -> str:
+def dtype_name(dtype: Dtype) -> str:
     """Names a dtype; "unknown" for a number that is none."""
-    return _text(library.trireme_dtype_name(number_of(dtype, DTYPES, "dtype")))
+    return _text(library.trireme_dtype_name(dtype_number(dtype)))
 
 
 def reduction_name(reduction: Name) -> str:
@@ -82,7 +83,7 @@ def optimizer_name(rule: Name) -> str:
 def check_support(
     operation: Name | None = None,
     *,
-    dtype: Name | None = None,
+    dtype: Dtype | None = None,
     reduction: Name | None = None,
     device: Name | None = None,
     backend: str | None = None,
@@ -91,7 +92,7 @@ def check_support(
     query = _native.trireme_capability_query(
         struct_size=ctypes.sizeof(_native.trireme_capability_query),
         operation=0 if operation is None else number_of(operation, OPERATIONS, "operation"),
-        dtype=0 if dtype is None else number_of(dtype, DTYPES, "dtype"),
+        dtype=0 if dtype is None else dtype_number(dtype),
         reduction=0 if reduction is None else number_of(reduction, REDUCTIONS, "reduction"),
         device=0 if device is None else number_of(device, DEVICES, "device"),
         backend=encoded(backend),
@@ -102,7 +103,7 @@ def check_support(
 def supports(
     operation: Name | None = None,
     *,
-    dtype: Name | None = None,
+    dtype: Dtype | None = None,
     reduction: Name | None = None,
     device: Name | None = None,
     backend: str | None = None,

@@ -10,7 +10,7 @@ from ._errors import check
 from ._native import library
 from ._operation import CallOptions, Operations, call_options, finish, grouped, reduction_code
 from ._request import Request
-from ._values import DTYPES, Name, dtype_name, in_range, number_of, readable, writable
+from ._values import Dtype, Name, dtype_name, dtype_number, in_range, readable, writable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -52,7 +52,7 @@ class group:
 class _List:
     """Buffers of one dtype as the library wants them."""
 
-    def __init__(self, buffers: Sequence[Any], find: Any, dtype: Name | None, what: str) -> None:
+    def __init__(self, buffers: Sequence[Any], find: Any, dtype: Dtype | None, what: str) -> None:
         found = [find(data, dtype, f"{what} {i}") for i, data in enumerate(buffers)]
         self.views = [view for view, *_ in found]
         self.counts = [count for _, _, count, _ in found]
@@ -60,11 +60,11 @@ class _List:
         self.code = _code(found, dtype, what)
 
 
-def _code(found: Sequence[Any], dtype: Name | None, what: str) -> int:
+def _code(found: Sequence[Any], dtype: Dtype | None, what: str) -> int:
     if not found:
         if dtype is None:
             raise ValueError("a list without buffers needs a dtype")
-        return number_of(dtype, DTYPES, "dtype")
+        return dtype_number(dtype)
     code: int = found[0][3]
     for i, (_, _, _, other) in enumerate(found):
         if other != code:
@@ -115,7 +115,7 @@ class Lists(Operations):
         outs: Sequence[Any] | None = None,
         reduction: Name = "sum",
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """all_reduce() of every buffer in `data` into its place in `outs`, or in place."""
@@ -128,7 +128,7 @@ class Lists(Operations):
         outs: Sequence[Any] | None = None,
         reduction: Name = "sum",
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts all_reduce_list()."""
@@ -148,7 +148,7 @@ class Lists(Operations):
         outs: Sequence[Any],
         reduction: Name = "sum",
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """reduce_scatter() of every buffer in `data` into its place in `outs`."""
@@ -161,7 +161,7 @@ class Lists(Operations):
         outs: Sequence[Any],
         reduction: Name = "sum",
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts reduce_scatter_list()."""
@@ -179,7 +179,7 @@ class Lists(Operations):
         data: Sequence[Any],
         outs: Sequence[Any],
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """all_gather() of every buffer in `data` into its place in `outs`."""
@@ -191,7 +191,7 @@ class Lists(Operations):
         data: Sequence[Any],
         outs: Sequence[Any],
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts all_gather_list()."""
@@ -211,7 +211,7 @@ class Lists(Operations):
         data: Sequence[Any],
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """broadcast() of every buffer in `data`."""
@@ -223,7 +223,7 @@ class Lists(Operations):
         data: Sequence[Any],
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts broadcast_list()."""

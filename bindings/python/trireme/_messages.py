@@ -12,7 +12,7 @@ from ._native import library
 from ._operation import CallOptions, Operations, both, finish, flagged_options
 from ._request import MessageInfo, Request
 from ._to_buffer import elements_of
-from ._values import DTYPES, Name, in_range, number_of, readable, writable
+from ._values import Dtype, dtype_number, in_range, readable, writable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -60,7 +60,7 @@ class Messages(Operations):
         tag: int = 0,
         *,
         buffered: bool = False,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Sends elements to one rank; done when the memory may be used again.
@@ -78,7 +78,7 @@ class Messages(Operations):
         to: int,
         tag: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts send()."""
@@ -99,7 +99,7 @@ class Messages(Operations):
         source: int | None,
         tag: int | None = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Receives elements from rank `source`: as many as `data` has, of the same dtype."""
@@ -112,7 +112,7 @@ class Messages(Operations):
         source: int | None,
         tag: int | None = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts receive(). The request's message() tells what came."""
@@ -125,7 +125,7 @@ class Messages(Operations):
         source: int | None = None,
         tag: int | None = None,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> MessageInfo:
         """Receives at most as many elements as `data` has, and tells what came."""
@@ -140,7 +140,7 @@ class Messages(Operations):
         source: int | None = None,
         tag: int | None = None,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts receive_message(). The request's message() tells what came."""
@@ -149,14 +149,14 @@ class Messages(Operations):
 
     def receive_to_buffer(
         self,
-        dtype: Name,
+        dtype: Dtype,
         source: int | None = None,
         tag: int | None = None,
         **options: Unpack[CallOptions],
     ) -> tuple[memoryview[Any], MessageInfo]:
         """Receives a message of any length in new memory: the elements, and what came."""
         rank, number, flags = _match(source, tag)
-        code = number_of(dtype, DTYPES, "dtype")
+        code = dtype_number(dtype)
         found, handle = _empty_info(), c_void_p()
         rest = (flagged_options(options, flags), byref(found), byref(handle))
         check(library.trireme_receive_to_buffer(self._handle, code, rank, number, *rest))
@@ -195,7 +195,7 @@ class Messages(Operations):
         send_tag: int = 0,
         receive_tag: int | None = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Sends `data` to one rank and receives `out` from one, both at once."""

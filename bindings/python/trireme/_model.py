@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence, Union
 
 from . import _hook, _native, _request
 from ._buffer import Owner, view_of
-from ._errors import InvalidArgumentError, InvalidHandleError, check
+from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
 from ._native import library
 from ._offload import OffloadInfo, _offload_info
 from ._values import (
@@ -21,15 +21,20 @@ from ._values import (
     LETTERS,
     SHARE,
     UNUSED,
+    Dtype,
     Name,
+    check_shape,
     dtype_name,
+    dtype_number,
     encoded,
     in_range,
     nanoseconds,
+    nearest,
     number_of,
     readable,
     size_of,
     writable,
+    wrong_dtype,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +45,7 @@ Which = Union[str, int]  #: A parameter or unit by its name or number.
 _gradient_data = library.trireme_model_gradient_data
 _gradient_ready = library.trireme_model_gradient_ready
 _NO_LEAF = (1 << 32) - 1
+_NARROW = (_native.TRIREME_DTYPE_F16, _native.TRIREME_DTYPE_BF16)
 
 
 class ModelInfo(NamedTuple):
@@ -155,7 +161,7 @@ class Model:
         whole_rows: bool = False,
         keep_gathered: bool = False,
         reshard_ranks: int = 0,
-        reduce_dtype: Name | None = None,
+        reduce_dtype: Dtype | None = None,
         update_in_backward: bool = False,
         offload_path: str | os.PathLike[str] | None = None,
         offload_ratio: float = 0.0,
@@ -214,7 +220,7 @@ class Model:
             reshard_ranks=in_range(reshard_ranks, 32, "reshard_ranks"),
             reduce_dtype=0
             if reduce_dtype is None
-            else number_of(reduce_dtype, DTYPES, "reduce_dtype"),
+            else dtype_number(reduce_dtype, "reduce_dtype"),
             offload_path=None if offload_path is None else os.fsencode(offload_path),
             offload_ratio=offload_ratio,
             offload_buffer_bytes=in_range(offload_buffer_bytes, 64, "offload_buffer_bytes"),
@@ -235,6 +241,7 @@ class Model:
         self._parameters: dict[str, int] = {}
         self._units: dict[str, int] = {}
         self._described: list[tuple[int, tuple[int, ...]]] = []  # dtype and shape
+        self._unit_of: list[str] = []  # by number of the parameter
         self._shares = False
 
     def close(self) -> None:
@@ -268,8 +275,8 @@ class Model:
     def add_parameter(
         self,
         name: str,
-        shape: Sequence[int] = (),
-        dtype: Name = "f32",
+        shape: int | Sequence[int] = (),
+        dtype: Dtype = "f32",
         *,
         unit: str | None = None,
         tied_to: str | None = None,
@@ -279,18 +286,20 @@ class Model:
     ) -> int:
         """Adds a parameter of "f32", "f64", "f16" or "bf16" and answers its number.
 
-        Gradients and optimizer state of the 16-bit types are f32.
+        Gradients and optimizer state of the 16-bit types are f32. `dtype` may be numpy's or torch's,
+        such as numpy.float32.
 
         Parameters of one `unit` are gathered together and added one after the other. `tied_to`
         names an earlier parameter that this one is an alias of. `replicas` models hold this same
         parameter (1), so that an Optimizer with `norm_ranks` counts it once. `norm_group` is
         the number of the group that an Optimizer with `group_max_norms` clips it with.
         """
+        shape = (shape,) if isinstance(shape, int) else shape
         extents = tuple(in_range(extent, 64, "extent") for extent in shape)
         options = _native.trireme_parameter_options(
             struct_size=ctypes.sizeof(_native.trireme_parameter_options),
             flags=_native.TRIREME_PARAMETER_FROZEN if frozen else 0,
-            dtype=number_of(dtype, DTYPES, "dtype"),
+            dtype=dtype_number(dtype),
             dimensions=len(extents),
             shape=(c_uint64 * len(extents))(*extents) if extents else None,
             name=encoded(name),
@@ -305,6 +314,9 @@ class Model:
         self._described.append((options.dtype, extents))
         if tied_to is None:
             self._units.setdefault(name if unit is None else unit, len(self._units))
+            self._unit_of.append(name if unit is None else unit)
+        else:
+            self._unit_of.append(self._unit_of[self._parameters[tied_to]])
         return number.value
 
     def seal(self) -> None:
@@ -313,17 +325,20 @@ class Model:
         self._shares = self.info().shared_bytes > 0
 
     def _parameter(self, which: Which) -> int:
-        return self._number(which, self._parameters, "parameter")
+        return self._number(which, self._parameters, "parameter", "")
 
     def _unit(self, which: Which) -> int:
-        return self._number(which, self._units, "unit")
+        number = self._parameters.get(which) if isinstance(which, str) else None
+        hint = "" if number is None else f"; this parameter is in unit {self._unit_of[number]!r}"
+        return self._number(which, self._units, "unit", hint)
 
     @staticmethod
-    def _number(which: Which, names: dict[str, int], what: str) -> int:
+    def _number(which: Which, names: dict[str, int], what: str, hint: str) -> int:
         if isinstance(which, str):
             if which not in names:
                 raise InvalidArgumentError(
-                    f"the model has no {what} {which!r}", _native.TRIREME_ERROR_INVALID_ARGUMENT
+                    f"the model has no {what} {which!r}{hint or nearest(which, names)}",
+                    _native.TRIREME_ERROR_INVALID_ARGUMENT,
                 )
             return names[which]
         return in_range(which, 64, what)
@@ -385,8 +400,15 @@ class Model:
         """Elements and dtype of the flat vectors."""
         return self.info().elements, DTYPES[self.unit_info(0).dtype]
 
+    def _check_flat(self, view: memoryview, code: int, what: str) -> None:
+        """A flat vector has one dimension, or the shape of the only parameter."""
+        shape: tuple[int, ...] = (view.nbytes // (size_of(code) or 1),)
+        if len(self._described) == 1:
+            shape = self._described[0][1]
+        check_shape(view, code, shape, what, "the flat vector of this model")
+
     def set_parameters(
-        self, values: Any = None, root: int = 0, *, dtype: Name | None = None
+        self, values: Any = None, root: int = 0, *, dtype: Dtype | None = None
     ) -> None:
         """Gives every rank the parameters of rank `root`; others may pass None. Collective.
 
@@ -396,27 +418,41 @@ class Model:
             address = None
             count, code = self._flat()
         else:
-            _view, address, count, code = readable(values, dtype, "values")
-        check(
-            library.trireme_model_set_parameters(
-                self._handle, address, count, code, in_range(root, 31, "root")
-            )
+            view, address, count, code = readable(values, dtype, "values")
+            self._check_flat(view, code, "values")
+        status = library.trireme_model_set_parameters(
+            self._handle, address, count, code, in_range(root, 31, "root")
         )
+        if status:
+            raise self._with_dtype(status, code, False)
 
-    def get_parameters(self, out: Any = None, *, dtype: Name | None = None) -> Any:
+    def get_parameters(self, out: Any = None, *, dtype: Dtype | None = None) -> Any:
         """Gives every rank all parameters, whole: in `out`, or in a new array.array. Collective.
 
         A new array holds f16 and bf16 as 16-bit integers; `dtype` names what `out` holds so.
         """
         if out is None:
             count, code = self._flat()
-            if dtype is not None and number_of(dtype, DTYPES, "dtype") != code:
+            if dtype is not None and dtype_number(dtype) != code:
                 raise TypeError(f"the model is {self.unit_info(0).dtype}, not {dtype}")
             out = array.array(LETTERS[code], bytes(count * size_of(code)))
             dtype = code
-        _view, address, count, code = writable(out, dtype, "out")
-        check(library.trireme_model_get_parameters(self._handle, address, count, code))
+        view, address, count, code = writable(out, dtype, "out")
+        self._check_flat(view, code, "out")
+        status = library.trireme_model_get_parameters(self._handle, address, count, code)
+        if status:
+            raise self._with_dtype(status, code, False)
         return out
+
+    def _with_dtype(self, status: int, given: int, gradient: bool, number: int = 0) -> Exception:
+        """Why a call failed; of elements of another dtype it also tells how to get the right one."""
+        failure = last_failure(status)
+        if status == _native.TRIREME_ERROR_INVALID_ARGUMENT and number < len(self._described):
+            own = self._described[number][0]
+            wanted = _native.TRIREME_DTYPE_F32 if gradient and own in _NARROW else own
+            if given != own:
+                failure.advise(wrong_dtype(given, wanted))
+        return failure
 
     def check_replicas(self) -> None:
         """Compares the parameters of which several ranks hold copies, bit by bit. Collective.
@@ -455,9 +491,14 @@ class Model:
         number = self._parameter(which)
         address = c_void_p()
         count = c_uint64()
-        check(
-            library.trireme_model_parameter_data(self._handle, number, byref(address), byref(count))
+        status = library.trireme_model_parameter_data(
+            self._handle, number, byref(address), byref(count)
         )
+        if status:
+            failure = last_failure(status)
+            if status == _native.TRIREME_ERROR_INVALID_STATE and number < len(self._unit_of):
+                failure.advise(f"; use `with model.gathered({self._unit_of[number]!r}):`")
+            raise failure
         code, shape = self._described[number]
         view = view_of(address.value, count.value, size_of(code), LETTERS[code], self._owner, shape)
         return view.toreadonly() if self._shares else view
@@ -497,14 +538,20 @@ class Model:
         return view, adds.value != 0
 
     def gradient_ready(
-        self, which: Which, gradient: Any, *, dtype: Name | None = None
+        self, which: Which, gradient: Any, *, dtype: Dtype | None = None
     ) -> None:
         """Hands in the gradient of one parameter; it is copied, unless it is its own view.
 
-        It has the parameter's type, or is f32 where that has 16 bits. `dtype` as set_parameters().
+        It has the parameter's shape or one dimension, and the parameter's type, or is f32 where that
+        has 16 bits. `dtype` as set_parameters().
         """
-        _view, address, count, code = readable(gradient, dtype, "the gradient")
-        check(_gradient_ready(self._handle, self._parameter(which), address, count, code))
+        view, address, count, code = readable(gradient, dtype, "the gradient")
+        number = self._parameter(which)
+        if view.ndim > 1 and number < len(self._described):
+            check_shape(view, code, self._described[number][1], "the gradient", repr(which))
+        status = _gradient_ready(self._handle, number, address, count, code)
+        if status:
+            raise self._with_dtype(status, code, True, number)
 
     def end_backward(self) -> None:
         """Ends the backward pass of one micro-batch; reductions that were started go on."""
@@ -526,7 +573,7 @@ class Model:
         *,
         no_sync: bool = False,
         absent: bool = False,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
     ) -> None:
         """Hands in the gradients of all parameters as one vector: a whole backward pass.
 
@@ -536,9 +583,12 @@ class Model:
             self.begin_backward(no_sync=no_sync, absent=True)
             self.end_backward()
             return
-        _view, address, count, code = readable(gradients, dtype, "gradients")
+        view, address, count, code = readable(gradients, dtype, "gradients")
+        self._check_flat(view, code, "gradients")
         flags = _flags(no_sync, absent)
-        check(library.trireme_model_accumulate_flat(self._handle, address, count, code, flags))
+        status = library.trireme_model_accumulate_flat(self._handle, address, count, code, flags)
+        if status:
+            raise self._with_dtype(status, code, True)
 
     def discard_gradients(self) -> None:
         """Forgets the gradients of this step, so that it begins anew. Collective."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import math
 from ctypes import byref, c_void_p
 from typing import Any, Callable
 
@@ -11,7 +12,7 @@ from . import _native
 from ._buffer import _cast
 from ._errors import InvalidArgumentError, check
 from ._native import library
-from ._values import LETTERS, dtype_name, in_range, readable, size_of
+from ._values import LETTERS, check_shape, dtype_name, in_range, readable, size_of
 
 _NARROW = (_native.TRIREME_DTYPE_F16, _native.TRIREME_DTYPE_BF16)
 
@@ -90,6 +91,9 @@ class OffloadedState:
         """
         view, address, count, code = readable(data, None, "data")
         number, found = self._raw_range(index)
+        shape = tuple(found.shape[: found.dimensions])
+        whole = found.count == math.prod(shape)
+        check_shape(view, code, shape if whole else (found.count,), "data", f"range {number}")
         as_bits = code == _native.TRIREME_DTYPE_U16 and found.dtype in _NARROW
         if count != found.count or (code != found.dtype and not as_bits):
             raise InvalidArgumentError(

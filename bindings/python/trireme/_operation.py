@@ -11,10 +11,11 @@ from . import _native
 from ._errors import last_failure
 from ._values import (
     ALGORITHMS,
-    DTYPES,
     PRIORITIES,
     REDUCTIONS,
+    Dtype,
     Name,
+    dtype_number,
     dtype_name,
     nanoseconds,
     number_of,
@@ -31,7 +32,7 @@ class CallOptions(TypedDict, total=False):
     priority: Name  #: "high" puts a collective into a queue of its own; else "normal".
     reproducible: bool  #: Combine in rank order: the same bits by every backend and algorithm.
     algorithm: Name  #: How a collective is made of messages, for example "ring"; all name the same.
-    wire_dtype: Name | None  #: "bf16" and the like: what f32 is rounded to while it travels.
+    wire_dtype: Dtype | None  #: "bf16" and the like: what f32 is rounded to while it travels.
 
 
 _OPTIONS_SIZE = ctypes.sizeof(_native.trireme_operation_options)
@@ -51,7 +52,7 @@ def _call_options(
     priority: Name = "normal",
     reproducible: bool = False,
     algorithm: Name = "automatic",
-    wire_dtype: Name | None = None,
+    wire_dtype: Dtype | None = None,
     _flags: int = 0,
 ) -> Any:
     return byref(
@@ -62,7 +63,7 @@ def _call_options(
             scale=0.0 if scale is None else scale,
             priority=number_of(priority, PRIORITIES, "priority"),
             algorithm=number_of(algorithm, ALGORITHMS, "algorithm"),
-            wire_dtype=0 if wire_dtype is None else number_of(wire_dtype, DTYPES, "wire_dtype"),
+            wire_dtype=0 if wire_dtype is None else dtype_number(wire_dtype, "wire_dtype"),
         )
     )
 
@@ -87,7 +88,7 @@ def reduction_code(reduction: Name) -> int:
     return number_of(reduction, REDUCTIONS, "reduction") if code is None else code
 
 
-def both(data: Any, out: Any, dtype: Name | None) -> tuple[Any, int | None, int, Any, int, int]:
+def both(data: Any, out: Any, dtype: Dtype | None) -> tuple[Any, int | None, int, Any, int, int]:
     """Send and receive memory: views, then address and count of each, and their dtype."""
     view, address, count, code = readable(data, dtype, "the send buffer")
     out_view, target, out_count, out_code = writable(out, dtype, "the receive buffer")

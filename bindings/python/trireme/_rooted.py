@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 from ._native import library
 from ._operation import CallOptions, Operations, both, call_options, finish, reduction_code
 from ._request import Request
-from ._values import Name, in_range, readable, writable
+from ._values import Dtype, Name, in_range, readable, writable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -43,7 +43,7 @@ class RootedCollectives(Operations):
         out: Any = None,
         reduction: Name = "sum",
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Reduces `data` over all ranks into the root's `out`, or in place there without `out`."""
@@ -57,7 +57,7 @@ class RootedCollectives(Operations):
         out: Any = None,
         reduction: Name = "sum",
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts reduce()."""
@@ -88,7 +88,7 @@ class RootedCollectives(Operations):
         out: Any = None,
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Gives the root the `data` of all ranks in its `out`, in rank order."""
@@ -101,7 +101,7 @@ class RootedCollectives(Operations):
         out: Any = None,
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts gather()."""
@@ -115,7 +115,7 @@ class RootedCollectives(Operations):
         counts: Sequence[int],
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """gather() of blocks with counts[0], counts[1], ... elements."""
@@ -129,7 +129,7 @@ class RootedCollectives(Operations):
         counts: Sequence[int],
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts gather_v()."""
@@ -160,7 +160,7 @@ class RootedCollectives(Operations):
         out: Any,
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """Gives rank r block r of the root's `data`, world size blocks of len(out) elements."""
@@ -173,7 +173,7 @@ class RootedCollectives(Operations):
         out: Any,
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts scatter()."""
@@ -187,7 +187,7 @@ class RootedCollectives(Operations):
         counts: Sequence[int],
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         """scatter() of blocks with counts[0], counts[1], ... elements."""
@@ -201,7 +201,7 @@ class RootedCollectives(Operations):
         counts: Sequence[int],
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
         """Starts scatter_v()."""

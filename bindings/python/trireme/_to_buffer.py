@@ -10,16 +10,16 @@ from ._buffer import adopt
 from ._errors import check
 from ._native import library
 from ._operation import CallOptions, Operations, call_options
-from ._values import DTYPES, LETTERS, Name, in_range, number_of, readable, size_of
+from ._values import LETTERS, Dtype, dtype_number, in_range, readable, size_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-def _named(dtype: Name | None) -> int:
+def _named(dtype: Dtype | None) -> int:
     if dtype is None:
         raise TypeError("without data the dtype must be named")
-    return number_of(dtype, DTYPES, "dtype")
+    return dtype_number(dtype)
 
 
 def elements_of(handle: c_void_p, code: int, like: Any) -> Any:
@@ -39,7 +39,7 @@ class ToBuffer(Operations):
         data: Any = None,
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Any:
         """Gives every rank the root's elements in new memory; only the root knows how many.
@@ -65,7 +65,7 @@ class ToBuffer(Operations):
         counts: Sequence[int] | None = None,
         root: int = 0,
         *,
-        dtype: Name | None = None,
+        dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Any:
         """Gives rank r block r of the root's `data` in new memory; only the root knows the counts.
@@ -92,7 +92,7 @@ class ToBuffer(Operations):
         return elements_of(handle, code, data)
 
     def all_gather_to_buffer(
-        self, data: Any, *, dtype: Name | None = None, **options: Unpack[CallOptions]
+        self, data: Any, *, dtype: Dtype | None = None, **options: Unpack[CallOptions]
     ) -> tuple[Any, list[int]]:
         """Gives every rank the `data` of all ranks in new memory, whatever their lengths.
 

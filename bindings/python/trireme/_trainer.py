@@ -16,7 +16,17 @@ from ._buffer import Owner, view_of
 from ._errors import InvalidArgumentError, InvalidHandleError, caused, check, last_failure
 from ._native import library
 from ._offload import OffloadInfo, _offload_info
-from ._values import DTYPES, LETTERS, Name, dtype_name, in_range, number_of, readable, size_of
+from ._values import (
+    LETTERS,
+    Dtype,
+    check_shape,
+    dtype_name,
+    dtype_number,
+    in_range,
+    readable,
+    size_of,
+    wrong_dtype,
+)
 
 if TYPE_CHECKING:
     from ._model import Which
@@ -196,9 +206,10 @@ class LayerCall:
         if given != code or count != math.prod(shape):
             raise InvalidArgumentError(
                 f"the gradient has {count} elements of {dtype_name(given)}, not "
-                f"{math.prod(shape)} of {dtype_name(code)}",
+                f"{math.prod(shape)} of {dtype_name(code)}{wrong_dtype(given, code)}",
                 _native.TRIREME_ERROR_INVALID_ARGUMENT,
             )
+        check_shape(view, code, shape, "the gradient", f"parameter {index} of the layer")
         self._runner.kept.append(view)  # read when the layer has returned
         self._raw.gradients[index] = address
 
@@ -242,7 +253,7 @@ class Layer:
         *,
         parameters: Sequence[Which] = (),
         output: Union[int, Sequence[int]] = 0,
-        dtype: Name = "f32",
+        dtype: Dtype = "f32",
         saved_bytes: int = 0,
     ) -> None:
         self.name = name
@@ -381,7 +392,7 @@ class Trainer:
                     f"layer {layer.name!r}: parameters {numbers} do not come one after the other",
                     _native.TRIREME_ERROR_INVALID_ARGUMENT,
                 )
-            code = number_of(layer.dtype, DTYPES, "dtype")
+            code = dtype_number(layer.dtype)
             extents = tuple(in_range(extent, 64, "extent") for extent in layer.output)
             known = [model._described[n] for n in numbers if n < len(model._described)]
             described.append(

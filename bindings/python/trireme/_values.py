@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import operator
 import sys
 from ctypes import addressof, c_char
-from typing import Any, Mapping, Union
+from typing import Any, Iterable, Mapping, Sequence, Union
 
 from . import _native
 from ._errors import InvalidArgumentError
@@ -12,7 +14,9 @@ from ._native import address_of
 
 from_buffer = c_char.from_buffer
 
-Name = Union[str, int]  #: "f32" or its number; the same for reductions, strategies and the like.
+Name = Union[str, int]  #: "sum" or its number; the same for strategies and the like.
+#: "f32", its number, or what numpy, torch and others call it: numpy.float32, "float32".
+Dtype = Any
 
 #: In place of None where the library wants a time and the caller names none.
 FOREVER_NS = (1 << 63) - 1
@@ -199,17 +203,72 @@ def or_default(value: float | None, what: str) -> float:
     return value
 
 
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """'; is "weight" meant?', or nothing."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"; is {close[0]!r} meant?" if close else ""
+
+
 def number_of(name: Name, table: Mapping[str, int], what: str) -> int:
-    """The number of a name. A number goes through: the library judges it."""
+    """The number of a name in any case. A number goes through: the library judges it."""
     if isinstance(name, str):
         code = table.get(name)
         if code is None:
+            code = {_plain(known): number for known, number in table.items()}.get(_plain(name))
+        if code is None:
             raise InvalidArgumentError(
-                f"{what} {name!r} is none of {', '.join(table)}",
+                f"{what} {name!r} is none of {', '.join(table)}{nearest(name, table)}",
                 _native.TRIREME_ERROR_INVALID_ARGUMENT,
             )
         return code
     return in_range(int(name), 31, what)
+
+
+# By the names of numpy, torch and ml_dtypes; Python's own float, int and bool as numpy reads them.
+_DTYPE_WORDS = {
+    "int8": "i8",
+    "uint8": "u8",
+    "int16": "i16",
+    "uint16": "u16",
+    "int32": "i32",
+    "uint32": "u32",
+    "int64": "i64",
+    "uint64": "u64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "float8_e4m3fn": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+    "half": "f16",
+    "double": "f64",
+    "bool_": "bool",
+}
+_DTYPE_OF_TYPE = {float: "f64", int: "i64", bool: "bool"}
+
+
+def dtype_number(dtype: Dtype, what: str = "dtype") -> int:
+    """The number of a dtype: of its name here, of numpy, of torch, or the number itself."""
+    if not isinstance(dtype, str):
+        try:
+            return in_range(operator.index(dtype), 31, what)
+        except TypeError:
+            pass
+        if getattr(dtype, "isnative", True) is False:
+            raise InvalidArgumentError(
+                f"{what} {dtype!r} has the other byte order; .astype() makes native elements",
+                _native.TRIREME_ERROR_INVALID_ARGUMENT,
+            )
+        word = getattr(dtype, "name", None)  # of numpy.dtype; types and torch.float32 have none
+        if not isinstance(word, str):
+            word = getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
+        dtype = _DTYPE_OF_TYPE.get(dtype, word) if isinstance(dtype, type) else word
+    word = str(dtype).lower()
+    return number_of(_DTYPE_WORDS.get(word, word), DTYPES, what)
 
 
 def dtype_name(code: int) -> str:
@@ -241,6 +300,44 @@ def encoded(text: str | None) -> bytes | None:
     return text.encode()
 
 
+def check_shape(
+    view: memoryview, code: int, shape: Sequence[int], what: str, of: str
+) -> None:
+    """Refuses memory of another shape. One dimension is right: the library compares its length."""
+    if view.ndim > 1 and view.itemsize == size_of(code) and tuple(view.shape) != tuple(shape):
+        raise InvalidArgumentError(
+            f"{what} has the shape {list(view.shape)}, but {of} has {list(shape)}; transpose it, or "
+            "hand in its elements as they lie, for example by .reshape(-1)",
+            _native.TRIREME_ERROR_INVALID_ARGUMENT,
+        )
+
+
+#: What numpy calls a dtype.
+_NUMPY_NAMES = {short: word for word, short in reversed(_DTYPE_WORDS.items()) if word != "half"}
+
+
+def wrong_dtype(given: int, wanted: int) -> str:
+    """What to do where elements of another dtype were handed in; nothing where they were not."""
+    word = _NUMPY_NAMES.get(dtype_name(wanted))
+    if given == wanted or word is None or word == "bfloat16" or word.startswith("float8"):
+        return ""
+    return f"; a numpy array has them after .astype(numpy.{word})"
+
+
+def _how_to_memory(data: Any) -> str:
+    """How to make memory of what is none."""
+    if hasattr(data, "detach") and hasattr(data, "numpy"):
+        return (
+            "; .detach().numpy() is the memory of a tensor on the CPU, without a copy (of bfloat16: "
+            '.detach().view(torch.int16).numpy() with dtype="bf16")'
+        )
+    if hasattr(data, "__array__"):
+        return "; numpy.asarray() makes it, of this object perhaps a copy"
+    if isinstance(data, (list, tuple, int, float)):
+        return "; numpy.array(..., dtype=numpy.float32) or array.array makes it"
+    return ""
+
+
 def _code_of_format(view: memoryview, what: str) -> int:
     letter = view.format
     if len(letter) == 2 and letter[0] in _NATIVE_ORDER:
@@ -252,12 +349,15 @@ def _code_of_format(view: memoryview, what: str) -> int:
         code = DTYPES.get(f"{_KINDS[letter]}{8 * view.itemsize}")
         if code is not None:
             return code
-    raise TypeError(f"{what} has elements of format {view.format!r}, which has no dtype here")
+    raise TypeError(
+        f"{what} has elements of format {view.format!r}, which has no dtype here; a numpy array has "
+        "one after .astype(numpy.float32), or another of its types"
+    )
 
 
-def _code_of_name(view: memoryview, dtype: Name, what: str) -> int:
+def _code_of_name(view: memoryview, dtype: Dtype, what: str) -> int:
     """The dtype that the caller names, if the memory can hold it."""
-    code = number_of(dtype, DTYPES, "dtype")
+    code = dtype_number(dtype)
     size = _SIZES.get(code)
     if size is None or code == _native.TRIREME_DTYPE_BYTES:
         return code  # the library refuses a number that is no dtype
@@ -273,11 +373,14 @@ def _code_of_name(view: memoryview, dtype: Name, what: str) -> int:
         return code
     deduced = _code_of_format(view, what)
     if deduced != code:
-        raise TypeError(f"{what} has elements of type {_NAMES[deduced]}, not {_NAMES[code]}")
+        raise TypeError(
+            f"{what} has elements of type {_NAMES[deduced]}, not {_NAMES[code]}"
+            + wrong_dtype(deduced, code)
+        )
     return code
 
 
-def readable(data: Any, dtype: Name | None, what: str) -> tuple[memoryview, int | None, int, int]:
+def readable(data: Any, dtype: Dtype | None, what: str) -> tuple[memoryview, int | None, int, int]:
     """View, address, count and dtype of memory that the library reads. The view keeps it alive."""
     try:
         view = memoryview(data)
@@ -286,7 +389,7 @@ def readable(data: Any, dtype: Name | None, what: str) -> tuple[memoryview, int 
         if not isinstance(memory, memoryview):
             raise TypeError(
                 f"{what} must be memory with the buffer protocol, such as an array, a bytearray or "
-                f"a memoryview, not {type(data).__name__}"
+                f"a memoryview, not {type(data).__name__}{_how_to_memory(data)}"
             ) from None
         view = memory
     if not view.c_contiguous:
@@ -300,7 +403,7 @@ def readable(data: Any, dtype: Name | None, what: str) -> tuple[memoryview, int 
     return view, address_of(view), view.nbytes // (_SIZES.get(code) or 1), code
 
 
-def writable(data: Any, dtype: Name | None, what: str) -> tuple[memoryview, int | None, int, int]:
+def writable(data: Any, dtype: Dtype | None, what: str) -> tuple[memoryview, int | None, int, int]:
     """The same for memory that the library writes."""
     if dtype is None:  # the common case, in as few steps as possible
         try:
@@ -313,5 +416,5 @@ def writable(data: Any, dtype: Name | None, what: str) -> tuple[memoryview, int 
             pass
     found = readable(data, dtype, what)
     if found[0].readonly:
-        raise TypeError(f"{what} is read-only, and the operation writes to it")
+        raise TypeError(f"{what} is read-only, and the operation writes to it; pass a copy")
     return found

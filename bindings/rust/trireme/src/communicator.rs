@@ -28,8 +28,9 @@ pub enum Device {
 /// [`CommunicatorOptions::from_environment`].
 #[derive(Clone, Debug, Default)]
 pub struct CommunicatorOptions {
-    /// "local://NAME" (threads of this process), "host://NAME" (processes of this host), "mpi://"
-    /// (all ranks of mpirun, which knows rank and world size: leave them 0), "env://", or "host-transport://NAME" for [`Communicator::over`].
+    /// "local://NAME" (threads of this process), "host://NAME" (processes of this host),
+    /// "tcp://ADDRESS:PORT" (several hosts: docs/several-hosts.md; `TRIREME_TOKEN_FILE` names the
+    /// job's secret), "mpi://" (all ranks of mpirun, which knows rank and world size: leave them 0), "env://", or "host-transport://NAME" for [`Communicator::over`].
     pub rendezvous: String,
     /// 0 to world size - 1; env:// reads it from the environment.
     pub rank: i32,

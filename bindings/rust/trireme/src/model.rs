@@ -16,8 +16,8 @@ use crate::hook::{self, Bucket, Hook};
 use crate::model_options::{Gradients, ModelOptions, Share, Unused};
 use crate::offload::{Offload, OffloadInfo};
 
-/// How a model is spread. `"zero3".parse()` also understands ddp, no_shard, shard_grad_op, fsdp and
-/// full_shard.
+/// How a model is spread. `"zero3".parse()` also understands ddp, no_shard, shard_grad_op, fsdp,
+/// full_shard and hsdp, in any case, and NoShard, ShardGradOp, FullShard and HybridShard.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
@@ -33,7 +33,15 @@ pub enum Strategy {
     HybridShard,
 }
 
+#[allow(non_upper_case_globals)] // they stand for variants
 impl Strategy {
+    /// Another name of [`Strategy::DataParallel`].
+    pub const NoShard: Strategy = Strategy::DataParallel;
+    /// Another name of [`Strategy::Zero2`].
+    pub const ShardGradOp: Strategy = Strategy::Zero2;
+    /// Another name of [`Strategy::Zero3`].
+    pub const FullShard: Strategy = Strategy::Zero3;
+
     /// All of them.
     pub const ALL: [Strategy; 5] = [
         Strategy::DataParallel,

@@ -52,6 +52,18 @@ fn strategies_are_found_by_name_and_synonym() {
     }
     assert_eq!("FSDP".parse::<Strategy>().unwrap(), Strategy::Zero3);
     assert_eq!("ddp".parse::<Strategy>().unwrap(), Strategy::DataParallel);
+    for (text, strategy) in [
+        ("NoShard", Strategy::NoShard),
+        ("ShardGradOp", Strategy::ShardGradOp),
+        ("FullShard", Strategy::FullShard),
+        ("HybridShard", Strategy::HybridShard),
+    ] {
+        assert_eq!(text.parse::<Strategy>().unwrap(), strategy);
+    }
+    assert_eq!(
+        [Strategy::NoShard, Strategy::ShardGradOp, Strategy::FullShard],
+        [Strategy::DataParallel, Strategy::Zero2, Strategy::Zero3]
+    );
     fails("zero4".parse::<Strategy>(), Status::InvalidArgument);
     fails("zero\0".parse::<Strategy>(), Status::InvalidArgument);
 }
