@@ -269,7 +269,11 @@ namespace Trireme
         {
             if (trainer == null || trainerMicroBatches != microBatches)
             {
-                var options = new TrainerOptions { MicroBatches = (uint)microBatches };
+                var options = new TrainerOptions
+                {
+                    MicroBatches = (uint)microBatches,
+                    ZeroGradients = true, // all are written here, so nobody need look for gaps
+                };
                 var made = new Trainer(Optimizer, layers, options);
                 trainer?.Dispose();
                 trainer = made;

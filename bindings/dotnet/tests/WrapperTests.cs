@@ -195,11 +195,14 @@ namespace Trireme.Tests
                 var plain = new Plain();
                 using (var spread = model.AsDistributed(c, options))
                 {
-                    double bad = c.Rank == 0 ? double.PositiveInfinity : 2;
-                    spread.Step(bad);
-                    Check.Equal(true, spread.Optimizer.LossScaleInfo.Skipped);
-                    Check.Equal(2.0, spread.Optimizer.LossScale);
-                    Same(plain, model, spread, "skipped");
+                    foreach (double bad in new[] { double.PositiveInfinity, double.NaN })
+                    {
+                        spread.Step(c.Rank == 0 ? bad : 2);
+                        Check.Equal(true, spread.Optimizer.LossScaleInfo.Skipped);
+                        Same(plain, model, spread, "skipped");
+                    }
+
+                    Check.Equal(1.0, spread.Optimizer.LossScale);
                     Step(spread, plain, 3, 5);
                     Same(plain, model, spread, "after it");
                 }
@@ -430,6 +433,151 @@ namespace Trireme.Tests
                     }
                 }
             });
+        }
+
+        [Test]
+        public static void Any_sequence_of_calls_trains_as_plain_arithmetic()
+        {
+            int trials = Environment.GetEnvironmentVariable("TRIREME_TEST_LONG") == null ? 40 : 400;
+            for (int trial = 0; trial < trials; ++trial)
+            {
+                int seed = trial;
+                int world = 1 + (seed % 3);
+                Strategy strategy = ModelTests.Strategies[seed % 5];
+                Ranks.RunAndLeaveTogether(world, c => RunSequence(c, strategy, seed));
+            }
+        }
+
+        // The same calls on all ranks, drawn from the seed; SGD with momentum is the oracle.
+        private static void RunSequence(Communicator c, Strategy strategy, int seed)
+        {
+            var random = new Random(seed);
+            DistributedOptions options = Options();
+            options.Strategy = strategy;
+            options.ShardRanks = ModelTests.ShardRanks(strategy, c.WorldSize);
+            options.Leaves = random.Next(2) == 0 ? 0u : 3;
+            options.BucketBytes = random.Next(2) == 0 ? 0ul : 16;
+            options.Optimizer.Momentum = 0.5;
+            options.Optimizer.LossScale = random.Next(2) == 0 ? 0 : 64;
+            var model = new Pull(c.Rank);
+            double[] values = Start.ToArray();
+            var velocity = new double[values.Length];
+            double rate = 0.5, savedRate = rate, factor = 1;
+            double[] savedValues = null, savedVelocity = null;
+            byte[] saved = null;
+            var plain = new Plain();
+            string calls = "seed " + seed + ":";
+            Action<double[]> move = gradient =>
+            {
+                for (int k = 0; k < values.Length; ++k)
+                {
+                    velocity[k] = (0.5 * velocity[k]) + gradient[k];
+                    values[k] -= rate * factor * velocity[k];
+                }
+            };
+            using (var spread = model.AsDistributed(c, options))
+            {
+                for (int i = 0; i < 25; ++i)
+                {
+                    int what = random.Next(9);
+                    calls += " " + what;
+                    double batch = random.Next(-8, 9);
+                    plain.Values = values;
+                    if (what <= 2) // a step
+                    {
+                        double[] batches = options.Leaves > 0
+                            ? new[] { batch, batch + 1, batch + 2 }
+                            : Enumerable.Range(0, 1 + random.Next(3)).Select(k => batch + k)
+                                .ToArray();
+                        if (options.Leaves > 0)
+                        {
+                            spread.Step(leaf => batches[leaf]);
+                        }
+                        else
+                        {
+                            spread.Step(batches);
+                        }
+
+                        move(batches.Select(plain.Gradient).Aggregate(
+                                 (a, b) => a.Zip(b, (x, y) => x + y).ToArray())
+                                 .Select(g => g / batches.Length).ToArray());
+                    }
+                    else if (what == 3)
+                    {
+                        saved = spread.Optimizer.Save();
+                        savedValues = values.ToArray();
+                        savedVelocity = velocity.ToArray();
+                        savedRate = rate;
+                    }
+                    else if (what == 4 && saved != null)
+                    {
+                        spread.Optimizer.Load(saved);
+                        values = savedValues.ToArray();
+                        velocity = savedVelocity.ToArray();
+                        rate = savedRate;
+                        factor = 1; // schedules are set again after Load()
+                        spread.Optimizer.SetSchedule(null);
+                    }
+                    else if (what == 5)
+                    {
+                        values = values.Select(v => (v / 2) + 1).ToArray();
+                        spread.Model.SetParameters<double>(values, random.Next(c.WorldSize));
+                    }
+                    else if (what == 6)
+                    {
+                        rate = 0.25 * (1 + random.Next(3));
+                        spread.Optimizer.LearningRate = rate;
+                    }
+                    else if (what == 7)
+                    {
+                        factor = 0.5 + (0.25 * random.Next(3));
+                        double now = factor;
+                        spread.Optimizer.SetSchedule(
+                            new Schedule { Kind = ScheduleKind.User, Factor = step => now });
+                    }
+                    else if (what == 8) // a step that fails
+                    {
+                        int culprit = random.Next(c.WorldSize);
+                        if (options.Leaves > 0)
+                        {
+                            culprit = 0; // the others may have no leaf
+                        }
+
+                        model.Throws = c.Rank == culprit ? Throwing.Compute : Throwing.Nowhere;
+                        try
+                        {
+                            if (options.Leaves > 0)
+                            {
+                                spread.Step(leaf => batch);
+                            }
+                            else
+                            {
+                                spread.Step(batch, batch);
+                            }
+
+                            throw new FailureException("a step without a gradient went well");
+                        }
+                        catch (TimeZoneNotFoundException)
+                        {
+                            Check.Equal(culprit, c.Rank, calls);
+                        }
+                        catch (CallbackException)
+                        {
+                            Check.That(culprit != c.Rank, calls);
+                        }
+
+                        model.Throws = Throwing.Nowhere;
+                    }
+
+                    double[] got = model.GetParameters();
+                    for (int k = 0; k < values.Length; ++k)
+                    {
+                        Check.That(
+                            Math.Abs(got[k] - values[k]) <= 1e-9 * Math.Max(1, Math.Abs(values[k])),
+                            calls + ": element " + k + " is " + got[k] + ", not " + values[k]);
+                    }
+                }
+            }
         }
 
         [Test]
