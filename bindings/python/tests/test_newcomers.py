@@ -123,6 +123,18 @@ class NewcomerTest(TestCase):
                     trainer.step()
         self.assertEqual(optimizer.step_count, 2)
 
+    def test_a_result_of_another_shape_is_refused(self):
+        group = self.alone()
+        for call in (
+            lambda data, out: group.all_reduce(data, out),
+            lambda data, out: group.reduce(data, 0, out),
+        ):
+            with self.refused("[4, 3]", "[3, 4]"):
+                call(zeros(4, 3), zeros(3, 4))
+            call(zeros(4, 3), zeros(4, 3))
+            call(zeros(4, 3), zeros(12))
+            call(zeros(12), zeros(3, 4))
+
     # ---- dtypes ----------------------------------------------------------------------------
 
     def test_names_in_any_case(self):
@@ -198,6 +210,10 @@ class NewcomerTest(TestCase):
         with self.refused("not Tensor", ".detach().numpy()"):
             model.set_parameters(weight)
         model.set_parameters(weight.detach().numpy())
+        narrow = self.model("zero1", ("a", (2,), torch.bfloat16))
+        bits = torch.tensor([1.0, -2.0], dtype=torch.bfloat16).view(torch.int16).numpy()
+        narrow.set_parameters(bits, dtype=torch.bfloat16)
+        self.assertEqual(narrow.get_parameters().tolist(), [0x3F80, 0xC000])
         with self.refused("not contiguous"):
             model.set_parameters(torch.ones(3, 4).t().numpy())
 

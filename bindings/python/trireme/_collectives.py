@@ -13,6 +13,7 @@ from ._operation import (
     finish,
     grouped,
     reduction_code,
+    same_shape,
 )
 from ._request import Request
 from ._values import Dtype, Name, in_range, readable, writable
@@ -40,10 +41,7 @@ class Collectives(Operations):
             target = address
         else:
             keep, address, count, target, out_count, code = both(data, out, dtype)
-            if count != out_count:
-                raise ValueError(
-                    f"the send buffer has {count} elements, the receive buffer {out_count}"
-                )
+            same_shape(keep, count, out_count)
         numbers = (count, code, reduction_code(reduction), call_options(options))
         return (self._handle, address, target, *numbers), keep
 

@@ -100,6 +100,18 @@ def both(data: Any, out: Any, dtype: Dtype | None) -> tuple[Any, int | None, int
     return (view, out_view), address, count, target, out_count, code
 
 
+def same_shape(keep: tuple[memoryview, ...], count: int, out_count: int) -> None:
+    """Of a buffer and its result: as many elements, in one dimension or in the same ones."""
+    if count != out_count:
+        raise ValueError(f"the send buffer has {count} elements, the receive buffer {out_count}")
+    view, out = keep
+    if view.ndim > 1 and out.ndim > 1 and view.itemsize == out.itemsize and view.shape != out.shape:
+        raise ValueError(
+            f"the send buffer has the shape {list(view.shape)}, the receive buffer "
+            f"{list(out.shape)}; .reshape(-1) hands in elements as they lie"
+        )
+
+
 class Operations:
     """A communicator, as the classes below it see it."""
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Sequence
 
 from ._native import library
-from ._operation import CallOptions, Operations, both, call_options, finish, reduction_code
+from ._operation import (
+    CallOptions,
+    Operations,
+    both,
+    call_options,
+    finish,
+    reduction_code,
+    same_shape,
+)
 from ._request import Request
 from ._values import Dtype, Name, in_range, readable, writable
 
@@ -28,10 +36,7 @@ class RootedCollectives(Operations):
             target = address
         else:
             keep, address, count, target, out_count, code = both(data, out, dtype)
-            if count != out_count:
-                raise ValueError(
-                    f"the send buffer has {count} elements, the receive buffer {out_count}"
-                )
+            same_shape(keep, count, out_count)
         in_range(root, 31, "root")
         numbers = (count, code, reduction_code(reduction), root, call_options(options))
         return (self._handle, address, target, *numbers), keep

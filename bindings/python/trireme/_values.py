@@ -225,7 +225,13 @@ def number_of(name: Name, table: Mapping[str, int], what: str) -> int:
                 _native.TRIREME_ERROR_INVALID_ARGUMENT,
             )
         return code
-    return in_range(int(name), 31, what)
+    try:
+        return in_range(operator.index(name), 31, what)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"{what} {name!r} is none of {', '.join(table)}, and no number",
+            _native.TRIREME_ERROR_INVALID_ARGUMENT,
+        ) from None
 
 
 # By the names of numpy, torch and ml_dtypes; Python's own float, int and bool as numpy reads them.
@@ -368,7 +374,9 @@ def _code_of_name(view: memoryview, dtype: Dtype, what: str) -> int:
                 f"{what} has {view.nbytes} bytes, no multiple of {size}, the size of {_NAMES[code]}"
             )
         return code
-    integers_as_bits = view.itemsize == size and letter in "BHILQN"
+    floats = code in (_native.TRIREME_DTYPE_F16, _native.TRIREME_DTYPE_BF16)
+    # torch has no unsigned 16 bits.
+    integers_as_bits = view.itemsize == size and (letter in "BHILQN" or floats and letter == "h")
     if integers_as_bits and (len(view.format) == 1 or view.format[0] in _NATIVE_ORDER):
         return code
     deduced = _code_of_format(view, what)
