@@ -145,6 +145,33 @@ typedef struct trireme_loss_scale_info {
 /** An info ready for trireme_optimizer_get_loss_scale_info(). */
 #define TRIREME_LOSS_SCALE_INFO_INIT { sizeof(trireme_loss_scale_info), 0, 0, 0, 0, 0, 0, 0, 0 }
 
+/** What `version` of a trireme_optimizer_counters is in this release. */
+#define TRIREME_OPTIMIZER_COUNTERS_VERSION 1
+
+/**
+ * What an optimizer counts, and the state of training that is in no range: trireme_optimizer_get_counters()
+ * fills it, trireme_optimizer_restore() takes it back, also with another strategy and number of ranks.
+ * Start from TRIREME_OPTIMIZER_COUNTERS_INIT. It is the same on all ranks. Of a rule that counts more, a
+ * later release has more fields at the end, and says so in `version`.
+ */
+typedef struct trireme_optimizer_counters {
+    uint32_t  struct_size;     /**< sizeof this struct as the caller knows it. */
+    uint32_t  version;         /**< TRIREME_OPTIMIZER_COUNTERS_VERSION. A restore refuses any other, such as the 0 of a struct that nobody has filled. */
+    uint64_t  steps;           /**< Steps that were made. By it go the bias corrections of a rule, the schedule and stochastic rounding. */
+    double    learning_rate;   /**< As set: with a schedule, what it multiplies. */
+    double    loss_scale;      /**< What the next loss is multiplied by; 0: losses are not scaled. */
+    uint64_t  clean_steps;     /**< This and the next two as in trireme_loss_scale_info; 0 if losses are not scaled. */
+    uint64_t  overflows;       /**< Skipped steps since the scale grew. */
+    uint64_t  skipped_steps;   /**< In all. */
+    uint64_t *parameter_steps; /**< By number of the parameter: the steps in which it had a gradient, at most `steps`. A restore only reads them. NULL in a get: only parameter_count is asked for. */
+    uint64_t  parameter_count; /**< Numbers at `parameter_steps`: all parameters with TRIREME_UNUSED_SKIP, else 0. Before a get: for how many there is room. */
+    double   *group_rate_factors; /**< By group of parameters, as trireme_optimizer_set_group_rate_factor() sets them. A restore only reads them. NULL in a get: only group_count is asked for. */
+    uint64_t  group_count;     /**< Numbers at `group_rate_factors`: as in trireme_optimizer_options. Before a get: for how many there is room. */
+} trireme_optimizer_counters; /* since 1.0 */
+
+/** Counters ready for trireme_optimizer_get_counters(). */
+#define TRIREME_OPTIMIZER_COUNTERS_INIT { sizeof(trireme_optimizer_counters), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
 /** What a range of state belongs to. */
 enum {
     TRIREME_STATE_PARAMETER = 1, /**< The parameter's own values. */

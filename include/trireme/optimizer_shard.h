@@ -431,6 +431,62 @@ trireme_optimizer_get_loss_scale_info(const trireme_optimizer *optimizer,
                                       trireme_loss_scale_info *out_info);
 
 /**
+ * Tells what the optimizer counts: the state of training that is in no range. With the ranges of all
+ * ranks it is all that a training needs to go on with another strategy or number of ranks; see
+ * trireme_optimizer_restore() and docs/training.md.
+ *
+ * Does not block.
+ *
+ * @param optimizer  The optimizer.
+ * @param[out] counters  Filled up to its own struct_size. Before the call parameter_count and
+ * group_count say for how many numbers the memory at parameter_steps and group_rate_factors has room;
+ * after it how many there are. Either may be NULL. Not written on failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  counters is NULL, its struct_size is too small, or memory that
+ * is given has too little room; the message names both counts.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `counters` sets a field newer than this library.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_optimizer_get_counters(
+    const trireme_optimizer *optimizer, trireme_optimizer_counters *counters);
+
+/**
+ * Goes on with a training whose state was written range by range: gives every rank what the owners of
+ * the ranges have written, parameters and state of the rule, wherever several ranks hold copies, and sets
+ * what the optimizer counts. Call it once on all ranks, after each has written its ranges. The schedule
+ * is the caller's: set it again, and it goes on at `steps`.
+ *
+ * Collective: blocks until it is done or the deadline passes. Keeps no pointer. Nothing changes unless
+ * all ranks give the same counters.
+ *
+ * @param optimizer  The optimizer.
+ * @param counters  As trireme_optimizer_get_counters() gave them, on any rank of any layout. A loss_scale
+ * below loss_scale_floor becomes that.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  counters is NULL or a field is out of range, on this rank or
+ * another: `version` is another one; losses are scaled in one of the two trainings only; parameter_count or
+ * group_count is not what a get would tell here; a parameter has more steps than there were. The message
+ * names the field, and of another rank that rank.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `counters` sets a field newer than this library, on this rank or
+ * another.
+ * @retval TRIREME_ERROR_INVALID_STATE  A step is under way, or a unit is gathered (zero3,
+ * hybrid_shard). Nothing was sent: the other ranks wait for this one.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks give other counters; the message names the first that differs, with
+ * both sides. The model goes on as it was.
+ * @retval TRIREME_ERROR_SYSTEM  Also as of trireme_optimizer_step(), with offload_path; so is CORRUPT. The
+ * model has failed on all ranks.
+ * @return Any other status as listed at the top of model_shard.h.
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_optimizer_restore(
+    trireme_optimizer *optimizer, const trireme_optimizer_counters *counters);
+
+/**
  * Tells in how many ranges the state of training lies on this rank: parameters, frozen ones
  * included, and the vectors of the update rule. Over all ranks the ranges hold every element once,
  * whatever the strategy, so what is read rank by rank can be put together for another number of
@@ -456,7 +512,8 @@ trireme_optimizer_range_count(const trireme_optimizer *optimizer, uint64_t *out_
  * replica's with hybrid_shard) or everybody's where ranks share them, and does so before any unit
  * is gathered since the last step, load or trireme_model_set_parameters(): gathered copies may
  * stay. With data_parallel every rank has all vectors of the rule, of which a range is a part, so
- * who writes one changes this rank's copy of that alone, too.
+ * who writes one changes this rank's copy of that alone, too. trireme_optimizer_restore() gives the other
+ * copies what their owners have written.
  *
  * Does not block.
  *

@@ -18,6 +18,7 @@ namespace {
 constexpr uint32_t kOptimizerOptionsSize = 128;  // in release 1.0
 constexpr uint32_t kStateRangeSize = 72;
 constexpr uint32_t kLossScaleInfoSize = 56;
+constexpr uint32_t kCountersSize = 88;
 
 template <class Body>
 trireme_status with_optimizer(const char* function, const trireme_optimizer* handle,
@@ -167,6 +168,29 @@ trireme_status trireme_optimizer_get_loss_scale_info(const trireme_optimizer* op
     TRIREME_RETURN_IF_ERROR(found.loss_scale_info(&info));
     api::write_info(info, out_info);
     return Status::success();
+  });
+}
+
+trireme_status trireme_optimizer_get_counters(const trireme_optimizer* optimizer,
+                                              trireme_optimizer_counters* caller_counters) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    trireme_optimizer_counters counters = TRIREME_OPTIMIZER_COUNTERS_INIT;
+    TRIREME_RETURN_IF_ERROR(
+        api::read_struct(caller_counters, "counters", kCountersSize, &counters));
+    TRIREME_RETURN_IF_ERROR(found.counters(&counters));
+    api::write_info(counters, caller_counters);
+    return Status::success();
+  });
+}
+
+trireme_status trireme_optimizer_restore(trireme_optimizer* optimizer,
+                                         const trireme_optimizer_counters* caller_counters) {
+  return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
+    trireme_optimizer_counters counters = TRIREME_OPTIMIZER_COUNTERS_INIT;
+    Status read = api::read_struct(caller_counters, "counters", kCountersSize, &counters);
+    Status status = Status::success();
+    api::hand_out(found, [&] { status = found.restore(&counters, std::move(read)); });
+    return status;
   });
 }
 

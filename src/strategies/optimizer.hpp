@@ -13,6 +13,7 @@
 #include "optimizers/schedule.hpp"
 #include "optimizers/settings.hpp"
 #include "optimizers/shard_update.hpp"
+#include "strategies/counters.hpp"
 #include "strategies/factored.hpp"
 #include "strategies/matrix_plan.hpp"
 #include "strategies/model.hpp"
@@ -71,6 +72,11 @@ class Optimizer {
   Status save(char* state, std::uint64_t capacity) const;
   Status load(const char* state, std::uint64_t bytes);
 
+  // What is in no range, and going on with what was written to ranges: see optimizer_restore.cpp.
+  Status counters(trireme_optimizer_counters* out) const;
+  // `given` as read by the boundary, whose outcome is `read`.
+  Status restore(const trireme_optimizer_counters* given, Status read);
+
  private:
   Optimizer(std::shared_ptr<Model> model, const optimizers::Settings& settings)
       : model_(std::move(model)), settings_(settings), loss_scale_(settings.loss_scale) {}
@@ -109,6 +115,14 @@ class Optimizer {
   Status allocate_state();
   void place_pieces();
   void place_ranges();
+  // Vectors of state that a piece may have, its masters last; whether it has one on this rank.
+  std::uint32_t all_vectors() const { return settings_.states + (settings_.master_weights ? 1 : 0); }
+  bool keeps(std::uint64_t piece, std::uint32_t vector) const;
+  // Elements of one vector of a piece.
+  OwnedRange stretch_of(std::uint64_t piece, std::uint32_t vector, sharding::Range in_piece) const;
+  Counters counted() const;
+  Status give_written();
+  Status give_state();
   Status refresh_masters();
   Status check_narrow() const;
   Saved describe_saved() const;
@@ -177,7 +191,9 @@ class Optimizer {
   static constexpr std::int32_t kDiscarded = 1;
   Status compare_answers(std::int32_t answer, std::uint64_t number, const char* who,
                          const char* what);
-  Status give_parameters();
+  // What a step has updated, or what the caller has written to ranges, frozen parameters too.
+  enum class Given { updated, written };
+  Status give_parameters(Given what);
   Status give_group(std::uint64_t number);
   Status give_blocks(std::uint64_t number);
   Status give(std::uint64_t number, std::uint64_t count, std::uint64_t index, char* data,

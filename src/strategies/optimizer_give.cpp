@@ -41,13 +41,15 @@ Status Optimizer::expect_parameters() const {
 }
 
 // Ranks that hold the same elements get those that the others of them updated.
-Status Optimizer::give_parameters() {
+Status Optimizer::give_parameters(Given what) {
   Model& model = *model_;
   const sharding::Layout& layout = *model.layout_;
-  if (!layout.spread.whole_state()) {
+  const bool written = what == Given::written;
+  if (written || !layout.spread.whole_state()) {
     for (std::size_t number = 0; number < layout.groups.size(); ++number) {
       const Group& group = layout.groups[number];
-      if (group.bucket == sharding::kNone || group.owned_counts.size() == 1) continue;
+      if (group.owned_counts.size() == 1 || group.elements == 0) continue;
+      if (!written && group.bucket == sharding::kNone) continue;
       TRIREME_RETURN_IF_ERROR(group.in_file ? give_blocks(number) : give_group(number));
     }
   }

@@ -102,7 +102,7 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
 Status Optimizer::end_step(bool shadowed, double norm) {
   Model& model = *model_;
   TRIREME_FAILPOINT("step", "after_update");
-  TRIREME_RETURN_IF_ERROR(give_parameters());
+  TRIREME_RETURN_IF_ERROR(give_parameters(Given::updated));
   TRIREME_FAILPOINT("step", "after_give");
   // Nobody reads what others still write. begin_update() was the other end of this.
   if (model.layout_->spread.shared) TRIREME_RETURN_IF_ERROR(model.link_.meet());

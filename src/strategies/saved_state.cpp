@@ -70,26 +70,17 @@ void Optimizer::place_ranges() {
       }
     }
   }
-  const std::uint32_t vectors = settings_.states + (settings_.master_weights ? 1 : 0);
-  for (std::uint32_t vector = 0; vector < vectors; ++vector) {
+  for (std::uint32_t vector = 0; vector < all_vectors(); ++vector) {
     for (std::uint64_t number = 0; number < pieces_.size(); ++number) {
       const optimizers::Piece& piece = pieces_[number];
-      const bool is_master = vector == settings_.states;
-      if (is_master && piece.rounded_dtype == 0) continue;
-      // Of a matrix there are rows and columns, or fewer vectors.
-      if (!is_master && factored_ != nullptr && piece.states[vector] == nullptr) continue;
-      if (!is_master && vector >= settings_.states_of(piece.matrix)) continue;
+      if (!keeps(number, vector)) continue;
       const Parameter& parameter = model.registry_.parameters()[piece.parameter];
       const Range owned = layout.group_of_parameter(parameter).owned;
       const std::uint64_t first = layout.first_in_group(parameter);
       const Range part = intersect(owned, {first + piece.first, piece.count});
       if (part.count == 0) continue;  // another rank's
-      const std::uint64_t in_piece = part.first - first - piece.first;
-      char* const states = static_cast<char*>(is_master ? piece.parameters : piece.states[vector]);
-      const std::uint64_t skipped = in_piece * dtype_size(gradient_dtype(parameter.dtype));
-      ranges_.push_back({TRIREME_STATE_OPTIMIZER, vector, piece.parameter, part.first - first,
-                         part.count, states == nullptr ? nullptr : states + skipped, number,
-                         in_piece});
+      ranges_.push_back(
+          stretch_of(number, vector, {part.first - first - piece.first, part.count}));
     }
   }
   if (factored_ != nullptr) place_factored_ranges();
@@ -98,6 +89,24 @@ void Optimizer::place_ranges() {
     return std::tie(a.kind, a.vector, a.parameter, a.first) <
            std::tie(b.kind, b.vector, b.parameter, b.first);
   });
+}
+
+bool Optimizer::keeps(std::uint64_t number, std::uint32_t vector) const {
+  const optimizers::Piece& piece = pieces_[number];
+  if (vector == settings_.states) return piece.rounded_dtype != 0;
+  // Of a matrix there are rows and columns, or fewer vectors.
+  if (factored_ != nullptr && piece.states[vector] == nullptr) return false;
+  return vector < settings_.states_of(piece.matrix);
+}
+
+Optimizer::OwnedRange Optimizer::stretch_of(std::uint64_t number, std::uint32_t vector,
+                                            Range in_piece) const {
+  const optimizers::Piece& piece = pieces_[number];
+  const bool is_master = vector == settings_.states;
+  char* const states = static_cast<char*>(is_master ? piece.parameters : piece.states[vector]);
+  const std::uint64_t skipped = in_piece.first * dtype_size(gradient_dtype(piece.dtype));
+  return {TRIREME_STATE_OPTIMIZER, vector, piece.parameter, piece.first + in_piece.first,
+          in_piece.count, states == nullptr ? nullptr : states + skipped, number, in_piece.first};
 }
 
 Status Optimizer::range(std::uint64_t index, trireme_state_range* out) const {

@@ -13,6 +13,7 @@ namespace Trireme
     {
         internal const int MaxBlamedRanks = 16;
         internal const int MaxStates = 8;
+        internal const uint OptimizerCountersVersion = 1;
         internal const int AnySource = -1;
         internal const int TransportFrameBytesMin = 1024;
         internal const int MaxAxes = 16;

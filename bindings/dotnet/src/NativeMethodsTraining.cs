@@ -164,6 +164,14 @@ namespace Trireme
             OptimizerHandle optimizer, ref NativeLossScaleInfo outInfo);
 
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_optimizer_get_counters(
+            OptimizerHandle optimizer, ref NativeOptimizerCounters counters);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_optimizer_restore(
+            OptimizerHandle optimizer, ref NativeOptimizerCounters counters);
+
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_range_count(
             OptimizerHandle optimizer, out ulong outCount);
 

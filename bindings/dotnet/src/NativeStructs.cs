@@ -374,6 +374,23 @@ namespace Trireme
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    internal unsafe struct NativeOptimizerCounters
+    {
+        public uint StructSize;
+        public uint Version;
+        public ulong Steps;
+        public double LearningRate;
+        public double LossScale;
+        public ulong CleanSteps;
+        public ulong Overflows;
+        public ulong SkippedSteps;
+        public ulong* ParameterSteps;
+        public ulong ParameterCount;
+        public double* GroupRateFactors;
+        public ulong GroupCount;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     internal struct NativeScheduleOptions
     {
         public uint StructSize;

@@ -181,6 +181,8 @@ namespace Trireme.Tests
                 case "TRIREME_ANY_SOURCE": return NativeMethods.AnySource;
                 case "TRIREME_MAX_AXES": return NativeMethods.MaxAxes;
                 case "TRIREME_MAX_STATES": return NativeMethods.MaxStates;
+                case "TRIREME_OPTIMIZER_COUNTERS_VERSION":
+                    return NativeMethods.OptimizerCountersVersion;
                 case "TRIREME_TRANSPORT_FRAME_BYTES_MIN":
                     return NativeMethods.TransportFrameBytesMin;
             }

@@ -43,6 +43,7 @@ from ._library import (
     supports,
     version,
 )
+from ._counters import OptimizerCounters
 from ._lists import group
 from ._mesh import Mesh
 from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, UnitInfo
@@ -81,6 +82,7 @@ __all__ = [
     "ModelStatistics",
     "OffloadInfo",
     "Optimizer",
+    "OptimizerCounters",
     "OutOfMemoryError",
     "PeerLostError",
     "Request",

@@ -244,6 +244,7 @@ TRIREME_STATE_ROWS = 3
 TRIREME_STATE_COLUMNS = 4
 
 TRIREME_MAX_STATES = 8
+TRIREME_OPTIMIZER_COUNTERS_VERSION = 1
 
 
 class trireme_update(Structure):
@@ -320,6 +321,23 @@ class trireme_loss_scale_info(Structure):
         ("parameter", c_uint64),
         ("rank", c_int32),
         ("at_floor", c_int32),
+    ]
+
+
+class trireme_optimizer_counters(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("version", c_uint32),
+        ("steps", c_uint64),
+        ("learning_rate", c_double),
+        ("loss_scale", c_double),
+        ("clean_steps", c_uint64),
+        ("overflows", c_uint64),
+        ("skipped_steps", c_uint64),
+        ("parameter_steps", POINTER(c_uint64)),
+        ("parameter_count", c_uint64),
+        ("group_rate_factors", POINTER(c_double)),
+        ("group_count", c_uint64),
     ]
 
 
@@ -435,6 +453,8 @@ TRAINING: dict[str, tuple[Any, list[Any]]] = {
         _status,
         [_handle, POINTER(trireme_loss_scale_info)],
     ),
+    "trireme_optimizer_get_counters": (_status, [_handle, POINTER(trireme_optimizer_counters)]),
+    "trireme_optimizer_restore": (_status, [_handle, POINTER(trireme_optimizer_counters)]),
     "trireme_optimizer_range_count": (_status, [_handle, POINTER(c_uint64)]),
     "trireme_optimizer_get_range": (_status, [_handle, c_uint64, POINTER(trireme_state_range)]),
     "trireme_optimizer_read_range": (_status, [_handle, c_uint64, _memory, c_uint64]),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
 from . import _native, _request
 from ._buffer import Owner, view_of
 from ._errors import InvalidArgumentError, InvalidHandleError, caused, check, last_failure
+from ._counters import CountedSteps
 from ._model import Model
 from ._native import library
 from ._offload import OffloadedState
@@ -153,7 +154,7 @@ def _destroy(handle: int, number: int) -> None:
     _rules.pop(number, None)
 
 
-class Optimizer(OffloadedState):
+class Optimizer(OffloadedState, CountedSteps):
     """The update rule of a sealed model, or a function of one's own.
 
     The rules are "sgd", "adam", "adamw", "adagrad", "rmsprop", "lion", "lamb", "lars",

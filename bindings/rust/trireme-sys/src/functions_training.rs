@@ -1,8 +1,65 @@
-//! The functions of models and their optimizers.
+//! The functions of models and their optimizers, and what optimizers tell of their state.
 
 use core::ffi::{c_char, c_void};
 
 use crate::*;
+
+structs! {
+    /// What an optimizer counts; see the header.
+    trireme_optimizer_counters {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// TRIREME_OPTIMIZER_COUNTERS_VERSION.
+        version: u32,
+        /// Steps that were made.
+        steps: u64,
+        /// As set: with a schedule, what it multiplies.
+        learning_rate: f64,
+        /// What the next loss is multiplied by; 0: losses are not scaled.
+        loss_scale: f64,
+        /// Steps since the scale grew or one was skipped.
+        clean_steps: u64,
+        /// Skipped steps since the scale grew.
+        overflows: u64,
+        /// Skipped steps in all.
+        skipped_steps: u64,
+        /// By number of the parameter: the steps in which it had a gradient.
+        parameter_steps: *mut u64,
+        /// Numbers at `parameter_steps`; before a get, for how many there is room.
+        parameter_count: u64,
+        /// By group of parameters.
+        group_rate_factors: *mut f64,
+        /// Numbers at `group_rate_factors`; before a get, for how many there is room.
+        group_count: u64,
+    }
+    /// A stretch of the state of training that this rank owns. Set struct_size before the call.
+    trireme_state_range {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// TRIREME_STATE_*.
+        kind: i32,
+        /// Type of the elements.
+        dtype: trireme_dtype,
+        /// OPTIMIZER: which state vector, from 0; the header names those of each rule.
+        vector: u32,
+        /// Number of the parameter.
+        parameter: u64,
+        /// Its name; lives as long as the model.
+        name: *const c_char,
+        /// Its whole shape; lives as long as the model. NULL for a scalar.
+        shape: *const u64,
+        /// Numbers at `shape`.
+        dimensions: u32,
+        /// 0.
+        reserved: u32,
+        /// Which of its elements, in row-major order, comes first.
+        first: u64,
+        /// Elements; 1 or more.
+        count: u64,
+        /// Where they lie, good until the optimizer is destroyed.
+        data: *mut c_void,
+    }
+}
 
 extern "C" {
     // model_shard.h
@@ -156,6 +213,14 @@ extern "C" {
     pub fn trireme_optimizer_get_loss_scale_info(
         optimizer: *const trireme_optimizer,
         out_info: *mut trireme_loss_scale_info,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_get_counters(
+        optimizer: *const trireme_optimizer,
+        counters: *mut trireme_optimizer_counters,
+    ) -> trireme_status;
+    pub fn trireme_optimizer_restore(
+        optimizer: *mut trireme_optimizer,
+        counters: *const trireme_optimizer_counters,
     ) -> trireme_status;
     pub fn trireme_optimizer_range_count(
         optimizer: *const trireme_optimizer,

@@ -11,10 +11,8 @@ use core::marker::{PhantomData, PhantomPinned};
 
 mod constants;
 mod functions;
-mod functions_training;
 pub use constants::*;
 pub use functions::*;
-pub use functions_training::*;
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
@@ -726,33 +724,6 @@ structs! {
         /// Where in the file the last one of them failed.
         failed_offset: u64,
     }
-    /// A stretch of the state of training that this rank owns. Set struct_size before the call.
-    trireme_state_range {
-        /// sizeof this struct as the caller knows it.
-        struct_size: u32,
-        /// TRIREME_STATE_*.
-        kind: i32,
-        /// Type of the elements.
-        dtype: trireme_dtype,
-        /// OPTIMIZER: which state vector, from 0; the header names those of each rule.
-        vector: u32,
-        /// Number of the parameter.
-        parameter: u64,
-        /// Its name; lives as long as the model.
-        name: *const c_char,
-        /// Its whole shape; lives as long as the model. NULL for a scalar.
-        shape: *const u64,
-        /// Numbers at `shape`.
-        dimensions: u32,
-        /// 0.
-        reserved: u32,
-        /// Which of its elements, in row-major order, comes first.
-        first: u64,
-        /// Elements; 1 or more.
-        count: u64,
-        /// Where they lie, good until the optimizer is destroyed.
-        data: *mut c_void,
-    }
 }
 
 macro_rules! inits {
@@ -790,6 +761,7 @@ inits! {
     trireme_schedule_options
     trireme_optimizer_options
     trireme_loss_scale_info
+    trireme_optimizer_counters
     trireme_offload_info
     trireme_state_range
 }
@@ -798,3 +770,8 @@ mod functions_trainer;
 #[doc(hidden)]
 pub use functions_trainer::layout as trainer_layout;
 pub use functions_trainer::*;
+
+mod functions_training;
+#[doc(hidden)]
+pub use functions_training::layout as training_layout;
+pub use functions_training::*;

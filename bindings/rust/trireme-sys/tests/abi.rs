@@ -42,6 +42,7 @@ fn structs_and_constants_are_those_of_the_release() {
     };
     trireme_sys::layout(&mut add);
     trireme_sys::trainer_layout(&mut add);
+    trireme_sys::training_layout(&mut add);
     for (name, value) in trireme_sys::CONSTANTS {
         ours.insert(format!("constant {name} {value}"));
     }

@@ -56,6 +56,7 @@ use trireme_sys as sys;
 mod buffer;
 mod collectives;
 mod communicator;
+mod counters;
 mod element;
 mod error;
 pub mod failpoint;
@@ -83,6 +84,7 @@ mod transport;
 
 pub use buffer::Buffer;
 pub use communicator::{Communicator, CommunicatorOptions, Device, Statistics, Within};
+pub use counters::OptimizerCounters;
 pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
 pub use error::{Error, Result, Status};
 pub use group::Group;

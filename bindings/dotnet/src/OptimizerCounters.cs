@@ -1,0 +1,123 @@
+using System;
+
+namespace Trireme
+{
+    /// <summary>
+    /// What an optimizer counts, the same on all ranks: the state of training that is in no range.
+    /// A later release may count more, and then has another version.
+    /// </summary>
+    public sealed class OptimizerCounters
+    {
+        /// <summary>To be kept with the numbers; Restore() refuses one that it does not know.</summary>
+        public uint Version { get; set; } =
+            NativeMethods.OptimizerCountersVersion;
+
+        /// <summary>Steps that were made.</summary>
+        public ulong Steps { get; set; }
+
+        /// <summary>As set: with a schedule, what it multiplies.</summary>
+        public double LearningRate { get; set; } = double.NaN;
+
+        /// <summary>What the next loss is multiplied by; 0: losses are not scaled.</summary>
+        public double LossScale { get; set; }
+
+        /// <summary>Steps since the scale grew or one was skipped.</summary>
+        public ulong CleanSteps { get; set; }
+
+        /// <summary>Skipped steps since the scale grew.</summary>
+        public ulong Overflows { get; set; }
+
+        /// <summary>Skipped steps in all.</summary>
+        public ulong SkippedSteps { get; set; }
+
+        /// <summary>
+        /// By number of the parameter, the steps in which it had a gradient; with
+        /// Unused.Skip, else empty.
+        /// </summary>
+        public ulong[] ParameterSteps { get; set; } = new ulong[0];
+
+        /// <summary>By group of parameters; empty without groups.</summary>
+        public double[] GroupRateFactors { get; set; } = new double[0];
+    }
+
+    public sealed partial class Optimizer
+    {
+        /// <summary>
+        /// What it counts: with all ranges, what a training needs to go on in another layout.
+        /// </summary>
+        public unsafe OptimizerCounters Counters
+        {
+            get
+            {
+                NativeOptimizerCounters native = NewCounters();
+                TriremeException.Check(
+                    NativeMethods.trireme_optimizer_get_counters(handle, ref native));
+                var steps = new ulong[checked((int)native.ParameterCount)];
+                var factors = new double[checked((int)native.GroupCount)];
+                fixed (ulong* firstSteps = steps)
+                fixed (double* firstFactor = factors)
+                {
+                    native.ParameterSteps = firstSteps;
+                    native.GroupRateFactors = firstFactor;
+                    TriremeException.Check(
+                        NativeMethods.trireme_optimizer_get_counters(handle, ref native));
+                }
+
+                return new OptimizerCounters
+                {
+                    Version = native.Version,
+                    Steps = native.Steps,
+                    LearningRate = native.LearningRate,
+                    LossScale = native.LossScale,
+                    CleanSteps = native.CleanSteps,
+                    Overflows = native.Overflows,
+                    SkippedSteps = native.SkippedSteps,
+                    ParameterSteps = steps,
+                    GroupRateFactors = factors,
+                };
+            }
+        }
+
+        /// <summary>
+        /// Goes on with a training whose ranges each rank has written: gives every rank what the
+        /// owners of the ranges have written, and sets what the optimizer counts. Nothing changes
+        /// unless all ranks give the same counters. A schedule is to be set again. Collective.
+        /// </summary>
+        public unsafe void Restore(OptimizerCounters counters)
+        {
+            if (counters == null)
+            {
+                throw new ArgumentNullException(nameof(counters));
+            }
+
+            ulong[] steps = counters.ParameterSteps ?? new ulong[0];
+            double[] factors = counters.GroupRateFactors ?? new double[0];
+            NativeOptimizerCounters native = NewCounters();
+            native.Version = counters.Version;
+            native.Steps = counters.Steps;
+            native.LearningRate = counters.LearningRate;
+            native.LossScale = counters.LossScale;
+            native.CleanSteps = counters.CleanSteps;
+            native.Overflows = counters.Overflows;
+            native.SkippedSteps = counters.SkippedSteps;
+            fixed (ulong* firstSteps = steps)
+            fixed (double* firstFactor = factors)
+            {
+                native.ParameterSteps = firstSteps;
+                native.ParameterCount = (ulong)steps.Length;
+                native.GroupRateFactors = firstFactor;
+                native.GroupCount = (ulong)factors.Length;
+                TriremeException.Check(
+                    NativeMethods.trireme_optimizer_restore(handle, ref native));
+            }
+        }
+
+        private static unsafe NativeOptimizerCounters NewCounters()
+        {
+            return new NativeOptimizerCounters
+            {
+                StructSize = (uint)sizeof(NativeOptimizerCounters),
+            };
+        }
+    }
+}
