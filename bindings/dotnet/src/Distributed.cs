@@ -226,10 +226,11 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Hands the parameters to the wrapped model. Collective. Steps, Load() and SetParameters()
-        /// do so themselves; Optimizer.WriteRange() and spans into the library's memory, which are
-        /// one rank's own matter, show in the wrapped model after this or with the next step. Ranks
-        /// of a host may share parameters: a Communicator.Barrier() comes between such writes and this.
+        /// Hands the parameters to the wrapped model. Collective. Steps, Load(), Restore() and
+        /// SetParameters() do so themselves. Optimizer.WriteRange() and spans into the library's
+        /// memory, which are one rank's own matter, show in the wrapped model after this or with the
+        /// next step. Ranks of a host may share parameters: a Communicator.Barrier() comes between
+        /// such writes and this.
         /// </summary>
         public void Refresh()
         {

@@ -110,6 +110,8 @@ namespace Trireme
                 TriremeException.Check(
                     NativeMethods.trireme_optimizer_restore(handle, ref native));
             }
+
+            Model.Changed?.Invoke();
         }
 
         private static unsafe NativeOptimizerCounters NewCounters()

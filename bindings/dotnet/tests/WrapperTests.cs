@@ -87,6 +87,11 @@ namespace Trireme.Tests
                         {
                             Same(plain, model, spread, "Refresh()");
                         }
+
+                        spread.Optimizer.Restore(spread.Optimizer.Counters);
+                        Same(plain, model, spread, "Restore()");
+                        Step(spread, plain, 7, 9);
+                        Same(plain, model, spread, "a step after Restore()");
                     }
                 });
             }
