@@ -21,7 +21,8 @@ Status refuse_memory(const char* what, std::uint64_t count);
 Status refuse_bytes(const char* what, std::uint64_t count, std::uint64_t blocks,
                     trireme_dtype dtype);
 Status refuse_overlap(const char* rule);
-constexpr std::uint64_t kMaxBytes = INT64_MAX;  // no object of a program is larger
+// No processor of today has addresses for a larger object of a program.
+constexpr std::uint64_t kMaxBytes = 1ull << 56;
 }  // namespace detail
 
 inline Status check_dtype(trireme_dtype dtype) {

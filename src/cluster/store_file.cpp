@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "cluster/store_wire.hpp"
+#include "platform/limits.hpp"
 #include "platform/system.hpp"
 
 namespace trireme::cluster {
@@ -178,6 +179,7 @@ Status StoreFile::append(const StoreRequest& request) {
                                                             std::to_string(offset_) + " bytes of " +
                                                             std::to_string(kMostFileBytes));
   }
+  if (!file_may_have(offset_ + frame.size())) return Status::system(EFBIG, what());
   // What a process that died has left half-written goes.
   if (::ftruncate(file_.get(), static_cast<off_t>(offset_)) != 0)
     return Status::system(errno, what());

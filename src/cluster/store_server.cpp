@@ -14,6 +14,7 @@
 #include "cluster/store_state.hpp"
 #include "cluster/store_wire.hpp"
 #include "platform/clock.hpp"
+#include "platform/descriptors.hpp"
 #include "platform/entrance.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/handshake.hpp"
@@ -117,7 +118,7 @@ Status StoreServer::Loop::open() {
     }
   }
   TRIREME_RETURN_IF_ERROR(waker_.open());
-  poll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
+  poll_ = Socket(own_descriptor([] { return epoll_create1(EPOLL_CLOEXEC); }));
   if (!poll_) return Status::system(errno, "a descriptor for events");
   TRIREME_RETURN_IF_ERROR(add(waker_.get(), kWaker));
   return add(entrance_.get(), kListener);

@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "platform/descriptors.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/file.hpp"
+#include "platform/limits.hpp"
 #include "platform/system.hpp"
 #include "platform/thread.hpp"
 
@@ -68,7 +70,9 @@ class AsyncFile::Engine {
       part->asked = std::max(kUnit, part->bytes / 2 / kUnit * kUnit);
       return 0;
     }
-    return injected;
+    // The limit may be lower now than it was when the file was made.
+    const bool grows = part->transfer->write && injected == 0;
+    return grows && !file_may_have(part->offset + part->asked) ? EFBIG : injected;
   }
 
   // What a call on the part has come to; true if the part is done. Else there is more to do.
@@ -106,6 +110,8 @@ class RingEngine : public AsyncFile::Engine {
   ~RingEngine() override {
     if (!open_) return;
     order_rings();
+    const DescriptorChange change;
+    forget_descriptor(ring_.ring_fd);
     io_uring_queue_exit(&ring_);
   }
 
@@ -115,7 +121,11 @@ class RingEngine : public AsyncFile::Engine {
     flying_.resize(kDepth);
     free_.reserve(kDepth);
     for (unsigned i = 0; i < kDepth; ++i) free_.push_back(i);
-    const int refused = io_uring_queue_init(kDepth, &ring_, 0);
+    int refused = 0;
+    own_descriptor([&] {
+      refused = io_uring_queue_init(kDepth, &ring_, 0);
+      return refused == 0 ? ring_.ring_fd : -1;
+    });
     open_ = refused == 0;
     if (!open_) return -refused;
     order_rings();

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "platform/descriptors.hpp"
 #include "platform/log.hpp"
 #include "platform/system.hpp"
 
@@ -16,10 +17,16 @@ Socket Entrance::accept() {
   while (true) {
     Socket caller(
         system_table().accept(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (caller) return caller;
+    if (caller) {
+      note_refusal(0);
+      return caller;
+    }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     // The caller stays in the queue, and poll() would not wait.
-    if (errno != EAGAIN) closed_until_ns_ = now_ns() + kNoDescriptorsNs;
+    note_refusal(errno == EAGAIN ? 0 : errno);  // 0: nobody waits
+    if (errno != EAGAIN) {
+      closed_until_ns_ = now_ns() + kNoDescriptorsNs;
+    }
     return caller;
   }
 }

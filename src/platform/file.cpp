@@ -1,7 +1,6 @@
 #include "platform/file.hpp"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "platform/failpoint.hpp"
+#include "platform/limits.hpp"
 #include "platform/system.hpp"
 
 namespace trireme {
@@ -94,12 +94,7 @@ Status UnnamedFile::reserve(const std::string& directory, std::uint64_t bytes) {
     }
     return Status::system(error_number, text);
   };
-  // Beyond this limit the system would send a signal that ends the program.
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-      bytes > limit.rlim_cur) {
-    return refused(EFBIG);
-  }
+  if (!file_may_have(std::max<std::uint64_t>(bytes, kAlignment))) return refused(EFBIG);
   if (bytes > static_cast<std::uint64_t>(INT64_MAX)) return refused(EFBIG);
   const Status visit = failpoint("file", "reserve");
   if (const int error_number = failed_with(visit); error_number > 0) return refused(error_number);

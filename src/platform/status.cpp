@@ -1,5 +1,6 @@
 #include "platform/status.hpp"
 
+#include <cerrno>
 #include <system_error>
 
 namespace trireme {
@@ -36,8 +37,11 @@ Status Status::system(int error_number, const std::string& message) {
       error_number == ENOMEM ? TRIREME_ERROR_OUT_OF_MEMORY : TRIREME_ERROR_SYSTEM;
   FailureDetails details;
   details.system_error = error_number;
+  const char* hint = "";
+  if (error_number == EMFILE) hint = " (this process has no descriptor left: raise ulimit -n)";
+  if (error_number == EFBIG) hint = " (perhaps larger than the process may make any: ulimit -f)";
   // generic_category().message() is strerror without its static buffer.
-  return Status::failure(code, message + ": " + std::generic_category().message(error_number))
+  return Status::failure(code, message + ": " + std::generic_category().message(error_number) + hint)
       .with_details(std::move(details));
 }
 

@@ -11,6 +11,8 @@
 #include <ctime>
 
 #include "platform/clock.hpp"
+#include "platform/descriptors.hpp"
+#include "platform/limits.hpp"
 
 namespace trireme {
 namespace {
@@ -32,6 +34,12 @@ bool random_from_kernel(void* data, std::size_t bytes) {
     bytes -= static_cast<std::size_t>(got);
   }
   return true;
+}
+
+int close_descriptor(int descriptor) {
+  const DescriptorChange change;
+  forget_descriptor(descriptor);
+  return ::close(descriptor);
 }
 
 constexpr std::uint64_t kHugePage = 2u << 20;
@@ -79,7 +87,12 @@ void begin_with_huge_pages(int descriptor, std::uint64_t bytes) {
 // fallocate makes a lack of memory an error here instead of a SIGBUS at the first touch, and the
 // seals keep a peer from cutting the file under our mapping.
 int sealed_memory_file(const char* label, std::uint64_t bytes) {
-  const int descriptor = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (!file_may_have(bytes)) {
+    errno = EFBIG;
+    return -1;
+  }
+  const int descriptor =
+      own_descriptor([=] { return memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING); });
   if (descriptor < 0) return -1;
   begin_with_huge_pages(descriptor, bytes);
   int result = 0;
@@ -89,7 +102,7 @@ int sealed_memory_file(const char* label, std::uint64_t bytes) {
   if (result == 0) result = fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   if (result != 0) {
     const int error_number = errno == ENOSPC ? ENOMEM : errno;
-    ::close(descriptor);
+    close_descriptor(descriptor);
     errno = error_number;
     return -1;
   }
@@ -108,9 +121,21 @@ void* map_memory(int descriptor, std::uint64_t bytes) {
 
 void unmap_memory(void* address, std::uint64_t bytes) { munmap(address, bytes); }
 
-int make_event_fd() { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+int make_event_fd() {
+  return own_descriptor([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+}
 
-int open_file(const char* path, int flags, unsigned mode) { return ::open(path, flags, mode); }
+int make_socket(int domain, int type, int protocol) {
+  return own_descriptor([=] { return ::socket(domain, type, protocol); });
+}
+
+int accept_caller(int socket, sockaddr* address, socklen_t* length, int flags) {
+  return own_descriptor([=] { return ::accept4(socket, address, length, flags); });
+}
+
+int open_file(const char* path, int flags, unsigned mode) {
+  return own_descriptor([=] { return ::open(path, flags, mode); });
+}
 
 int reserve_file(int descriptor, std::uint64_t bytes) {
   return fallocate(descriptor, 0, 0, static_cast<off_t>(bytes));
@@ -118,8 +143,8 @@ int reserve_file(int descriptor, std::uint64_t bytes) {
 
 System table = {
     monotonic_now, random_from_kernel, sealed_memory_file, map_memory, unmap_memory,
-    ::socket,      ::bind,             ::listen,           ::connect,  ::accept4,
-    ::sendmsg,     ::recvmsg,          ::close,            make_event_fd,
+    make_socket,   ::bind,             ::listen,           ::connect,  accept_caller,
+    ::sendmsg,     ::recvmsg,          close_descriptor,   make_event_fd,
     open_file,     reserve_file,       ::pread,            ::pwrite,
 };
 

@@ -3,10 +3,15 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <cstddef>
 #include <memory>
 
 namespace trireme {
 namespace {
+
+// The usual size follows the limit of the first thread's stack, and may be too small for anything.
+// Callbacks of the program run here, too. Pages that nobody touches cost no memory.
+constexpr std::size_t kStackBytes = 2u << 20;
 
 void* thread_main(void* argument) noexcept {
   const std::unique_ptr<std::function<void()>> body(static_cast<std::function<void()>*>(argument));
@@ -32,6 +37,7 @@ Status start_thread(std::function<void()> body) {
   int error_number = pthread_attr_init(&attributes);
   if (error_number != 0) return Status::system(error_number, "a thread of the library");
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
   // The new thread inherits the mask, so no signal can reach it even at its first instruction.
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;

@@ -34,12 +34,16 @@ void strip_end_of_line(std::string* text) {
 
 Status read_file(const std::string& path, std::string* out) {
   const std::string what = "the token's file \"" + path + "\" (TRIREME_TOKEN_FILE)";
-  const Open file{
-      system_table().open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0)};
+  // A secret of Kubernetes is a link. Whose the token is says the file behind it.
+  const Open file{system_table().open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0)};
   if (file.descriptor < 0) return Status::system(errno, what);
   struct stat about {};
   if (fstat(file.descriptor, &about) != 0) return Status::system(errno, what);
   if (!S_ISREG(about.st_mode)) return refused(what + " is no regular file");
+  if (about.st_uid != geteuid() && about.st_uid != 0) {
+    return refused(what + " belongs to user " + std::to_string(about.st_uid) + ", not to user " +
+                   std::to_string(geteuid()) + " or 0");
+  }
   if ((about.st_mode & 077) != 0) {
     return refused(what + " can be read or written by others: its mode must be 600 or 400");
   }

@@ -9,13 +9,14 @@
 #include <cerrno>
 #include <cstring>
 
+#include "platform/descriptors.hpp"
 #include "platform/system.hpp"
 
 namespace trireme {
 namespace {
 
 constexpr int kType = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC;
-constexpr int kMostDescriptors = 4;  // taken from a packet, so that none of them leaks
+constexpr std::size_t kMostDescriptors = 4;  // taken from a packet, so that none of them leaks
 
 socklen_t abstract_address(const std::string& name, sockaddr_un* out) {
   *out = {};
@@ -30,6 +31,21 @@ int close_keeping_errno(int descriptor) {
   system_table().close(descriptor);
   errno = error_number;
   return -1;
+}
+
+// Those that came with a packet; they are the library's from now on.
+std::size_t note_descriptors(msghdr& message, int* out) {
+  std::size_t count = 0;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t here = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < here && count < kMostDescriptors; ++i) {
+      std::memcpy(&out[count], CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+      note_descriptor(out[count++]);
+    }
+  }
+  return count;
 }
 
 }  // namespace
@@ -107,9 +123,12 @@ SocketResult receive_packet(int socket, void* data, std::size_t capacity, std::s
   iovec part{data, capacity};
   msghdr message{};
   alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))];
+  int came[kMostDescriptors];
+  std::size_t count = 0;
   ssize_t received = -1;
   bool reset = false;
   do {
+    const DescriptorChange change;
     message = {};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
@@ -120,27 +139,22 @@ SocketResult receive_packet(int socket, void* data, std::size_t capacity, std::s
     // A reset is told once, before what the peer had still sent.
     const bool again = received < 0 && (errno == EINTR || (errno == ECONNRESET && !reset));
     if (received < 0 && errno == ECONNRESET) reset = true;
-    if (!again) break;
+    if (again) continue;
+    if (received >= 0) count = note_descriptors(message, came);
+    break;
   } while (true);
   if (received < 0) {
     if (reset) return SocketResult::closed;
     return errno == EAGAIN ? SocketResult::again : SocketResult::refused;
   }
-  int count = 0;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t here = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < here; ++i) {
-      int each = -1;
-      std::memcpy(&each, CMSG_DATA(header) + i * sizeof(int), sizeof each);
-      if (++count == 1) {
-        *descriptor = each;
-      } else {
-        system_table().close(each);
-      }
-    }
+  // Room for more than came: this process had no number left for one that was sent.
+  const bool refused = (message.msg_flags & MSG_CTRUNC) != 0 && count < kMostDescriptors;
+  for (std::size_t i = refused ? 0 : 1; i < count; ++i) system_table().close(came[i]);
+  if (refused) {
+    errno = EMFILE;
+    return SocketResult::refused;
   }
+  if (count > 0) *descriptor = came[0];
   if (received == 0 && count == 0) return SocketResult::closed;
   const bool whole = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 && count <= 1;
   if (whole) *bytes = static_cast<std::size_t>(received);
@@ -149,7 +163,7 @@ SocketResult receive_packet(int socket, void* data, std::size_t capacity, std::s
 
 int open_process(pid_t pid) {
   if (pid <= 0) return -1;
-  return static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  return own_descriptor([pid] { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); });
 }
 
 }  // namespace trireme

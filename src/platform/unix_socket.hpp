@@ -28,7 +28,8 @@ bool peer_credentials(int socket, PeerCredentials* out);
 // Sends one packet, whole or not at all; with a descriptor unless it is negative.
 SocketResult send_packet(int socket, const void* data, std::size_t bytes, int descriptor);
 // Receives one packet of at most `capacity` bytes. *descriptor is the one that came with it, or -1.
-// A packet that is longer, or brings more than one descriptor, has *bytes 0.
+// A packet that is longer, or brings more than one descriptor, has *bytes 0. EMFILE: this process has
+// no number left for the descriptor that came.
 SocketResult receive_packet(int socket, void* data, std::size_t capacity, std::size_t* bytes,
                             int* descriptor);
 

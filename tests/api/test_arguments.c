@@ -286,9 +286,9 @@ static void reductions_without_meaning_are_unsupported(void **state) {
 static void counts_that_overflow_are_refused(void **state) {
     (void)state;
     static const uint64_t wrong[] = {UINT64_MAX, UINT64_MAX / 4 + 1, UINT64_MAX / 8 + 1,
-                                     1ull << 61};
+                                     1ull << 61, 1ull << 55};
     FOR_EVERY_CALL({
-        for (int i = 0; i < 4; ++i) {
+        for (int i = 0; i < 5; ++i) {
             const uint64_t counts[2] = {1, wrong[i]};
             a.count = wrong[i];
             a.counts = counts;

@@ -373,6 +373,8 @@ static void bad_arguments_are_refused(void **state) {
         }                                                                   \
     } while (0)
     REFUSED(trireme_send(alone, data, 1, i32, TRIREME_ANY_SOURCE, 0, NULL), "to is -1");
+    REFUSED(trireme_send(alone, data, 1ull << 62, TRIREME_DTYPE_I8, 0, 0, NULL), "count");
+    REFUSED(trireme_send(alone, data, 1ull << 62, TRIREME_DTYPE_I8, 0, 0, &buffered), "count");
     REFUSED(trireme_send(alone, data, 1, i32, 0, 0, &any), "flags");
     REFUSED(trireme_send_start(alone, data, 1, i32, 0, 0, &buffered, &request), "flags");
     REFUSED(trireme_receive(alone, data, 1, i32, 0, 0, &buffered), "flags");

@@ -250,13 +250,68 @@ static void nobody_joins_without_a_token(void **state) {
     snprintf(link, sizeof link, "%s.link", path);
     assert_int_equal(symlink(path, link), 0);
     setenv("TRIREME_TOKEN_FILE", link, 1);
-    expect_refused(place, TRIREME_ERROR_SYSTEM, link);
+    /* As Kubernetes shows its secrets. What counts is the file behind it. */
+    unique_network_rendezvous(rendezvous, sizeof rendezvous);
+    trireme_communicator *const from_link = created(0, 2, rendezvous);
+    unsetenv("TRIREME_TOKEN_FILE");
+    trireme_communicator *const other = created(1, 2, rendezvous);
+    assert_int_equal(trireme_communicator_wait_ready(from_link, LONG_NS), TRIREME_OK);
+    trireme_communicator_destroy(from_link);
+    trireme_communicator_destroy(other);
+    setenv("TRIREME_TOKEN_FILE", link, 1);
+    assert_int_equal(fchmod(file, 0640), 0);
+    expect_refused(place, TRIREME_ERROR_AUTHENTICATION, "mode");
+    assert_int_equal(fchmod(file, 0400), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(fchown(file, 65534, 65534), 0);
+        expect_refused(place, TRIREME_ERROR_AUTHENTICATION, "belongs to user 65534");
+    } else {
+        print_message("1 skipped: only root gives a file to another user\n");
+    }
     setenv("TRIREME_TOKEN_FILE", "/tmp", 1);
     expect_refused(place, TRIREME_ERROR_AUTHENTICATION, "no regular file");
     unsetenv("TRIREME_TOKEN_FILE");
     unlink(link);
     unlink(path);
     close(file);
+}
+
+/* Connections of this address whose ends ask the other one whether it lives; *all: of all. */
+static int asking_ends(const char *rendezvous, int *all) {
+    unsigned address[4], port = 0;
+    char line[300];
+    int asking = 0;
+    *all = 0;
+    assert_int_equal(sscanf(rendezvous, "tcp://%u.%u.%u.%u:%u", &address[0], &address[1],
+                            &address[2], &address[3], &port), 5);
+    FILE *const file = fopen("/proc/net/tcp", "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        unsigned local = 0, remote = 0, state = 0, timer = 0;
+        if (sscanf(line, " %*d: %*8X:%X %*8X:%X %X %*X:%*X %X:", &local, &remote, &state, &timer) != 4 ||
+            (local != port && remote != port) || state != 1) {
+            continue;
+        }
+        ++*all;
+        asking += timer == 2; /* the kernel's timer of keep-alive */
+    }
+    fclose(file);
+    return asking;
+}
+
+/* A host that vanishes while it waits for the others would else keep its rank for ever. */
+static void who_waits_at_the_meeting_is_asked_whether_it_lives(void **state) {
+    (void)state;
+    char rendezvous[96];
+    unique_meeting(rendezvous, sizeof rendezvous);
+    trireme_communicator *const first = created(0, 3, rendezvous);
+    trireme_communicator *const second = created(1, 3, rendezvous);
+    int all = 0;
+    const uint64_t end = monotonic_ns() + LONG_NS / 10;
+    while (asking_ends(rendezvous, &all) < 4 && monotonic_ns() < end) sleep_ms(5);
+    assert_int_equal(asking_ends(rendezvous, &all), 4);
+    trireme_communicator_destroy(first);
+    trireme_communicator_destroy(second);
 }
 
 static void another_token_does_not_get_in(void **state) {
@@ -345,6 +400,7 @@ int main(void) {
         cmocka_unit_test(groups_leave_no_descriptors_and_no_threads),
         cmocka_unit_test(places_that_are_none_are_refused),
         cmocka_unit_test(nobody_joins_without_a_token),
+        cmocka_unit_test(who_waits_at_the_meeting_is_asked_whether_it_lives),
         cmocka_unit_test(another_token_does_not_get_in),
         cmocka_unit_test(the_second_who_claims_a_rank_hears_of_the_first),
         cmocka_unit_test(ranks_of_different_world_sizes_all_hear_of_it),

@@ -1,4 +1,4 @@
-/* Who may meet at host://NAME: processes with the same token, and nobody else. */
+/* Who may meet at host://NAME: processes of one user with the same token, and nobody else. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,9 +9,14 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "processes.h"
@@ -174,11 +179,167 @@ static void a_token_that_others_may_read_is_refused_at_once(void **state) {
     tidy_up(&meeting);
 }
 
+/* ---- another user of the machine ---- */
+
+#define OTHER_USER 65534
+#define CALLERS 3
+#define ROUNDS 300
+
+static socklen_t place_of(const char *rendezvous, int rank, struct sockaddr_un *out) {
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    const int length = snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "trireme/0/%s/%d",
+                                rendezvous + strlen("host://"), rank);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+static pid_t start_other_user(void (*function)(const char *), const char *rendezvous) {
+    const pid_t parent = getpid();
+    const pid_t child = fork();
+    if (child != 0) return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent || setgid(OTHER_USER) != 0 || setuid(OTHER_USER) != 0) _exit(1);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of the user ends it */
+    function(rendezvous);
+    _exit(0);
+}
+
+static void end_other_user(pid_t child) {
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+/* Without end, at every place of the group. */
+static void call_in_a_loop(const char *rendezvous) {
+    for (int rank = 0;; rank = (rank + 1) % 2) {
+        struct sockaddr_un address;
+        const socklen_t length = place_of(rendezvous, rank, &address);
+        const int caller = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+        if (caller < 0) _exit(2);
+        (void)!connect(caller, (const struct sockaddr *)&address, length);
+        close(caller);
+    }
+}
+
+/* Each operation starts with memory that the peer has yet to be told of, by the thread that is called. */
+static void share_memory(int rank, void *context, struct outcome *outcome) {
+    const struct meeting *const meeting = context;
+    trireme_communicator *const communicator =
+        join_process(rank, meeting->world_size, meeting->rendezvous, PATIENT_NS);
+    for (int round = 0; round < ROUNDS; ++round) {
+        trireme_buffer *buffer = NULL;
+        void *data = NULL;
+        const uint64_t count = 20000;
+        if (trireme_buffer_alloc(communicator, count * 4, &buffer) != TRIREME_OK ||
+            trireme_buffer_data(buffer, &data) != TRIREME_OK) {
+            _exit(95);
+        }
+        float *const values = data;
+        for (uint64_t i = 0; i < count; ++i) values[i] = (float)(rank + round);
+        keep_error(outcome, trireme_all_reduce(communicator, values, values, count,
+                                               TRIREME_DTYPE_F32, TRIREME_SUM, NULL));
+        if (outcome->status != TRIREME_OK) break;
+        outcome->wrong |= values[count - 1] != (float)(1 + 2 * round);
+        ++outcome->rounds;
+        trireme_buffer_destroy(buffer);
+    }
+    trireme_communicator_destroy(communicator);
+}
+
+static bool may_be_another_user(void) {
+    if (geteuid() == 0) return true;
+    print_message("1 skipped: only root becomes another user\n");
+    return false;
+}
+
+static void another_user_who_calls_without_end_costs_time_only(void **state) {
+    (void)state;
+    if (!may_be_another_user()) skip();
+    struct meeting meeting = {.world_size = 2};
+    struct processes processes;
+    pid_t callers[CALLERS];
+    unique_host_rendezvous(meeting.rendezvous, sizeof meeting.rendezvous);
+    for (int i = 0; i < CALLERS; ++i) {
+        callers[i] = start_other_user(call_in_a_loop, meeting.rendezvous);
+    }
+    start_processes(&processes, 2, share_memory, &meeting);
+    wait_processes(&processes);
+    for (int i = 0; i < CALLERS; ++i) end_other_user(callers[i]);
+    for (int rank = 0; rank < 2; ++rank) {
+        const struct outcome *const o = &processes.outcomes[rank];
+        if (o->rounds != ROUNDS) {
+            fail_msg("rank %d: %d of %d rounds, %s%s", rank, o->rounds, ROUNDS,
+                     o->hung ? "hung " : "", o->message);
+        }
+        assert_false(o->wrong);
+        assert_int_equal(o->exit_code, 0);
+    }
+    free_processes(&processes);
+}
+
+static void hold_place_0(const char *rendezvous) {
+    struct sockaddr_un address;
+    const socklen_t length = place_of(rendezvous, 0, &address);
+    const int holder = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    if (holder < 0 || bind(holder, (const struct sockaddr *)&address, length) != 0 ||
+        listen(holder, 5) != 0) {
+        _exit(2);
+    }
+    for (;;) pause();
+}
+
+static bool is_held(const char *rendezvous) {
+    struct sockaddr_un address;
+    const socklen_t length = place_of(rendezvous, 0, &address);
+    const int caller = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+    const bool held = connect(caller, (const struct sockaddr *)&address, length) == 0;
+    close(caller);
+    return held;
+}
+
+/* Also of rank 0, which has nobody to greet. */
+static void join_a_place_of_another_user(int rank, void *context, struct outcome *outcome) {
+    const struct meeting *const meeting = context;
+    trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+    trireme_communicator *communicator = NULL;
+    options.rank = rank;
+    options.world_size = 2;
+    options.rendezvous = meeting->rendezvous;
+    options.timeout_ns = PATIENT_NS;
+    keep_error(outcome, trireme_communicator_create(&options, &communicator));
+    if (outcome->status != TRIREME_OK) return;
+    keep_error(outcome, trireme_communicator_wait_ready(communicator, PATIENT_NS));
+    trireme_communicator_destroy(communicator);
+}
+
+static void a_place_that_another_user_holds_is_told_with_the_user(void **state) {
+    (void)state;
+    if (!may_be_another_user()) skip();
+    struct meeting meeting = {.world_size = 2};
+    struct processes processes;
+    unique_host_rendezvous(meeting.rendezvous, sizeof meeting.rendezvous);
+    const pid_t holder = start_other_user(hold_place_0, meeting.rendezvous);
+    while (!is_held(meeting.rendezvous)) {
+        assert_int_equal(waitpid(holder, NULL, WNOHANG), 0);
+        sleep_ms(1);
+    }
+    start_processes(&processes, 2, join_a_place_of_another_user, &meeting);
+    wait_processes(&processes);
+    end_other_user(holder);
+    for (int rank = 0; rank < 2; ++rank) {
+        const struct outcome *const o = &processes.outcomes[rank];
+        if (o->status != TRIREME_ERROR_AUTHENTICATION) fail_msg("rank %d: %s", rank, o->message);
+        assert_non_null(strstr(o->message, "held by user 65534"));
+    }
+    free_processes(&processes);
+}
+
 /* The parent has used the library then, so this test comes last. */
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_with_different_tokens_never_meet),
         cmocka_unit_test(the_same_token_meets_wherever_it_comes_from),
+        cmocka_unit_test(another_user_who_calls_without_end_costs_time_only),
+        cmocka_unit_test(a_place_that_another_user_holds_is_told_with_the_user),
         cmocka_unit_test(a_token_that_others_may_read_is_refused_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "platform/death_word.hpp"
+#include "platform/descriptors.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/log.hpp"
 #include "platform/system.hpp"
@@ -28,6 +29,9 @@ constexpr std::uint64_t kLongestBackoff = 20 * kMillisecond;
 constexpr std::uint64_t kLongestDeath = 1'000 * kMillisecond;
 constexpr std::uint64_t kStrangerTime = 5'000 * kMillisecond;
 constexpr std::uint64_t kRefusedTime = 500 * kMillisecond;
+constexpr std::uint64_t kNoDescriptorsTime = 50 * kMillisecond;
+constexpr std::uint64_t kForeignPause = 1 * kMillisecond;
+constexpr int kMostCallers = 32;  // taken in before peers are heard again
 constexpr std::size_t kMostStrangers = 64;  // descriptors are the host program's; the rest comes again
 constexpr std::size_t kLongestName = 64;  // of a group in an address as it is; longer ones are hashed
 
@@ -49,6 +53,21 @@ Status blame(trireme_status code, std::string text, int rank) {
   FailureDetails details;
   details.blamed = {rank};
   return Status::failure(code, std::move(text)).with_details(std::move(details));
+}
+
+Status held_by(const PeerCredentials& holder, int rank) {
+  return blame(TRIREME_ERROR_AUTHENTICATION,
+               "the place of " + rank_text(rank) + " is held by user " + std::to_string(holder.uid) +
+                   " (process " + std::to_string(holder.pid) + "), not " + std::to_string(geteuid()),
+               rank);
+}
+
+// Who listens under the name; false if nobody does, or too many call there.
+bool peer_at(const std::string& name, PeerCredentials* out) {
+  int socket = connect_abstract(name);
+  const bool known = socket >= 0 && peer_credentials(socket, out);
+  close_descriptor(&socket);
+  return known;
 }
 
 }  // namespace
@@ -98,6 +117,10 @@ Status Liaison::claim() {
     listener_ = listen_abstract(address(group_.rank()));
     if (listener_ >= 0) return Status::success();
     if (errno != EADDRINUSE) break;
+    PeerCredentials holder;
+    if (peer_at(address(group_.rank()), &holder) && holder.uid != geteuid()) {
+      return held_by(holder, group_.rank());
+    }
     if (patience.passed()) {
       errno = EADDRINUSE;
       break;
@@ -320,15 +343,20 @@ void Liaison::wait_for_events() {
 }
 
 void Liaison::accept_strangers() {
-  while (true) {
+  int unwelcome = 0;
+  for (int turn = 0; turn < kMostCallers; ++turn) {
     const int socket =
         system_table().accept(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (socket < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Without a descriptor left they wait in the queue, and must not keep this thread busy.
-      if (errno != EAGAIN) accept_again_at_ = now_ns() + 50 * kMillisecond;
-      return;
+      note_refusal(errno == EAGAIN ? 0 : errno);  // 0: nobody waits
+      if (errno != EAGAIN) {
+        // Without a descriptor left they wait in the queue, and must not keep this thread busy.
+        accept_again_at_ = now_ns() + kNoDescriptorsTime;
+      }
+      break;
     }
+    note_refusal(0);
     PeerCredentials credentials;
     const bool welcome = peer_credentials(socket, &credentials) && credentials.uid == geteuid() &&
                          strangers_.size() < kMostStrangers;
@@ -336,8 +364,12 @@ void Liaison::accept_strangers() {
       strangers_.push_back({socket, now_ns() + kStrangerTime});
     } else {
       system_table().close(socket);
+      ++unwelcome;
     }
   }
+  // The name is open to all users of the host. Whoever calls without end costs a part of this thread's
+  // time, and peers are heard in between.
+  if (unwelcome > 0) accept_again_at_ = now_ns() + kForeignPause;
 }
 
 // The same version and world size, or neither side may go on.
@@ -462,7 +494,7 @@ void Liaison::connect_peers() {
         retry(rank);
         continue;
       }
-      const Status status = Status::system(errno, "connecting to " + rank_text(rank));
+      const Status status = own_failure(errno, "connecting to " + rank_text(rank));
       each.state = State::closed;
       group_.fail(status);
       continue;
@@ -471,10 +503,7 @@ void Liaison::connect_peers() {
     if (!peer_credentials(each.socket, &credentials) || credentials.uid != geteuid()) {
       close_descriptor(&each.socket);
       each.state = State::closed;
-      group_.fail(blame(TRIREME_ERROR_AUTHENTICATION,
-                        "the place of " + rank_text(rank) + " is held by user " +
-                            std::to_string(credentials.uid) + ", not " + std::to_string(geteuid()),
-                        rank));
+      group_.fail(held_by(credentials, rank));
       continue;
     }
     Status status = failpoint("join", "before_hello");
@@ -532,6 +561,12 @@ void Liaison::hear_peer(int rank) {
         return;
       case SocketResult::done:
         break;
+      case SocketResult::refused:
+        // What was sent is gone, by no fault of the peer.
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
+          return group_.fail(own_failure(errno, "taking what " + rank_text(rank) + " hands over"));
+        }
+        [[fallthrough]];
       default:
         return closed(rank);
     }
@@ -611,6 +646,14 @@ void Liaison::handle(int rank, const Packet& packet, int descriptor) {
       break;
   }
   close_descriptor(&descriptor);
+}
+
+// The system refuses this rank something.
+Status Liaison::own_failure(int error_number, const std::string& what) const {
+  Status status = Status::system(error_number, rank_text(group_.rank()) + ", " + what);
+  FailureDetails details = *status.details();
+  details.blamed = {group_.rank()};
+  return std::move(status).with_details(std::move(details));
 }
 
 // The other end of a socket is gone, or will be in a moment.

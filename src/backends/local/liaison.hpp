@@ -102,6 +102,7 @@ class Liaison {
   void hear_other_token(int rank);
   void hear_peer(int rank);
   void hear_answer(int rank, const Packet& packet, int descriptor);
+  Status own_failure(int error_number, const std::string& what) const;
   void handle(int rank, const Packet& packet, int descriptor);
   Status check_same(const Packet& theirs) const;
   Status attach(int descriptor);

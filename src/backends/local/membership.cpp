@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "platform/descriptors.hpp"
 #include "platform/failpoint.hpp"
 
 namespace trireme::local {
@@ -38,6 +39,13 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
           .with_details(std::move(details));
     }
     if (deadline.passed()) {
+      if (const int refused = system_refusal(); refused != 0) {
+        details.blamed = {group.rank()};
+        details.system_error = refused;
+        return Status::system(refused, "rank " + std::to_string(group.rank()) + " cannot meet " +
+                                           list_ranks(missing) + " of \"" + group.name() + "\"")
+            .with_details(std::move(details));
+      }
       details.blamed = missing;
       std::vector<std::int32_t> foreign;
       for (const std::int32_t rank : missing) {

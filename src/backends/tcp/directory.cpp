@@ -114,6 +114,8 @@ void Directory::Server::turn() {
   }
   gate_.serve(polled, gate, {Purpose::store},
               [this](int, Purpose, Socket socket, const SessionKeys&) {
+                // A host that vanishes sends no end, and would keep its rank for ever.
+                socket.keep_alive();
                 guests_.push_back({std::move(socket), now_ns()});
               });
   // Each of them may take all others of its group away with it.
@@ -283,7 +285,9 @@ Status visit(const Endpoint& endpoint, const Token& token, const Visit& own,
       socket.send_all(&request, sizeof request, Deadline::after(kCallNs), stop));
   TRIREME_FAILPOINT("meeting", "after_request");
   Reply reply;
-  // The others may come at any time; operations of the group have the deadlines.
+  // The others may come at any time; operations of the group have the deadlines. That who serves
+  // them vanishes is noticed meanwhile.
+  socket.keep_alive();
   const Deadline patient = Deadline::at(UINT64_MAX);
   TRIREME_RETURN_IF_ERROR(socket.receive_all(&reply, sizeof reply, patient, stop));
   const bool known = reply.code <= TRIREME_OK && reply.code >= TRIREME_ERROR_INTERNAL;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "platform/descriptors.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/host_identity.hpp"
 #include "platform/log.hpp"
@@ -65,7 +66,7 @@ Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
   terms.rank = mesh->me_;
   terms.job = mesh->job_of(mesh->own_.nonce);
   mesh->gate_ = std::make_unique<Gate>(std::move(listener), mesh->token_, terms, mesh->name_);
-  mesh->epoll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
+  mesh->epoll_ = Socket(own_descriptor([] { return epoll_create1(EPOLL_CLOEXEC); }));
   if (!mesh->epoll_) return Status::system(errno, "an epoll descriptor");
   TRIREME_RETURN_IF_ERROR(mesh->news_.open());
   TRIREME_RETURN_IF_ERROR(mesh->waker_.open());
@@ -369,6 +370,8 @@ bool Mesh::meet(std::vector<Entry>* out) {
     }
     bool refused = false;
     const Status status = visit(meeting_, token_, own, stop_, out, &refused);
+    const int refusal = failed_with(status);
+    if (status.ok() || refusal == EMFILE || refusal == ENFILE) note_refusal(refusal);
     if (status.ok()) return true;
     if (stop_.load(std::memory_order_acquire)) return false;
     const bool unknown = status.code() == TRIREME_ERROR_AUTHENTICATION;
