@@ -3,6 +3,10 @@
 
 say() { printf '%s\n' "$*"; }
 
+# Debian's own Python, for which its numpy and PyTorch are built.
+find_python() { python=$([ -x /usr/bin/python3 ] && echo /usr/bin/python3 || command -v python3 || true); }
+find_python
+
 # requires PACKAGE...: true if every Debian package is there, or could be installed.
 requires() {
     local missing=() package
@@ -19,20 +23,19 @@ requires() {
         apt-get update -qq || true
         apt_lists_are_fresh=1
     fi
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || return 1
+    find_python
 }
 
-# What everything is built with. g++, cmake and ninja from other sources than apt do as well.
+# requires_build_tools PACKAGE...: what everything is built with, and these. g++, cmake and ninja from other sources than
+# apt do as well.
 requires_build_tools() {
-    local packages=(libuv1-dev libcli11-dev libxxhash-dev liburing-dev pkg-config)
+    local packages=(libuv1-dev libcli11-dev libxxhash-dev liburing-dev pkg-config "$@")
     command -v g++ >/dev/null || packages+=(g++)
     command -v cmake >/dev/null || packages+=(cmake)
     command -v ninja >/dev/null || packages+=(ninja-build)
     requires "${packages[@]}"
 }
-
-# Debian's own Python, for which its numpy and PyTorch are built.
-python=$([ -x /usr/bin/python3 ] && echo /usr/bin/python3 || command -v python3 || true)
 
 # configure_and_build PRESET FOLDER [CMAKE OPTION...]
 configure_and_build() {
@@ -40,6 +43,8 @@ configure_and_build() {
     shift 2
     if command -v ccache >/dev/null; then
         set -- -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache "$@"
+    elif [ ! -e "$folder/CMakeCache.txt" ]; then # nothing is there to keep: a folder of sources at once
+        set -- -DCMAKE_UNITY_BUILD=ON "$@"
     fi
     (cd "$root" && cmake --preset "$preset" -B "$folder" "$@" >"$folder.configure.log" 2>&1) ||
         { cat "$folder.configure.log"; return 1; }

@@ -39,9 +39,9 @@ class StoreHandle {
 
 namespace {
 
-constexpr std::uint32_t kOptionsSize10 = 16;
-static_assert(sizeof(trireme_store_options) == kOptionsSize10);
-constexpr std::uint64_t kDefaultTimeoutNs = 300'000'000'000;
+constexpr std::uint32_t kStoreOptionsSize10 = 16;
+static_assert(sizeof(trireme_store_options) == kStoreOptionsSize10);
+constexpr std::uint64_t kStoreTimeoutNs = 300'000'000'000;
 
 using Open = Status (*)(std::string_view, const Token&, Deadline, std::unique_ptr<Store>*);
 
@@ -49,7 +49,7 @@ Status open_store(Open open, const char* url, const trireme_store_options* calle
                   trireme_store** out_store) {
   trireme_store_options options = TRIREME_STORE_OPTIONS_INIT;
   if (caller != nullptr) {
-    TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", kOptionsSize10, &options));
+    TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", kStoreOptionsSize10, &options));
   }
   if (options.flags != 0) {
     return invalid_argument("options.flags is " + std::to_string(options.flags) +
@@ -58,7 +58,7 @@ Status open_store(Open open, const char* url, const trireme_store_options* calle
   TRIREME_RETURN_IF_ERROR(api::require(out_store, "out_store"));
   TRIREME_RETURN_IF_ERROR(api::detail::refuse_after_fork());
   if (!is_utf8(url)) return invalid_argument("url is no UTF-8");
-  const std::uint64_t timeout_ns = options.timeout_ns == 0 ? kDefaultTimeoutNs : options.timeout_ns;
+  const std::uint64_t timeout_ns = options.timeout_ns == 0 ? kStoreTimeoutNs : options.timeout_ns;
   Token token;
   TRIREME_RETURN_IF_ERROR(Token::from_environment(&token));
   std::unique_ptr<Store> store;

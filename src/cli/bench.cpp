@@ -13,7 +13,7 @@ namespace trireme::bench {
 
 namespace {
 
-constexpr std::uint64_t kLimitBytes = 64u << 20;
+constexpr std::uint64_t kSweepLimitBytes = 64u << 20;
 
 struct FileEnd {
   void operator()(FILE* file) const { std::fclose(file); }
@@ -148,7 +148,7 @@ class Bench {
   }
 
   void print_head() {
-    if (!is_given()) limit_ = sum_kernel(kLimitBytes);
+    if (!is_given()) limit_ = sum_kernel(kSweepLimitBytes);
     if (!prints_) return;
     std::printf("# %s\n", trireme_build_info());
     std::printf("# %d ranks as %s, %s memory; time: median of the slowest rank over samples\n",
@@ -157,7 +157,7 @@ class Bench {
       std::printf("# backend: %s\n", group_.given->backend().c_str());
     } else {
       std::printf("# memory limit: a = b = a + b, 2 threads, %llu MiB: %.2f GB/s\n",
-                  static_cast<unsigned long long>(kLimitBytes >> 20), limit_);
+                  static_cast<unsigned long long>(kSweepLimitBytes >> 20), limit_);
     }
     std::printf("#%58s %-45s %s\n", "", "out of place", "in place");
     std::printf("# %12s %11s %6s %10s %4s", "size (B)", "count", "type", "redop", "root");

@@ -132,9 +132,9 @@ class Reader {
 
 // The message of type number `kind`, if there is one.
 template <std::size_t at = 0>
-bool read(std::size_t kind, std::string_view bytes, AgentMessage* out) {
+bool read_message(std::size_t kind, std::string_view bytes, AgentMessage* out) {
   if constexpr (at < std::variant_size_v<AgentMessage>) {
-    if (kind != at) return read<at + 1>(kind, bytes, out);
+    if (kind != at) return read_message<at + 1>(kind, bytes, out);
     std::variant_alternative_t<at, AgentMessage> message;
     Reader reader(bytes);
     pass(reader, message);
@@ -165,7 +165,7 @@ std::string encode(const AgentMessage& message) {
 
 bool decode(std::string_view bytes, AgentMessage* out) {
   if (bytes.empty()) return false;
-  return read(static_cast<unsigned char>(bytes[0]), bytes.substr(1), out);
+  return read_message(static_cast<unsigned char>(bytes[0]), bytes.substr(1), out);
 }
 
 }  // namespace trireme::cluster

@@ -20,10 +20,10 @@ namespace {
 constexpr std::uint64_t kMostFileBytes = 256u << 20;
 // Nobody tells when the file has changed or is unlocked: one looks again, after a pause that is
 // drawn below a bound that doubles.
-constexpr std::uint64_t kFirstPauseNs = 500'000;
-constexpr std::uint64_t kLongestPauseNs = 20'000'000;
+constexpr std::uint64_t kFirstLookNs = 500'000;
+constexpr std::uint64_t kLongestLookNs = 20'000'000;
 // A look that may take no time may still wait for a writer so long.
-constexpr std::uint64_t kVerdictNs = 1'000'000'000;
+constexpr std::uint64_t kWriterNs = 1'000'000'000;
 
 Digest key_of_file(const Token& token) {
   return hmac_sha256(token.secret(), "trireme key of the store's file");
@@ -45,7 +45,7 @@ class StoreFile::Lock {
 
   // `kind`: F_RDLCK or F_WRLCK.
   Status take(StoreFile& file, short kind, Deadline deadline) {
-    std::uint64_t longest_pause = kFirstPauseNs;
+    std::uint64_t longest_pause = kFirstLookNs;
     while (true) {
       if (!threads_.owns_lock()) threads_ = std::unique_lock(file.mutex_, std::try_to_lock);
       if (threads_.owns_lock()) {
@@ -105,7 +105,7 @@ Status StoreFile::pause(std::uint64_t* longest_ns) const {
   static_cast<void>(system_table().random_bytes(&drawn, sizeof drawn));
   pollfd entry{stopped_.get(), POLLIN, 0};
   const timespec time{0, static_cast<long>(drawn % *longest_ns)};
-  *longest_ns = std::min(*longest_ns * 2, kLongestPauseNs);
+  *longest_ns = std::min(*longest_ns * 2, kLongestLookNs);
   if (::ppoll(&entry, 1, &time, nullptr) > 0) {
     return Status::failure(TRIREME_ERROR_CANCELLED, "the store's handle was destroyed meanwhile");
   }
@@ -214,9 +214,9 @@ Status StoreFile::change(StoreRequest request, Deadline deadline, StoreReply* re
 Status StoreFile::look(StoreRequest request, Deadline deadline, StoreReply* reply) {
   const std::uint64_t last = deadline.moment_ns();
   const auto patience =
-      Deadline::at(last > UINT64_MAX - kVerdictNs ? UINT64_MAX : last + kVerdictNs);
+      Deadline::at(last > UINT64_MAX - kWriterNs ? UINT64_MAX : last + kWriterNs);
   request.timeout_ns = 0;
-  std::uint64_t longest_pause = kFirstPauseNs;
+  std::uint64_t longest_pause = kFirstLookNs;
   while (true) {
     {
       Lock lock;

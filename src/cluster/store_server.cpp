@@ -28,7 +28,7 @@ namespace {
 using tcp::Moved;
 using tcp::Socket;
 
-constexpr std::uint64_t kSilenceNs = 5'000'000'000;
+constexpr std::uint64_t kServerSilenceNs = 5'000'000'000;
 constexpr std::size_t kMostFromStranger = 256;  // bytes at a time
 constexpr int kMostEvents = 256;
 
@@ -70,7 +70,7 @@ class StoreServer::Loop {
     waker_.wake();
     // What is under way takes microseconds.
     std::unique_lock lock(mutex_);
-    wait_until(condition_, lock, Deadline::after(kSilenceNs), [&] { return ended_; });
+    wait_until(condition_, lock, Deadline::after(kServerSilenceNs), [&] { return ended_; });
   }
   void run() noexcept;
 
@@ -203,7 +203,7 @@ void StoreServer::Loop::accept_callers(std::uint64_t now) {
     Socket socket = entrance_.accept();
     if (!socket) break;
     if (strangers_.size() >= tcp::kMostStrangers) drop(callers_.find(*strangers_.begin()));
-    socket.tune(kSilenceNs);
+    socket.tune(kServerSilenceNs);
     socket.keep_alive();
     const std::uint64_t id = next_caller_++;
     const auto entry = callers_.try_emplace(id, std::move(socket), token_, now).first;

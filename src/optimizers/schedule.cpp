@@ -1,18 +1,13 @@
 #include "optimizers/schedule.hpp"
 
 #include <cmath>
-#include <cstdio>
 #include <numbers>
 #include <string>
 
+#include "platform/names.hpp"
+
 namespace trireme::optimizers {
 namespace {
-
-std::string text_of(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  return text;
-}
 
 const char* name_of(trireme_schedule_kind kind) {
   switch (kind) {

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 #include <string_view>
+
+#include "platform/names.hpp"
 
 namespace trireme::optimizers {
 namespace {
@@ -16,12 +17,6 @@ constexpr trireme_optimizer_kind kLastKind = TRIREME_OPTIMIZER_MUON;
 static_assert(std::size(kKinds) == kLastKind + 1);
 
 bool is_kind(trireme_optimizer_kind kind) { return kind >= 1 && kind <= kLastKind; }
-
-std::string text_of(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  return text;
-}
 
 bool in_open_unit(double value) { return value > 0 && value < 1; }
 bool finite_from_zero(double value) { return std::isfinite(value) && value >= 0; }

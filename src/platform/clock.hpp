@@ -5,6 +5,8 @@
 
 namespace trireme {
 
+constexpr std::uint64_t kMillisecond = 1'000'000;  // in nanoseconds
+
 // Nanoseconds of the monotonic clock, through the system table (system.hpp).
 std::uint64_t now_ns();
 

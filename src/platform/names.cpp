@@ -1,5 +1,6 @@
 #include "platform/names.hpp"
 
+#include <cstdio>
 #include <iterator>
 
 namespace trireme {
@@ -64,6 +65,12 @@ const char* status_name(trireme_status status) noexcept {
     default:
       return "UNKNOWN";
   }
+}
+
+std::string text_of(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
 }
 
 }  // namespace trireme

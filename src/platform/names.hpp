@@ -5,6 +5,7 @@
 #include <trireme/types.h>
 
 #include <cstdint>
+#include <string>
 
 namespace trireme {
 
@@ -26,5 +27,8 @@ inline trireme_dtype gradient_dtype(trireme_dtype dtype) noexcept {
 const char* dtype_name(trireme_dtype dtype) noexcept;              // or "unknown"
 const char* reduction_name(trireme_reduction reduction) noexcept;  // or "unknown"
 const char* status_name(trireme_status status) noexcept;           // or "UNKNOWN"
+
+// Every bit of it: to read the text gives the same number.
+std::string text_of(double value);
 
 }  // namespace trireme

@@ -26,6 +26,11 @@ struct Parameter {
   std::vector<std::uint64_t> aliases;  // of a target, in the order added
 };
 
+// Whether an optimizer has something to do with the parameter of that number.
+inline bool is_trained(const Parameter& parameter, std::uint64_t number) {
+  return parameter.target == number && !parameter.frozen && parameter.elements > 0;
+}
+
 // A flat vector of parameters, aliases left out.
 struct Unit {
   std::string name;

@@ -21,10 +21,6 @@ namespace {
 
 constexpr double kBeyondSquares = 0x1p500;
 
-bool is_trained(const Parameter& parameter, std::uint64_t number) {
-  return parameter.target == number && !parameter.frozen && parameter.elements > 0;
-}
-
 // Of trained matrices: their numbers.
 template <class Visit>
 void for_each_matrix(const sharding::Registry& registry, const Visit& visit) {

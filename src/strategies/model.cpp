@@ -1,7 +1,6 @@
 #include "strategies/model.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -31,12 +30,6 @@ constexpr std::uint64_t kDefaultBucketBytes = std::uint64_t{25} << 20;
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 // As of state: parts of 1 MiB, which stay in the last-level cache.
 constexpr std::uint64_t kDefaultFileBuffer = sharding::FilePlan::kSlots << 20;
-
-std::string text_of(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  return text;
-}
 
 }  // namespace
 

@@ -16,10 +16,6 @@ namespace {
 
 constexpr std::uint64_t kWordsOfParameter = 2 * GradientNorm::kWords;
 
-bool is_trained(const Parameter& parameter, std::uint64_t number) {
-  return parameter.target == number && !parameter.frozen && parameter.elements > 0;
-}
-
 }  // namespace
 
 std::uint64_t Optimizer::trust_bytes() const {

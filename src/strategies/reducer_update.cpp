@@ -10,12 +10,12 @@
 // Whether that may be. Before their first bucket of the last pass the ranks tell each other their
 // learning rates and whether they go on. That operation comes before all those buckets on the
 // channel, so it is over before any of them could be updated: all ranks update in this step or none does.
-#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "platform/failpoint.hpp"
+#include "platform/names.hpp"
 #include "strategies/reducer.hpp"
 
 namespace trireme::strategies {
@@ -29,12 +29,6 @@ struct Told {
   double rate;
   std::uint64_t reserved;
 };
-
-std::string text_of(double rate) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", rate);
-  return text;
-}
 
 }  // namespace
 

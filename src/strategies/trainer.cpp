@@ -27,10 +27,6 @@ std::string name_of(std::uint64_t number, const std::string& name) {
   return "layer " + std::to_string(number) + " (" + sharding::quoted(name) + ")";
 }
 
-std::uint64_t piece(std::uint64_t bytes) {
-  return (bytes + kActivationAlignment - 1) / kActivationAlignment * kActivationAlignment;
-}
-
 }  // namespace
 
 Trainer::Trainer(const std::shared_ptr<Optimizer>& optimizer, std::vector<Layer> layers,
@@ -209,7 +205,7 @@ void Trainer::place_gradients() {
         place = kView;
       } else {
         place = plan_.total() + at;
-        at += piece(parameter.elements * dtype_size(gradient_dtype(parameter.dtype)));
+        at += activation_piece(parameter.elements * dtype_size(gradient_dtype(parameter.dtype)));
       }
     }
     own_gradients_ = std::max(own_gradients_, at);

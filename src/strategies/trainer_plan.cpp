@@ -12,16 +12,12 @@ namespace {
 
 constexpr std::uint64_t kMost = std::uint64_t{1} << 60;  // of all layers together
 
-std::uint64_t piece(std::uint64_t bytes) {
-  return (bytes + kActivationAlignment - 1) / kActivationAlignment * kActivationAlignment;
-}
-
 // Pieces of memory of each layer, and their sums.
 struct Sizes {
   explicit Sizes(const std::vector<LayerBytes>& layers) : count(layers.size()), sums(count + 1) {
     for (std::uint64_t i = 0; i < count; ++i) {
-      outputs.push_back(piece(layers[i].output));
-      sums[i + 1] = sums[i] + outputs[i] + piece(layers[i].saved);
+      outputs.push_back(activation_piece(layers[i].output));
+      sums[i + 1] = sums[i] + outputs[i] + activation_piece(layers[i].saved);
     }
     // Nobody asks for the gradient of the last output.
     std::uint64_t largest[2] = {0, 0};
@@ -263,7 +259,7 @@ std::uint64_t first_too_large(const std::vector<LayerBytes>& layers) {
   std::uint64_t sum = 0;
   for (std::uint64_t i = 0; i < layers.size(); ++i) {
     if (layers[i].output > kMost || layers[i].saved > kMost) return i;
-    sum += piece(layers[i].output) + piece(layers[i].saved);
+    sum += activation_piece(layers[i].output) + activation_piece(layers[i].saved);
     if (sum > kMost) return i;
   }
   return layers.size();

@@ -60,6 +60,9 @@ struct ActivationPlan {
 
 // Places of the arena are cut by this.
 constexpr std::uint64_t kActivationAlignment = 64;
+inline std::uint64_t activation_piece(std::uint64_t bytes) {
+  return (bytes + kActivationAlignment - 1) / kActivationAlignment * kActivationAlignment;
+}
 // And those of the window by this.
 constexpr std::uint64_t kWindowAlignment = 4096;
 

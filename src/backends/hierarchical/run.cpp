@@ -10,7 +10,7 @@
 namespace trireme::hierarchical {
 namespace {
 
-constexpr std::uint64_t kLine = 64;
+constexpr std::uint64_t kCacheLine = 64;
 constexpr std::uint64_t kBlock = 2048;  // elements; two blocks of floats stay in the first cache
 
 void put(void* to, const void* from, std::uint64_t bytes) {
@@ -39,7 +39,7 @@ Status HierarchicalEngine::Run::execute() {
 HierarchicalEngine::Run::Cut HierarchicalEngine::Run::shard(int place, std::uint64_t count) const {
   if (place >= hosts_.shards) return {};
   const auto shards = static_cast<std::uint64_t>(hosts_.shards);
-  const std::uint64_t line = kLine / size_;
+  const std::uint64_t line = kCacheLine / size_;
   const std::uint64_t length = ((count + shards - 1) / shards + line - 1) / line * line;
   const std::uint64_t first = std::min(count, length * static_cast<std::uint64_t>(place));
   return {first, std::min(length, count - first)};
@@ -78,7 +78,7 @@ void HierarchicalEngine::Run::combine_here(std::uint64_t from, std::uint64_t cou
                         static_cast<std::uint32_t>(here_), count, 1, 1);
     return;
   }
-  alignas(kLine) float next[kBlock];
+  alignas(kCacheLine) float next[kBlock];
   for (std::uint64_t first = 0; first < count; first += kBlock) {
     const std::uint64_t length = std::min(kBlock, count - first);
     auto* const sum = reinterpret_cast<float*>(partial) + first;
@@ -103,7 +103,7 @@ void HierarchicalEngine::Run::finish(const std::byte* partial, std::uint64_t cou
     const void* const source = partial;
     return kernels::reduce_few(op_.dtype, op_.reduction, out, &source, 1, count, ranks, op_.scale);
   }
-  alignas(kLine) float block[kBlock];
+  alignas(kCacheLine) float block[kBlock];
   for (std::uint64_t first = 0; first < count; first += kBlock) {
     const std::uint64_t length = std::min(kBlock, count - first);
     const void* const source = reinterpret_cast<const float*>(partial) + first;

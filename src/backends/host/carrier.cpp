@@ -17,7 +17,6 @@ namespace {
 using local::FailureRecord;
 using local::Ring;
 
-constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kDefaultFrameBytes = 65'536;
 // How long the transport may wait at a time: the sender for one peer, while others wait behind it;
 // the receiver until it looks whether the group is over.

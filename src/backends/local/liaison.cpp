@@ -23,7 +23,6 @@
 namespace trireme::local {
 namespace {
 
-constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kFirstBackoff = 1 * kMillisecond;
 constexpr std::uint64_t kLongestBackoff = 20 * kMillisecond;
 constexpr std::uint64_t kLongestDeath = 1'000 * kMillisecond;

@@ -11,7 +11,7 @@ namespace {
 
 // Messages of one tag arrive in order, and there is one operation at a time in a channel: this only
 // keeps apart what a failure has left.
-constexpr std::uint64_t kTickets = kTags / 2;
+constexpr std::uint64_t kWireTickets = kTags / 2;
 
 int neighbour(const tcp::Members& members, std::size_t steps) {
   return members.ranks[(static_cast<std::size_t>(members.own) + steps) % members.ranks.size()];
@@ -74,7 +74,7 @@ Status MpiWire::step(std::uint32_t channel, std::uint64_t ticket, const std::byt
   std::byte* const gives = stage.memory.get();
   std::byte* const takes = gives + out_bytes;
   if (out_bytes > 0) std::memcpy(gives, out, out_bytes);
-  const auto tag = static_cast<std::int32_t>(ticket % kTickets);
+  const auto tag = static_cast<std::int32_t>(ticket % kWireTickets);
   std::array<Half, 2> halves{
       Half{{channel, previous_, tag, static_cast<std::int32_t>(in_bytes), takes, false}},
       Half{{channel, next_, tag, static_cast<std::int32_t>(out_bytes), gives, true}}};

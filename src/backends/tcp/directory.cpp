@@ -15,8 +15,8 @@ namespace trireme::tcp {
 namespace {
 
 constexpr std::int32_t kMostRanks = 256;
-constexpr std::uint64_t kTickNs = 100'000'000;
-constexpr std::uint64_t kCallNs = 10'000'000'000;
+constexpr std::uint64_t kTurnNs = 100'000'000;
+constexpr std::uint64_t kDirectoryCallNs = 10'000'000'000;
 
 struct Request {
   char name[64];
@@ -98,14 +98,14 @@ void Directory::Server::turn() {
   for (const Guest& guest : guests_) polled.push_back({guest.socket.get(), POLLIN, 0});
   const std::size_t gate = polled.size();
   gate_.add_to(&polled);
-  ::poll(polled.data(), polled.size(), static_cast<int>(kTickNs / 1'000'000));
+  ::poll(polled.data(), polled.size(), static_cast<int>(kTurnNs / 1'000'000));
   std::size_t at = 1;
   std::vector<std::list<Guest>::iterator> complete;
   const std::uint64_t now = now_ns();
   for (auto it = guests_.begin(); it != guests_.end(); ++at) {
     const bool was_whole = it->whole();
     const bool stays = polled[at].revents == 0 || read(*it);
-    if (!stays || (!it->whole() && now - it->since_ns > kCallNs)) {
+    if (!stays || (!it->whole() && now - it->since_ns > kDirectoryCallNs)) {
       it = guests_.erase(it);
       continue;
     }
@@ -274,7 +274,7 @@ Status visit(const Endpoint& endpoint, const Token& token, const Visit& own,
   *refused = false;
   Socket socket;
   TRIREME_RETURN_IF_ERROR(call(endpoint, "who serves the meeting at " + endpoint.text(), token,
-                               terms_of(own.rank), Deadline::after(kCallNs), stop, &socket));
+                               terms_of(own.rank), Deadline::after(kDirectoryCallNs), stop, &socket));
   Request request{};
   TRIREME_FAILPOINT("meeting", "before_request");
   own.name.copy(request.name, sizeof request.name - 1);
@@ -282,7 +282,7 @@ Status visit(const Endpoint& endpoint, const Token& token, const Visit& own,
   request.world_size = own.world_size;
   request.entry = own.own;
   TRIREME_RETURN_IF_ERROR(
-      socket.send_all(&request, sizeof request, Deadline::after(kCallNs), stop));
+      socket.send_all(&request, sizeof request, Deadline::after(kDirectoryCallNs), stop));
   TRIREME_FAILPOINT("meeting", "after_request");
   Reply reply;
   // The others may come at any time; operations of the group have the deadlines. That who serves
@@ -300,7 +300,7 @@ Status visit(const Endpoint& endpoint, const Token& token, const Visit& own,
   }
   TRIREME_FAILPOINT("meeting", "after_reply");
   out->resize(static_cast<std::size_t>(own.world_size));
-  return socket.receive_all(out->data(), out->size() * sizeof(Entry), Deadline::after(kCallNs),
+  return socket.receive_all(out->data(), out->size() * sizeof(Entry), Deadline::after(kDirectoryCallNs),
                             stop);
 }
 

@@ -15,7 +15,6 @@ constexpr std::uint64_t kPartBytes = 256u << 10;
 // A peer may be that many receives ahead. More than any algorithm has under way with one peer on all
 // channels.
 constexpr std::size_t kMostReady = 4096;
-constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kLongestPollNs = 60'000 * kMillisecond;
 
 bool meet(const Exchange::Transfer& transfer, std::uint64_t ticket, std::uint64_t slot) {

@@ -23,7 +23,6 @@ constexpr std::uint64_t kFrameBytes = 131'072;
 constexpr std::size_t kInBytes = 2 * kFrameBytes;
 constexpr std::uint32_t kNews = UINT32_MAX;  // in place of a rank, in an event
 constexpr std::uint64_t kCallNs = 10'000'000'000;
-constexpr std::uint64_t kMillisecond = 1'000'000;
 // Three signs of life that did not come.
 constexpr std::uint64_t kSuspectNs = 600 * kMillisecond;
 constexpr std::uint64_t kWarnNs = 3'000'000'000;

@@ -9,7 +9,6 @@
 namespace trireme::tcp {
 namespace {
 
-constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kTickNs = 200 * kMillisecond;
 // How long a rank that leaves goes on to deliver what it has sent.
 constexpr std::uint64_t kLingerNs = 2'000 * kMillisecond;
