@@ -15,6 +15,12 @@ fn main() {
         println!("cargo:lib_dir={}", folder.display());
         println!("cargo:rustc-link-arg-tests=-Wl,-rpath,{}", folder.display());
         link_for_doc_tests(&folder);
+    } else {
+        println!(
+            "cargo:warning=libtrireme.so was not found: TRIREME_LIB_DIR is not set, and pkg-config \
+             knows no trireme. If linking fails, set TRIREME_LIB_DIR to the folder of libtrireme.so, \
+             or PKG_CONFIG_PATH to that of trireme.pc."
+        );
     }
     println!("cargo:rustc-link-lib=dylib=trireme");
 }
@@ -23,7 +29,11 @@ fn library_folder() -> Option<PathBuf> {
     if let Some(folder) = env::var_os("TRIREME_LIB_DIR").filter(|text| !text.is_empty()) {
         let folder = PathBuf::from(folder);
         let library = folder.join("libtrireme.so");
-        assert!(library.exists(), "TRIREME_LIB_DIR: there is no {}", library.display());
+        assert!(
+            library.exists(),
+            "there is no {}: set TRIREME_LIB_DIR to the folder that holds libtrireme.so",
+            library.display()
+        );
         return Some(folder.canonicalize().expect("TRIREME_LIB_DIR is a folder"));
     }
     let answer = Command::new("pkg-config").args(["--variable=libdir", "trireme"]).output().ok()?;

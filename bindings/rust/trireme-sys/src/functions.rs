@@ -1,6 +1,6 @@
 //! Every exported function but those of models, which are in functions_training.rs.
 
-use core::ffi::{c_char, c_void};
+use std::os::raw::{c_char, c_void};
 
 use crate::*;
 

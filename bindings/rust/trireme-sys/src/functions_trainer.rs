@@ -1,6 +1,6 @@
 //! What trainer.h declares.
 
-use core::ffi::{c_char, c_void};
+use std::os::raw::{c_char, c_void};
 
 use crate::{trireme_offload_info, trireme_optimizer, trireme_status, trireme_trainer};
 

@@ -1,6 +1,6 @@
 //! The functions of models and their optimizers, and what optimizers tell of their state.
 
-use core::ffi::{c_char, c_void};
+use std::os::raw::{c_char, c_void};
 
 use crate::*;
 

@@ -3,12 +3,13 @@
 //! The comments there are the specification, ownership and thread safety included; the `trireme`
 //! crate is the safe layer above. `tests/` compares this file with the library's list of exported
 //! symbols and with the layout of the released structs.
-#![no_std]
 #![allow(non_camel_case_types)]
 
-use core::ffi::{c_char, c_void};
 use core::marker::{PhantomData, PhantomPinned};
+use std::os::raw::{c_char, c_void};
 
+#[macro_use]
+mod structs;
 mod constants;
 mod functions;
 pub use constants::*;
@@ -101,24 +102,6 @@ pub type trireme_bucket_callback =
 /// A caller's own update rule; see `optimizer_shard.h`.
 pub type trireme_update_callback =
     Option<unsafe extern "C" fn(update: *const trireme_update, user_data: *mut c_void) -> i32>;
-
-macro_rules! structs {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* })*) => {
-        $($(#[$doc])*
-        #[repr(C)]
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name { $($(#[$field_doc])* pub $field: $kind,)* })*
-
-        /// The layout as lines "struct NAME size N" and "field NAME.FIELD offset O size S", given
-        /// to `line` part by part: name, field or "", offset, size.
-        #[doc(hidden)]
-        pub fn layout(line: &mut dyn FnMut(&str, &str, usize, usize)) {
-            $(line(stringify!($name), "", 0, core::mem::size_of::<$name>());
-            $(line(stringify!($name), stringify!($field), core::mem::offset_of!($name, $field),
-                   core::mem::size_of::<$kind>());)*)*
-        }
-    };
-}
 
 structs! {
     /// A question for trireme_capability(). In every field 0 or NULL asks about "any".
@@ -733,7 +716,8 @@ macro_rules! inits {
             pub const fn init() -> Self {
                 // SAFETY: numbers, arrays of numbers, pointers and optional functions; all of them
                 // may be 0.
-                let mut value: Self = unsafe { core::mem::zeroed() };
+                let zeros = [0_u8; core::mem::size_of::<Self>()];
+                let mut value: Self = unsafe { core::mem::transmute(zeros) };
                 value.struct_size = core::mem::size_of::<Self>() as u32;
                 value
             }

@@ -1,6 +1,7 @@
 //! Memory that collectives read in place.
 
 use std::fmt;
+use std::mem::size_of;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 

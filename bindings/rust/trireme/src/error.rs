@@ -245,7 +245,7 @@ pub(crate) fn c_text(text: &str, what: &str) -> Result<CString> {
 
 /// # Safety
 /// `text` is NUL-terminated UTF-8 that lives as long as the library.
-pub(crate) unsafe fn static_text(text: *const std::ffi::c_char) -> &'static str {
+pub(crate) unsafe fn static_text(text: *const std::os::raw::c_char) -> &'static str {
     // SAFETY: as the caller says.
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("")
 }
@@ -253,7 +253,7 @@ pub(crate) unsafe fn static_text(text: *const std::ffi::c_char) -> &'static str 
 /// Text that the library copies out: asked for its length first, then for itself, and again if it
 /// has grown in between.
 pub(crate) fn copied_text(
-    mut copy: impl FnMut(*mut std::ffi::c_char, u64, *mut u64) -> sys::trireme_status,
+    mut copy: impl FnMut(*mut std::os::raw::c_char, u64, *mut u64) -> sys::trireme_status,
 ) -> Result<String> {
     let mut memory: Vec<u8> = Vec::new();
     loop {
@@ -282,7 +282,7 @@ pub(crate) fn panic_text(payload: Box<dyn std::any::Any + Send>) -> Cow<'static,
     }
 }
 
-fn field_text(field: &[std::ffi::c_char]) -> String {
+fn field_text(field: &[std::os::raw::c_char]) -> String {
     let bytes: Vec<u8> = field.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }

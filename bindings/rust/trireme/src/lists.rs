@@ -19,7 +19,7 @@ struct List {
 
 impl List {
     fn read<T: Element>(slices: &[&[T]]) -> Self {
-        Self::of(slices.iter().map(|slice| (slice.as_ptr().cast_mut().cast(), slice.len() as u64)))
+        Self::of(slices.iter().map(|slice| (slice.as_ptr() as *mut c_void, slice.len() as u64)))
     }
 
     fn write<T: Element>(slices: &mut [&mut [T]]) -> Self {

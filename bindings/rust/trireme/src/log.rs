@@ -1,7 +1,8 @@
 //! Hearing what the library has to say. It never prints.
 
 use std::cell::Cell;
-use std::ffi::{c_char, c_void, CStr};
+use std::ffi::{c_void, CStr};
+use std::os::raw::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Mutex, PoisonError};
 
@@ -49,7 +50,7 @@ pub fn clear_log() -> Result<()> {
 fn exchange(listener: Option<Box<Listener>>, level: sys::trireme_log_level) -> Result<()> {
     // Inside a listener the library does not wait for the others to end, so the one before could
     // not be freed; and another thread may hold the lock below and wait for this very call to end.
-    if INSIDE.get() {
+    if INSIDE.with(Cell::get) {
         return Err(Error::local(
             Status::InvalidState,
             "set_log: a listener must not change the listener",
@@ -60,9 +61,8 @@ fn exchange(listener: Option<Box<Listener>>, level: sys::trireme_log_level) -> R
         Some(_) => Some(hear),
         None => None,
     };
-    let user_data = listener
-        .as_deref()
-        .map_or(std::ptr::null_mut(), |l| std::ptr::from_ref(l).cast_mut().cast::<c_void>());
+    let user_data =
+        listener.as_deref().map_or(std::ptr::null_mut(), |l| l as *const Listener as *mut c_void);
     // SAFETY: log.h: any thread; the listener lives in CURRENT until the next call has returned,
     // which "waits until no thread is inside the callback that was set before".
     check(unsafe { sys::trireme_set_log_callback(callback, level, user_data) })?;
@@ -78,17 +78,16 @@ unsafe extern "C" fn hear(
     data: *mut c_void,
 ) {
     // SAFETY: log.h: one line of text that lives for the call; `data` is a listener in CURRENT.
-    let (listener, message) =
-        unsafe { (&*data.cast_const().cast::<Listener>(), CStr::from_ptr(message)) };
+    let (listener, message) = unsafe { (&*data.cast::<Listener>(), CStr::from_ptr(message)) };
     let level = match level {
         sys::TRIREME_LOG_ERROR => LogLevel::Error,
         sys::TRIREME_LOG_WARNING => LogLevel::Warning,
         sys::TRIREME_LOG_INFO => LogLevel::Info,
         _ => LogLevel::Debug,
     };
-    let outer = INSIDE.replace(true);
+    let outer = INSIDE.with(|inside| inside.replace(true));
     let heard = catch_unwind(AssertUnwindSafe(|| listener(level, &message.to_string_lossy())));
-    INSIDE.set(outer);
+    INSIDE.with(|inside| inside.set(outer));
     if let Err(payload) = heard {
         panic_text(payload);
     }
@@ -109,11 +108,11 @@ mod tests {
     /// Says a line as the library would, from a thread of its own.
     fn say(level: LogLevel, text: &str) {
         let current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
-        let listener = std::ptr::from_ref(current.as_deref().expect("a listener is set"));
-        let (address, line) = (listener.expose_provenance(), CString::new(text).unwrap());
+        let listener: *const Listener = current.as_deref().expect("a listener is set");
+        let (address, line) = (listener as usize, CString::new(text).unwrap());
         drop(current);
         let library = std::thread::spawn(move || {
-            let user_data = std::ptr::with_exposed_provenance_mut(address);
+            let user_data = address as *mut c_void;
             // SAFETY: the listener stays set, for the caller has the turn.
             unsafe { hear(level as i32, line.as_ptr(), user_data) }
         });

@@ -1,6 +1,7 @@
 //! Ranks arranged in named axes.
 
-use std::ffi::{c_char, CString};
+use std::ffi::CString;
+use std::os::raw::c_char;
 use std::time::Duration;
 
 use trireme_sys as sys;

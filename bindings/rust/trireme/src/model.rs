@@ -1,5 +1,6 @@
 //! A model whose parameters, gradients and optimizer state are spread over ranks.
 
+use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
 use std::str::FromStr;
@@ -683,7 +684,7 @@ impl<T: Real> GradientView<'_, T> {
     /// Hands in the gradient.
     pub fn ready(self) -> Result<()> {
         // The slice ends here: a hook may write to the same memory inside the call.
-        let (data, count) = (self.data.as_mut_ptr().cast_const().cast(), self.data.len() as u64);
+        let (data, count) = (self.data.as_mut_ptr() as *const c_void, self.data.len() as u64);
         let (dtype, parameter) = (T::DTYPE as i32, self.parameter as u64);
         // SAFETY: model_shard.h: what trireme_model_gradient_data() gave is taken as it is.
         self.model.call(|model| unsafe {

@@ -234,7 +234,7 @@ impl Update<'_> {
         Ok(Pieces {
             // SAFETY: as above.
             parameters: unsafe { std::slice::from_raw_parts_mut(raw.parameters.cast(), count) },
-            gradients: slice(raw.gradients.cast_mut()),
+            gradients: slice(raw.gradients as *mut c_void),
             states: raw.states.map(slice),
         })
     }

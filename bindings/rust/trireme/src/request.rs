@@ -7,7 +7,7 @@
 
 use std::any::Any;
 use std::ffi::c_void;
-use std::os::fd::BorrowedFd;
+use std::os::unix::io::BorrowedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

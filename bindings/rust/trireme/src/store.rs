@@ -13,7 +13,7 @@ use crate::handle::{option_ns, wait_ns, Handle};
 const FIRST_ROOM: usize = 4096;
 
 type Open = unsafe extern "C" fn(
-    *const std::ffi::c_char,
+    *const std::os::raw::c_char,
     *const sys::trireme_store_options,
     *mut *mut sys::trireme_store,
 ) -> sys::trireme_status;

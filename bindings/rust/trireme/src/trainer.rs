@@ -2,6 +2,7 @@
 
 use std::ffi::{c_void, CString};
 use std::fmt;
+use std::mem::size_of;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -260,18 +261,18 @@ impl<'a, B: ?Sized> LayerCall<'a, B> {
         unsafe {
             for i in 0..raw.parameter_count as usize {
                 let elements = *raw.parameter_counts.add(i) as usize;
-                parameters.push(&*slice((*raw.parameters.add(i)).cast_mut(), elements));
+                parameters.push(&*slice(*raw.parameters.add(i) as *mut c_void, elements));
                 if backward {
                     gradients.push(slice(*raw.gradients.add(i), elements));
                 }
             }
             Ok(LayerMemory {
-                input: slice(raw.input.cast_mut(), input),
+                input: slice(raw.input as *mut c_void, input),
                 output: slice(raw.output, output),
                 saved: slice(raw.saved, count(raw.saved_bytes)),
                 parameters,
                 gradients,
-                output_gradient: slice(raw.output_gradient.cast_mut(), output),
+                output_gradient: slice(raw.output_gradient as *mut c_void, output),
                 input_gradient: slice(raw.input_gradient, input),
             })
         }
@@ -527,7 +528,7 @@ impl<B: ?Sized> Trainer<B> {
         let trainer = self.handle.get();
         // A reference to `batch` may be two words.
         let lent: *const &B = &batch;
-        let outcome = optimizer.run(model, name, |_| call(trainer, lent.cast_mut().cast()));
+        let outcome = optimizer.run(model, name, |_| call(trainer, lent as *mut c_void));
         // SAFETY: callbacks run inside such a call only, which is over.
         let failure = unsafe { self.state.as_mut() }.failure.take();
         outcome.map_err(|error| match failure {

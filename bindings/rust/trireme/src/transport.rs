@@ -103,9 +103,10 @@ unsafe extern "C" fn receive<T: Transport>(
         (&*user_data.cast::<T>(), slice::from_raw_parts_mut(data.cast::<u8>(), capacity as usize))
     };
     guard(|| {
-        let Some((from, bytes)) = transport.receive(frame, Duration::from_nanos(timeout_ns))?
-        else {
-            return Ok(sys::TRIREME_ERROR_TIMEOUT);
+        let received = transport.receive(frame, Duration::from_nanos(timeout_ns))?;
+        let (from, bytes) = match received {
+            Some(received) => received,
+            None => return Ok(sys::TRIREME_ERROR_TIMEOUT),
         };
         // SAFETY: valid for the call. Whatever they say: the library looks at both.
         unsafe {
