@@ -165,13 +165,18 @@ step_defects() { run_counted defects "$python" "$root/tests/faults/seeded_defect
 step_readme() { run_counted readme "$python" "$root/tests/readme/test_readme.py"; }
 step_cuda() { skip "cuda: the CUDA and NCCL backends are not in this release; capabilities say so"; }
 step_quickstart() {
-    if bash "$root/examples/quickstart.sh" >"$build/quickstart.log" 2>&1; then
+    # On a machine that has nothing yet: here, by now, everything is installed.
+    local status=0
+    bash "$root/tests/bare/run.sh" 'bash examples/quickstart.sh' >"$build/quickstart.log" 2>&1 || status=$?
+    case $status in
+    0)
         passed=$((passed + 1))
-        say "quickstart: $(tail -n 1 "$build/quickstart.log")"
-    else
+        say "quickstart: $(tail -n 1 "$build/quickstart.log")" ;;
+    77) skip "quickstart: $(tail -n 1 "$build/quickstart.log" | sed 's/^skipped: //')" ;;
+    *)
         fail "quickstart"
-        tail -n 60 "$build/quickstart.log"
-    fi
+        tail -n 60 "$build/quickstart.log" ;;
+    esac
 }
 
 requires_build_tools && requires libcmocka-dev python3 || { say "cannot build"; exit 1; }
