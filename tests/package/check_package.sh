@@ -17,8 +17,9 @@ test "$("$work/by-cmake/consumer")" = 42
 
 export PKG_CONFIG_PATH=$library/pkgconfig
 # shellcheck disable=SC2046 # flags are words
-cc -std=c11 "$here/consumer.c" -o "$work/by-pkg-config" $(pkg-config --cflags --libs trireme)
-test "$(LD_LIBRARY_PATH=$library "$work/by-pkg-config")" = 42
+cc -std=c11 "$here/consumer.c" -o "$work/by-pkg-config" $(pkg-config --cflags --libs trireme) \
+    -Wl,-rpath,"$(pkg-config --variable=libdir trireme)"
+test "$(env -u LD_LIBRARY_PATH "$work/by-pkg-config")" = 42
 
 # The installed command finds the installed library, and only headers of the ABI are installed.
 "$work/moved/bin/trireme" --version | grep -q '1\.0\.0'
