@@ -55,7 +55,7 @@ fn structs_and_constants_are_those_of_the_release() {
 #[test]
 fn init_sets_the_size_and_nothing_else() {
     let options = trireme_sys::trireme_communicator_options::init();
-    let size = size_of::<trireme_sys::trireme_communicator_options>();
+    let size = std::mem::size_of::<trireme_sys::trireme_communicator_options>();
     assert_eq!(options.struct_size as usize, size);
     assert!(options.rendezvous.is_null() && options.rank == 0 && options.timeout_ns == 0);
     assert!(trireme_sys::trireme_optimizer_options::init().update.is_none());

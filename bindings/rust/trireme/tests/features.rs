@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use support::{fails, options, ranks, WORLDS};
 use trireme::{
@@ -451,10 +451,10 @@ fn a_hook_that_takes_gradients_for_another_type_is_told_so() {
 #[test]
 fn a_call_of_the_model_inside_its_hook_is_refused() {
     ranks(1, |communicator| {
-        let own: Arc<OnceLock<Weak<Model>>> = Arc::default();
+        let own: Arc<Mutex<Weak<Model>>> = Arc::default();
         let inside = own.clone();
         let hook = move |_: &mut Bucket<'_>| {
-            let model = inside.get().and_then(Weak::upgrade).expect("the model");
+            let model = inside.lock().unwrap().upgrade().expect("the model");
             fails(model.info(), Status::InvalidState);
             fails(model.accumulate_flat(&gradient(0)), Status::InvalidState);
             Err("refused".to_owned())
@@ -463,10 +463,10 @@ fn a_call_of_the_model_inside_its_hook_is_refused() {
         let mut model = Model::with_hook(communicator, &options, hook).unwrap();
         describe(&mut model);
         let model = Arc::new(model);
-        own.set(Arc::downgrade(&model)).unwrap();
+        *own.lock().unwrap() = Arc::downgrade(&model);
         model.accumulate_flat(&gradient(0)).unwrap();
         model.info().unwrap(); // outside it again
-        let mut model = Arc::into_inner(model).unwrap();
+        let mut model = Arc::try_unwrap(model).ok().unwrap();
         fails(Optimizer::new(&mut model, Kind::Sgd, &sgd()), Status::InvalidState); // within a step
         model.discard_gradients().unwrap();
         Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
