@@ -575,7 +575,9 @@ trireme_optimizer_read_range(const trireme_optimizer *optimizer, uint64_t index,
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  As of trireme_optimizer_read_range().
- * @retval TRIREME_ERROR_INVALID_STATE  A step is under way.
+ * @retval TRIREME_ERROR_INVALID_STATE  A step is under way; or the range is of parameters whose unit
+ * was gathered since the last step, load or trireme_model_set_parameters(), so that copies which
+ * ranks keep would hide what is written. Nothing is written.
  * @retval TRIREME_ERROR_SYSTEM  As of trireme_optimizer_read_range(), as the rest of a block is
  * needed; elements of blocks before it are written.
  * @retval TRIREME_ERROR_CORRUPT  As of trireme_optimizer_read_range().

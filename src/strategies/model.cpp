@@ -664,7 +664,7 @@ Status Model::parameter_data(std::uint64_t parameter, void** out_data,
   if (!layout_->group_of_parameter(described).stays_whole && uses_[described.unit] == 0) {
     return invalid_state("unit " + std::to_string(described.unit) + " (" +
                          sharding::quoted(registry_.units()[described.unit].name) +
-                         ") is not gathered");
+                         ") is not gathered; gather it before, and release it after use");
   }
   *out_data = unit_memory(described.unit) + described.first * dtype_size(described.dtype);
   if (out_count != nullptr) *out_count = described.elements;

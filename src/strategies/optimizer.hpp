@@ -186,6 +186,7 @@ class Optimizer {
   void count_offload();
   std::uint64_t saved_place(const Offload::Visited& visited, std::uint32_t vector) const;
   Status check_range(std::uint64_t index, const void* data, std::uint64_t bytes) const;
+  Status check_no_copy(const OwnedRange& range) const;
   Status copy_range(const OwnedRange& range, char* read, const char* written) const;
   // An answer for no parameter: this rank has discarded the step.
   static constexpr std::int32_t kDiscarded = 1;

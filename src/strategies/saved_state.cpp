@@ -193,8 +193,22 @@ Status Optimizer::read_range(std::uint64_t index, void* data, std::uint64_t byte
   return copy_range(ranges_[index], static_cast<char*>(data), nullptr);
 }
 
+// A gather would answer with the copy, and the peers have copies, too, of which this rank alone
+// cannot rid them.
+Status Optimizer::check_no_copy(const OwnedRange& range) const {
+  const Model& model = *model_;
+  if (range.kind != TRIREME_STATE_PARAMETER || model.pool_ == nullptr) return Status::success();
+  const std::uint64_t unit = model.registry_.parameters()[range.parameter].unit;
+  if (!model.pool_->has_copy(model.layout_->group_of[unit])) return Status::success();
+  return invalid_state("unit " + std::to_string(unit) + " (" +
+                       sharding::quoted(model.registry_.units()[unit].name) +
+                       ") was gathered since the last step, load or set_parameters, and copies of "
+                       "it may stay; write parameters right after one of these");
+}
+
 Status Optimizer::write_range(std::uint64_t index, const void* data, std::uint64_t bytes) {
   TRIREME_RETURN_IF_ERROR(check_range(index, data, bytes));
+  TRIREME_RETURN_IF_ERROR(check_no_copy(ranges_[index]));
   const Status status = copy_range(ranges_[index], nullptr, static_cast<const char*>(data));
   count_offload();
   return status;

@@ -38,6 +38,11 @@ class UnitPool {
   bool is_under_way(std::uint64_t group) const {
     return places_[group].request != nullptr && !places_[group].request->done();
   }
+  // Whether a whole copy of the group, or a part of one, is kept here, so that a change of its shard
+  // would not show in a gather.
+  bool has_copy(std::uint64_t group) const {
+    return places_[group].present || (!parts_.empty() && parts_[group].good);
+  }
   // Where a group in use lies.
   char* data(std::uint64_t group) const { return places_[group].data; }
   // Before shards change: no copy may be read later, and no peer may still read a shard of this

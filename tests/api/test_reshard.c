@@ -160,6 +160,73 @@ static void parts_are_those_of_the_last_change(void **state) {
     }
 }
 
+/* Writes `value` to all parameters that this rank owns; answers the worst that was answered. */
+static trireme_status write_all(struct verdict *v, trireme_optimizer *optimizer, float value) {
+    float values[ELEMENTS];
+    for (int i = 0; i < ELEMENTS; ++i) values[i] = value;
+    uint64_t ranges = 0;
+    trireme_status worst = TRIREME_OK;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &ranges));
+    for (uint64_t i = 0; i < ranges; ++i) {
+        trireme_state_range range = TRIREME_STATE_RANGE_INIT;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
+        if (range.kind != TRIREME_STATE_PARAMETER) continue;
+        const trireme_status status =
+            trireme_optimizer_write_range(optimizer, i, values, range.count * sizeof(float));
+        if (status < worst) worst = status;
+    }
+    return worst;
+}
+
+/* What a copy would hide is refused, and nothing is written; else each gather has the new values. */
+static void write_and_look(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    const trireme_model_options options = options_of(job);
+    trireme_model *const model = make_model(v, communicator, &options, TRIREME_OK);
+    trireme_optimizer *const optimizer = make_optimizer(v, model);
+    float p[ELEMENTS], q[ELEMENTS];
+    /* A group of several units stays until another one is gathered. */
+    const int stays = (job->flags & TRIREME_MODEL_KEEP_GATHERED) != 0 || job->reshard_ranks != 0 ||
+                      job->minimum_unit_bytes > 1;
+    for (int round = 0; round < 4; ++round) {
+        for (int i = 0; i < ELEMENTS; ++i) p[i] = (float)round;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(communicator, NULL));
+        EXPECT_STATUS(v, TRIREME_OK, write_all(v, optimizer, (float)round));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(communicator, NULL));
+        for (int unit = 0; unit < UNITS; ++unit) read_unit(v, model, unit, q);
+        EXPECT(v, memcmp(p, q, sizeof p) == 0);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, 1));
+        const trireme_status held = write_all(v, optimizer, -5);
+        EXPECT(v, held == TRIREME_ERROR_INVALID_STATE);
+        EXPECT(v, strstr(trireme_last_error(), "was gathered since the last step") != NULL);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, 1));
+        EXPECT_STATUS(v, stays ? TRIREME_ERROR_INVALID_STATE : TRIREME_OK,
+                      write_all(v, optimizer, stays ? -5 : (float)round));
+        if (round % 2 == 0) {
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, p, ELEMENTS, F32, 0));
+        } else {
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, p, ELEMENTS, F32, 0));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+        }
+    }
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void no_copy_hides_what_is_written(void **state) {
+    (void)state;
+    for (int i = 0; i < 6; ++i) {
+        struct job job = {.strategy = TRIREME_STRATEGY_ZERO3,
+                          .world_size = i == 0 ? 2 : 4,
+                          .reshard_ranks = i % 3 == 2 ? 2 : 0,
+                          .flags = i % 3 == 1 ? TRIREME_MODEL_KEEP_GATHERED : 0,
+                          .minimum_unit_bytes = i < 3 ? 1 : 200,
+                          .share = TRIREME_SHARE_NEVER};
+        run_job(&job, write_and_look);
+    }
+}
+
 static void who_follows_gathers_from_the_same_few(void **state) {
     (void)state;
     for (int i = 0; i < 4; ++i) {
@@ -238,6 +305,7 @@ int main(void) {
         cmocka_unit_test(units_come_from_all_and_then_from_a_few),
         cmocka_unit_test(all_or_one_or_shared_is_what_it_is_without),
         cmocka_unit_test(parts_are_those_of_the_last_change),
+        cmocka_unit_test(no_copy_hides_what_is_written),
         cmocka_unit_test(who_follows_gathers_from_the_same_few),
         cmocka_unit_test(numbers_that_cannot_be_are_refused),
     };

@@ -111,7 +111,11 @@ namespace Trireme
             return data;
         }
 
-        /// <summary>Writes all elements of GetRanges()[index], wherever they lie.</summary>
+        /// <summary>
+        /// Writes all elements of GetRanges()[index], wherever they lie. Parameters whose unit was
+        /// gathered since the last step, Load() or Model.SetParameters() are refused if a copy of them
+        /// stays, which would hide what is written.
+        /// </summary>
         public unsafe void WriteRange<T>(int index, ReadOnlySpan<T> data) where T : struct
         {
             RangeOf<T>(index);

@@ -52,8 +52,9 @@ namespace Trireme
         /// <summary>
         /// The elements inside the library's own memory: good until the optimizer is disposed or
         /// collected, so hold this range as long. Whoever writes them between steps changes this
-        /// rank's copy only, or everybody's where ranks share the parameters. State that lies in a
-        /// file has none: <see cref="Optimizer.ReadRange{T}"/> copies it.
+        /// rank's copy only, or everybody's where ranks share the parameters, and does so before any
+        /// unit is gathered since the last step, Load() or Model.SetParameters(): gathered copies may
+        /// stay. State that lies in a file has none: <see cref="Optimizer.ReadRange{T}"/> copies it.
         /// </summary>
         public unsafe Span<T> GetData<T>() where T : struct
         {

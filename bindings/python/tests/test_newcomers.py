@@ -291,6 +291,33 @@ class NewcomerTest(TestCase):
         with self.refused("no unit 'nowhere'"):
             model.gather_unit("nowhere")
 
+    def test_a_range_that_a_gathered_copy_would_hide_is_refused(self):
+        def body(group):
+            model = trireme.Model(group, "zero3", keep_gathered=True, share="never")
+            model.add_parameter("a", 8)
+            model.seal()
+            optimizer = trireme.Optimizer(model, "sgd")
+
+            def write(value):
+                for index, piece in enumerate(optimizer.ranges()):
+                    optimizer.write_range(index, array.array("f", [value] * piece.count))
+                group.barrier()
+
+            def gathered():
+                with model.gathered("a"):
+                    return model.parameter("a").tolist()
+
+            write(1)
+            self.assertEqual(gathered(), [1] * 8)
+            with self.refused("was gathered since", kind=trireme.InvalidStateError):
+                write(2)
+            self.assertEqual(gathered(), [1] * 8)
+            model.set_parameters(array.array("f", [3] * 8))
+            write(4)
+            self.assertEqual(gathered(), [4] * 8)
+
+        self.ranks(2, body)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -87,7 +87,9 @@ class OffloadedState:
     def write_range(self, index: int, data: Any) -> None:
         """Writes all elements of ranges()[index], wherever they lie, from as many of their type.
 
-        Those of f16 and bf16 may come as their bits, as read_range() gives them.
+        Those of f16 and bf16 may come as their bits, as read_range() gives them. Parameters whose unit
+        was gathered since the last step, load() or Model.set_parameters() are refused if a copy of
+        them stays, which would hide what is written.
         """
         view, address, count, code = readable(data, None, "data")
         number, found = self._raw_range(index)

@@ -481,7 +481,8 @@ class Optimizer(OffloadedState, CountedSteps):
 
         Over all ranks the ranges hold every element once, whatever the strategy. numpy.asarray() of
         `data` makes no copy. Whoever writes to it between steps changes this rank's copy only, or
-        everybody's where ranks share the parameters.
+        everybody's where ranks share the parameters, and does so before any unit is gathered since
+        the last step, load() or Model.set_parameters(): gathered copies may stay.
         """
         count = c_uint64()
         check(library.trireme_optimizer_range_count(self._handle, byref(count)))

@@ -140,7 +140,9 @@ impl Optimizer {
         })
     }
 
-    /// Writes all elements of `ranges()[index]`, wherever they lie.
+    /// Writes all elements of `ranges()[index]`, wherever they lie. `InvalidState` for parameters whose
+    /// unit was gathered since the last step, load or `set_parameters` if a copy of them stays, which
+    /// would hide what is written.
     pub fn write_range<T: Real>(
         &mut self,
         model: &mut Model,
