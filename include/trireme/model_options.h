@@ -105,7 +105,7 @@ typedef struct trireme_model_options {
     uint64_t         minimum_unit_bytes;    /**< Neighbouring units are gathered together until they have this much. Default: 1 MiB; 1 joins none. */
     uint64_t         persistent_unit_bytes; /**< zero3, hybrid_shard: units below this stay whole on every rank and need no gather. Default: none. */
     uint64_t         first_bucket_bytes;    /**< As bucket_bytes, for the bucket that backward fills first, so that the exchange begins early. Default: 1 MiB, or bucket_bytes if that is less. */
-    uint32_t         shard_ranks;    /**< hybrid_shard: S; must divide the world size. 0 for the other strategies. */
+    uint32_t         shard_ranks;    /**< hybrid_shard: S; must divide the world size. 0: the ranks of a host, where all ranks share one; over tcp:// and other transports S must be given. 0 for the other strategies. */
     int32_t          unused;         /**< TRIREME_UNUSED_*. */
     uint32_t         flags;          /**< 0 or a sum of TRIREME_MODEL_*. */
     int32_t          share_parameters; /**< TRIREME_SHARE_*. */

@@ -55,6 +55,27 @@ Status require(const Pointer* pointer, const char* what) {
   return invalid_argument(std::string(what) + " is NULL");
 }
 
+// "TRIREME_MODEL_OPTIONS_INIT" of trireme_model_options: what the compiler calls this function has
+// the type's name.
+template <class Struct>
+std::string init_macro() {
+  const std::string all = __PRETTY_FUNCTION__;
+  const std::string key = "Struct = ";
+  const std::size_t first = all.find(key) + key.size();
+  std::string name = all.substr(first, all.find_first_of(";],", first) - first);
+  for (char& letter : name) {
+    if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
+  }
+  return name + "_INIT";
+}
+
+template <class Struct>
+Status too_small(const char* what, std::uint32_t size, std::uint32_t first_size) {
+  return invalid_argument(std::string(what) + ".struct_size is " + std::to_string(size) +
+                          ", below " + std::to_string(first_size) + "; start from " +
+                          init_macro<Struct>());
+}
+
 // Copies the caller's struct over the defaults in *out, whatever version it was compiled with (the
 // rule of Linux' copy_struct_from_user). `first_size` is the struct's size in the release that
 // introduced it; it never changes.
@@ -63,14 +84,14 @@ Status read_struct(const Struct* caller, const char* what, std::uint32_t first_s
   TRIREME_RETURN_IF_ERROR(require(caller, what));
   const std::uint32_t size = caller->struct_size;
   if (size < first_size) {
-    return invalid_argument(std::string(what) + ".struct_size is " + std::to_string(size) +
-                            ", below " + std::to_string(first_size) +
-                            "; start from the _INIT macro");
+    return too_small<Struct>(what, size, first_size);
   }
   const auto* bytes = reinterpret_cast<const unsigned char*>(caller);
   if (size > sizeof(Struct) &&
       std::any_of(bytes + sizeof(Struct), bytes + size, [](unsigned char b) { return b != 0; })) {
-    return unsupported(std::string(what) + " sets a field that is newer than this library");
+    return unsupported(std::string(what) + " sets a field that is newer than this library, or was not "
+                       "initialised; start from " +
+                       init_macro<Struct>());
   }
   std::memcpy(out, caller, std::min<std::size_t>(size, sizeof(Struct)));
   out->struct_size = sizeof(Struct);
@@ -85,9 +106,7 @@ template <class Struct>
 Status check_info(const Struct* caller, const char* what, std::uint32_t first_size) {
   TRIREME_RETURN_IF_ERROR(require(caller, what));
   if (caller->struct_size < first_size) {
-    return invalid_argument(std::string(what) + ".struct_size is " +
-                            std::to_string(caller->struct_size) + ", below " +
-                            std::to_string(first_size) + "; start from the _INIT macro");
+    return too_small<Struct>(what, caller->struct_size, first_size);
   }
   return Status::success();
 }

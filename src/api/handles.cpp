@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <iterator>
 #include <mutex>
 #include <vector>
 
@@ -152,6 +153,20 @@ Status no_such_handle(const char* name, std::uintptr_t token) {
   if (forked.load(std::memory_order_relaxed)) {
     return Status::failure(TRIREME_ERROR_INVALID_HANDLE,
                            std::string(name) + " was made before fork, whose child has none of its threads");
+  }
+  // One of another type, which lives: who passes it has taken one variable for another.
+  static constexpr const char* kNames[] = {"",      "communicator", "request", "buffer", "model",
+                                           "optimizer", "mesh",     "trainer", "store"};
+  const auto type = static_cast<std::size_t>(token >> 56);
+  const bool known = type > 0 && type < std::size(kNames);
+  if (known && std::string(kNames[type]) != name &&
+      find_handle(static_cast<HandleType>(type), token) != nullptr) {
+    const auto with_article = [](const std::string& noun) {
+      return (std::string("aeiou").find(noun[0]) == std::string::npos ? "a " : "an ") + noun;
+    };
+    return Status::failure(TRIREME_ERROR_INVALID_HANDLE,
+                           with_article(kNames[type]) + " handle was given where " +
+                               with_article(name) + " is expected");
   }
   char text[96];
   std::snprintf(text, sizeof text, "%s %#llx is not live: destroyed, or never one", name,

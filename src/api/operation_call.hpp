@@ -7,6 +7,7 @@
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "collectives/communicator.hpp"
+#include "platform/deadline_text.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::api {
@@ -95,6 +96,12 @@ struct Call {
   std::uint64_t timeout_ns() const {
     return options.timeout_ns != 0 ? options.timeout_ns : communicator->timeout_ns();
   }
+  // A failure that is late tells its deadline.
+  Status of_deadline(Status status) const {
+    return tell_deadline(std::move(status), timeout_ns(),
+                         options.timeout_ns != 0 ? "timeout_ns of the call's options"
+                                                 : "timeout_ns of the communicator's options");
+  }
   Deadline deadline() const { return Deadline::after(timeout_ns()); }
   // Before the operation is filled in: composites copy it.
   void apply_options(PlainOperation* operation) const {
@@ -117,7 +124,9 @@ void hand_over(std::shared_ptr<Request> request, trireme_request** out_request);
 
 // Inside a group of calls it is only started.
 inline Status run_or_add(const Call& call, Operation operation) {
-  if (!in_group()) return call.communicator->run(std::move(operation), call.deadline());
+  if (!in_group()) {
+    return call.of_deadline(call.communicator->run(std::move(operation), call.deadline()));
+  }
   std::shared_ptr<Request> request;
   TRIREME_RETURN_IF_ERROR(
       call.communicator->start(std::move(operation), call.deadline(), &request));
@@ -137,7 +146,7 @@ trireme_status run_plain(const char* function, trireme_communicator* handle,
     call.apply_options(&plain);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &plain));
     if (call.options.wire_dtype == 0 && !in_group()) {
-      return call.communicator->run_plain(plain, call.timeout_ns());
+      return call.of_deadline(call.communicator->run_plain(plain, call.timeout_ns()));
     }
     const NoCancellation rest;
     Operation operation(plain);

@@ -236,7 +236,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     const std::shared_ptr<Backend> backend = this->backend();
     if (backend == nullptr) return;  // a rank that has left has no say
     tell(*backend, TRIREME_ERROR_ABORTED, [&](std::string rank) {
-      return rank + " aborted" + (reason.empty() ? "" : ": " + reason);
+      return rank + " aborted" + (reason.empty() ? "" : ": \"" + reason + "\"");
     });
   }
 

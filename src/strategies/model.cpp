@@ -37,6 +37,10 @@ Model::Model(std::shared_ptr<Communicator> communicator, const trireme_model_opt
     : offload_path_(options.offload_path != nullptr ? options.offload_path : ""), options_([&] {
         trireme_model_options own = options;
         if (own.offload_path != nullptr) own.offload_path = offload_path_.c_str();
+        // As checked: all ranks share a host.
+        if (own.strategy == TRIREME_STRATEGY_HYBRID_SHARD && own.shard_ranks == 0) {
+          own.shard_ranks = static_cast<std::uint32_t>(communicator->world_size());
+        }
         return own;
       }()) {
   link_.communicator = std::move(communicator);
@@ -94,6 +98,15 @@ std::vector<Fact> Model::facts() const {
   return facts;
 }
 
+// Memory is read in place by the ranks that it is allocated for. A step gives what is whole to all
+// ranks of the model, who have no other way to it there; shards can go through memory between.
+Communicator& Model::givers(const sharding::Layout& layout) const {
+  const bool whole = std::any_of(layout.groups.begin(), layout.groups.end(), [](const Group& group) {
+    return group.shard_ranks == 1 && group.elements > 0;
+  });
+  return whole ? *link_.communicator : holders();
+}
+
 Status Model::allocate(const sharding::Layout& layout) {
   TRIREME_FAILPOINT("seal", "before_allocate");
   Communicator& communicator = *link_.communicator;
@@ -105,7 +118,7 @@ Status Model::allocate(const sharding::Layout& layout) {
                 holders(), storage_->parameters.share(holders(), channel, link_.deadline(), counter,
                                                       MemoryKind::parameters, layout.arena_bytes,
                                                       plan_.parameters))
-          : storage_->parameters.allocate(holders(), counter, MemoryKind::parameters,
+          : storage_->parameters.allocate(givers(layout), counter, MemoryKind::parameters,
                                           layout.arena_bytes));
   TRIREME_RETURN_IF_ERROR(
       storage_->gradients.allocate(communicator, counter, MemoryKind::gradients, plan_.gradients));
@@ -168,6 +181,8 @@ MemoryLimit Model::memory_limit() const {
   limit.possible = [this](trireme_strategy strategy) {
     trireme_model_options options = options_;
     options.strategy = strategy;
+    // By itself it is zero3.
+    if (strategy == TRIREME_STRATEGY_HYBRID_SHARD && options.shard_ranks == 0) return false;
     if (strategy < TRIREME_STRATEGY_ZERO3) {
       options.flags &= ~static_cast<std::uint32_t>(TRIREME_MODEL_KEEP_GATHERED);
       options.reshard_ranks = 0;

@@ -119,6 +119,8 @@ class Model {
   // The ranks that keep one copy of the parameters between them.
   Communicator& holders() const { return link_.shard ? *link_.shard : *link_.communicator; }
 
+  Communicator& givers(const sharding::Layout& layout) const;
+
   // What this rank holds of a parameter.
   bool lie_in_file(std::uint64_t parameter) const {
     return parameter_file_ != nullptr &&

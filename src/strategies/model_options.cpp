@@ -139,7 +139,20 @@ Status check_model_options(const Communicator& communicator, const trireme_model
                             std::to_string(ranks ? options.shard_ranks : options.shard_stride) +
                             " is for TRIREME_STRATEGY_HYBRID_SHARD alone");
   }
-  if (options.shard_ranks == 0 || world_size % options.shard_ranks != 0) {
+  if (options.shard_ranks == 0) {
+    if (options.shard_stride > 1) {
+      return invalid_argument("options.shard_stride " + std::to_string(options.shard_stride) +
+                              " with shard_ranks 0, which makes one copy of the parameters");
+    }
+    if (!communicator.shares_memory()) {
+      return invalid_argument(
+          "options.shard_ranks is 0, which takes the ranks of a host where all share one, but those "
+          "of " +
+          communicator.description() + " share no memory; name how many keep a copy between them");
+    }
+    return check_reshard_ranks(options, world_size);
+  }
+  if (world_size % options.shard_ranks != 0) {
     return invalid_argument("options.shard_ranks " + std::to_string(options.shard_ranks) +
                             " does not divide a world of " + std::to_string(world_size));
   }

@@ -12,7 +12,13 @@ OffloadFile::OffloadFile(const Link& link, std::string directory, std::string co
     : link_(link), directory_(std::move(directory)), contents_(std::move(contents)) {}
 
 Status OffloadFile::open(std::uint64_t bytes, std::shared_ptr<const void> owner) {
-  TRIREME_RETURN_IF_ERROR(file_.open(directory_, bytes));
+  if (const Status status = file_.open(directory_, bytes); !status.ok()) {
+    if (status.details() == nullptr) {
+      return Status::failure(status.code(), "options.offload_path: " + status.message());
+    }
+    return Status::failure(status.code(), "options.offload_path: " + status.message())
+        .with_details(*status.details());
+  }
   file_.set_owner(std::move(owner));
   return Status::success();
 }

@@ -114,6 +114,7 @@ Status Optimizer::end_step(bool shadowed, double norm) {
   loss_scale_.step_made();
   ++steps_;
   ++model.steps_;
+  model.link_.step = steps_;
   if (settings_.check_every == 0 || steps_ % settings_.check_every != 0) return Status::success();
   return model.check_replicas();
 }

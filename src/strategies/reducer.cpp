@@ -96,6 +96,11 @@ Status Reducer::begin(bool no_sync, bool absent) {
           "which reduces every "
           "leaf on its own");
     }
+    if (own_leaves_ == 0) {
+      return invalid_state("this rank has no leaf: options.leaves " +
+                           std::to_string(layout_.spread.leaves) + " are fewer than the " +
+                           std::to_string(layout_.spread.world_size) + " ranks");
+    }
     if (passes_ == own_leaves_) {
       return invalid_state("this rank has had all its " + std::to_string(own_leaves_) +
                            " leaves of this step");

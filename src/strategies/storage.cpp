@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "platform/deadline_text.hpp"
 #include "platform/failpoint.hpp"
 
 namespace trireme::strategies {
@@ -84,7 +85,12 @@ Status Link::run(Communicator& ranks, Operation&& operation) const {
   const std::uint64_t begin = now_ns();
   Status status = ranks.run(std::move(operation), deadline());
   exposed_ns += now_ns() - begin;
-  return in_model_ranks(ranks, std::move(status));
+  return in_model_ranks(ranks, of_deadline(std::move(status)));
+}
+
+Status Link::of_deadline(Status status) const {
+  return tell_deadline(std::move(status), timeout_ns,
+                       "timeout_ns of the model's options, or else of the communicator's");
 }
 
 void Link::fail(trireme_status code, std::string_view why) const noexcept {
@@ -140,14 +146,24 @@ Status Link::meet(std::uint64_t agreement, const char* agreement_name) const {
 }
 
 Status Link::wait(const Request& request) const {
-  if (request.done()) return request.result();
+  if (request.done()) return of_step(request.result());
   constexpr std::uint64_t kGraceNs = 2'000'000'000;
   const std::uint64_t limit =
       timeout_ns > UINT64_MAX - kGraceNs ? UINT64_MAX : timeout_ns + kGraceNs;
   const std::uint64_t begin = now_ns();
   Status status = request.wait(Deadline::after(limit));
   exposed_ns += now_ns() - begin;
-  return status;
+  return of_step(of_deadline(std::move(status)));
+}
+
+// A failure of a reduction names the step, which its caller counts, too.
+Status Link::of_step(Status status) const {
+  const FailureDetails* const details = status.details();
+  if (details == nullptr || details->operation != operation_name(OperationKind::fold)) {
+    return status;
+  }
+  return Status::failure(status.code(), status.message() + ", in step " + std::to_string(step + 1))
+      .with_details(*details);
 }
 
 }  // namespace trireme::strategies

@@ -93,6 +93,7 @@ struct Link {
   std::uint64_t given_bytes = 0;  // to peers, for parameters and gradients, since the last step
   mutable std::uint64_t exposed_ns = 0;  // that calls waited for operations
   mutable bool waited_for_cause = false;
+  std::uint64_t step = 0;  // that are done
   // The caller's hook or rule is running, which must not call the model.
   std::atomic<bool> in_callback = false;
 
@@ -114,6 +115,8 @@ struct Link {
   // A started operation has a deadline of its own that names who is missing; it passes before this
   // wait ends.
   Status wait(const Request& request) const;
+  Status of_step(Status status) const;
+  Status of_deadline(Status status) const;
 };
 
 // While it lives, code of the caller runs on behalf of the model.

@@ -217,7 +217,7 @@ static void wait_for_an_abort(trireme_communicator *communicator, int rank, void
     }
     for (int i = 0; i < 2; ++i) {
         EXPECT_STATUS(verdict, TRIREME_ERROR_ABORTED, trireme_barrier(communicator, NULL));
-        EXPECT(verdict, strstr(trireme_last_error(), "rank 3 aborted: not today") != NULL);
+        EXPECT(verdict, strstr(trireme_last_error(), "rank 3 aborted: \"not today\"") != NULL);
     }
     trireme_error_info info = TRIREME_ERROR_INFO_INIT;
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_last_error_info(&info));

@@ -484,7 +484,7 @@ static void refuse_strides(trireme_communicator *communicator, int rank, void *c
         {TRIREME_STRATEGY_HYBRID_SHARD, 2, 4, "options.shard_stride 4 does not divide the 2"},
         {TRIREME_STRATEGY_HYBRID_SHARD, 4, 2, "options.shard_stride 2 does not divide the 1"},
         {TRIREME_STRATEGY_HYBRID_SHARD, 2, UINT32_MAX, "options.shard_stride 4294967295"},
-        {TRIREME_STRATEGY_HYBRID_SHARD, 0, 2, "options.shard_ranks 0"},
+        {TRIREME_STRATEGY_HYBRID_SHARD, 0, 2, "options.shard_stride 2 with shard_ranks 0"},
     };
     trireme_model *model = NULL;
     for (size_t i = 0; i < sizeof kWrong / sizeof kWrong[0]; ++i) {

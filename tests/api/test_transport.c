@@ -312,7 +312,7 @@ static void abort_after_a_sum(struct scene *scene, int rank, trireme_communicato
                       trireme_communicator_abort(communicator, "over"));
     }
     sum_until_failure(scene, rank, communicator);
-    EXPECT(&scene->verdicts[rank], strstr(trireme_last_error(), "rank 1 aborted: over") != NULL);
+    EXPECT(&scene->verdicts[rank], strstr(trireme_last_error(), "rank 1 aborted: \"over\"") != NULL);
 }
 
 static void an_abort_reaches_all(void **state) {

@@ -285,6 +285,11 @@ Status Group::failure(const char* operation, std::uint64_t sequence) const {
     if ((record.blamed[rank / 64] >> (rank % 64) & 1) != 0) details.blamed.push_back(rank);
   }
   std::string text = take_text(record.text);
+  const bool own = std::find(details.blamed.begin(), details.blamed.end(), rank_) !=
+                   details.blamed.end();
+  if (own && text.find("this rank") == std::string::npos && text.find("this one") == std::string::npos) {
+    text += " (rank " + std::to_string(rank_) + " is this rank)";
+  }
   if (!details.operation.empty()) {
     text += " during " + details.operation;
     if (details.sequence != 0) text += ", sequence " + std::to_string(details.sequence);

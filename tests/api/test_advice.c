@@ -1,0 +1,184 @@
+/*
+ * What messages say to whoever has made a mistake: which macro starts a struct, which handle was given
+ * for which, how long a deadline was and who has set it, whose abort it was and why.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+/* cmocka.h comes after those it needs. */
+#include <cmocka.h>
+#include <ranks.h>
+
+static void expect_words(struct verdict *v, int line, const char *words) {
+    if (strstr(trireme_last_error(), words) != NULL) return;
+    char text[500];
+    snprintf(text, sizeof text, "\"%s\" does not say \"%s\"", trireme_last_error(), words);
+    expect_failed(v, __FILE__, line, text);
+}
+#define SAYS(words) expect_words(v, __LINE__, words)
+
+static struct verdict verdicts[2];
+
+static trireme_model *model_of(struct verdict *v, trireme_communicator *communicator,
+                               trireme_model_options *options) {
+    trireme_model *model = NULL;
+    const uint64_t size = 8;
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    parameter.name = "w";
+    parameter.dtype = TRIREME_DTYPE_F32;
+    parameter.dimensions = 1;
+    parameter.shape = &size;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, options, &model));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    return model;
+}
+
+static void mistake(trireme_communicator *communicator, int rank, void *context) {
+    (void)context;
+    struct verdict *const v = &verdicts[rank];
+    const trireme_status bad = TRIREME_ERROR_INVALID_ARGUMENT;
+    /* A struct that was not initialised. */
+    trireme_model_options options;
+    memset(&options, 0, sizeof options);
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, bad, trireme_model_create(communicator, &options, &model));
+    SAYS("start from TRIREME_MODEL_OPTIONS_INIT");
+    struct {
+        trireme_model_options known;
+        uint64_t more;
+    } later;
+    memset(&later, 0xee, sizeof later);
+    later.known.struct_size = sizeof later;
+    EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
+                  trireme_model_create(communicator, &later.known, &model));
+    SAYS("or was not initialised; start from TRIREME_MODEL_OPTIONS_INIT");
+    trireme_model_memory memory;
+    memset(&memory, 0, sizeof memory);
+
+    options = (trireme_model_options)TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO1;
+    options.leaves = 1; /* rank 1 has none */
+    model = model_of(v, communicator, &options);
+    EXPECT_STATUS(v, bad, trireme_model_get_memory(model, &memory));
+    SAYS("start from TRIREME_MODEL_MEMORY_INIT");
+    if (rank == 1) {
+        EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_model_begin_backward(model, 0));
+        SAYS("this rank has no leaf: options.leaves 1 are fewer than the 2 ranks");
+    }
+    /* Handles of other types. */
+    const trireme_status wrong = TRIREME_ERROR_INVALID_HANDLE;
+    EXPECT_STATUS(v, wrong, trireme_barrier((trireme_communicator *)model, NULL));
+    SAYS("a model handle was given where a communicator is expected");
+    EXPECT_STATUS(v, wrong, trireme_optimizer_step((trireme_optimizer *)communicator));
+    SAYS("a communicator handle was given where an optimizer is expected");
+    /* A directory that is none. */
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_OPTIMIZER_ADAM;
+    rule.learning_rate = 1;
+    rule.offload_path = "/no/such/directory";
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_ERROR_SYSTEM, trireme_optimizer_create(model, &rule, &optimizer));
+    SAYS("options.offload_path: ");
+    SAYS("/no/such/directory");
+    trireme_model_destroy(model);
+    /* One that is gone is no handle of another type. */
+    EXPECT_STATUS(v, wrong, trireme_barrier((trireme_communicator *)model, NULL));
+    SAYS("is not live");
+}
+
+static void mistakes_are_answered_with_what_to_do(void **state) {
+    (void)state;
+    memset(verdicts, 0, sizeof verdicts);
+    run_ranks(2, mistake, NULL);
+    assert_verdicts(verdicts, 2);
+}
+
+static void abort_it(trireme_communicator *communicator, int rank, void *context) {
+    (void)context;
+    struct verdict *const v = &verdicts[rank];
+    if (rank == 1) {
+        while (trireme_barrier(communicator, NULL) == TRIREME_OK) {
+        }
+        return;
+    }
+    trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
+    soon.timeout_ns = 50000000;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(communicator, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_communicator_abort(communicator, "over budget"));
+    EXPECT_STATUS(v, TRIREME_ERROR_ABORTED, trireme_barrier(communicator, &soon));
+    SAYS("rank 0 aborted: \"over budget\" (rank 0 is this rank)");
+}
+
+static void an_abort_quotes_its_reason(void **state) {
+    (void)state;
+    if (ranks_use_transport() || ranks_use_network()) return;
+    memset(verdicts, 0, sizeof verdicts);
+    run_ranks(2, abort_it, NULL);
+    assert_verdicts(verdicts, 2);
+}
+
+static void a_late_call_tells_its_deadline(void **state) {
+    (void)state;
+    struct verdict verdict = {""}, *const v = &verdict;
+    char rendezvous[96];
+    unique_rendezvous(rendezvous, sizeof rendezvous);
+    trireme_communicator *const ranks[2] = {join_rank(0, 2, rendezvous),
+                                            join_rank(1, 2, rendezvous)};
+    trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
+    soon.timeout_ns = 50000000;
+    EXPECT_STATUS(v, TRIREME_ERROR_TIMEOUT, trireme_barrier(ranks[0], &soon));
+    SAYS("the deadline is 0.05 s, timeout_ns of the call's options");
+    for (int i = 0; i < 2; ++i) trireme_communicator_destroy(ranks[i]);
+    assert_verdicts(v, 1);
+}
+
+static void leave_in_the_middle(trireme_communicator *communicator, int rank, void *context) {
+    (void)context;
+    struct verdict *const v = &verdicts[rank];
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO2;
+    options.timeout_ns = 200000000;
+    trireme_model *const model = model_of(v, communicator, &options);
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.learning_rate = 1;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    const float gradients[8] = {1};
+    if (rank == 0) {
+        trireme_status status = TRIREME_OK;
+        status = trireme_model_accumulate_flat(model, gradients, 8, TRIREME_DTYPE_F32, 0);
+        if (status == TRIREME_OK) status = trireme_optimizer_step(optimizer);
+        EXPECT(v, status == TRIREME_ERROR_TIMEOUT || status == TRIREME_ERROR_PEER_LOST);
+        EXPECT(v, strstr(trireme_last_error(), "fold") == NULL);
+        SAYS("gradient reduction");
+        SAYS("in step 1");
+        if (status == TRIREME_ERROR_TIMEOUT) SAYS("the deadline is 0.2 s, timeout_ns of the model's");
+    }
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    if (rank == 1) {
+        while (trireme_barrier(communicator, NULL) == TRIREME_OK) {
+        }
+    }
+}
+
+static void a_reduction_names_its_step(void **state) {
+    (void)state;
+    memset(verdicts, 0, sizeof verdicts);
+    run_ranks(2, leave_in_the_middle, NULL);
+    assert_verdicts(verdicts, 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mistakes_are_answered_with_what_to_do),
+        cmocka_unit_test(an_abort_quotes_its_reason),
+        cmocka_unit_test(a_late_call_tells_its_deadline),
+        cmocka_unit_test(a_reduction_names_its_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
