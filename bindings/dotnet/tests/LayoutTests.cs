@@ -183,6 +183,8 @@ namespace Trireme.Tests
                 case "TRIREME_MAX_STATES": return NativeMethods.MaxStates;
                 case "TRIREME_OPTIMIZER_COUNTERS_VERSION":
                     return NativeMethods.OptimizerCountersVersion;
+                case "TRIREME_TRAINER_ZERO_GRADIENTS":
+                    return NativeTrainerOptions.ZeroGradients;
                 case "TRIREME_TRANSPORT_FRAME_BYTES_MIN":
                     return NativeMethods.TransportFrameBytesMin;
             }
