@@ -22,10 +22,10 @@ trap 'for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done;
 
 # wait_for NAME PID LOG: shows every few seconds how far a build is; shows its log if it fails.
 wait_for() {
-    local name=$1 child=$2 log=$3 shown= count
+    local name=$1 child=$2 log=$3 shown="" count
     while kill -0 "$child" 2>/dev/null; do
         count=$(grep -oE '^\[[0-9]+/[0-9]+\]' "$log" 2>/dev/null | tail -n 1 || true)
-        [ -z "$count" ] || [[ $count == */[0-9]\] ]] || [ "$count" = "$shown" ] || say "  $name $count"
+        [ -z "$count" ] || [[ $count == */[0-9]"]" ]] || [ "$count" = "$shown" ] || say "  $name $count"
         shown=$count
         sleep 1
     done
