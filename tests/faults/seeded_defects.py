@@ -49,8 +49,6 @@ DEFECTS = [
      "faults_test_limits"),
     ("shared memory does not look at the limit of files", "src/platform/system.cpp",
      "if (!file_may_have(bytes)) {", "if (false) {", "faults_test_limits"),
-    ("threads have what the limit of stacks says", "src/platform/thread.cpp",
-     "  pthread_attr_setstacksize(&attributes, kStackBytes);\n", "", "faults_test_limits"),
     ("all who call are taken in at once", "src/backends/local/liaison.cpp",
      "for (int turn = 0; turn < kMostCallers; ++turn) {", "while (true) {",
      "faults_test_host_meeting"),
