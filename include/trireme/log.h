@@ -1,6 +1,6 @@
 /**
  * @file log.h
- * @brief Hearing what the library has to say. It never prints.
+ * @brief Hearing what the library has to say. It prints nothing unless TRIREME_LOG is set.
  *
  * Ownership: messages belong to the library and live for the call. Thread safety: the callback
  * may be called from any thread of the library, several at once.
@@ -39,7 +39,7 @@ typedef void(TRIREME_CALL *trireme_log_callback)(trireme_log_level level, const 
  * freed afterwards; called from inside the callback it does not wait. Keeps `callback` and
  * `user_data` until the next call.
  *
- * @param callback   Called for each message; NULL for silence, which is how the library starts.
+ * @param callback   Called for each message; NULL for silence. Before the first call TRIREME_LOG counts.
  * @param level      Messages up to this level are told; ignored when callback is NULL.
  * @param user_data  Handed to the callback.
  * @retval TRIREME_OK

@@ -2,6 +2,7 @@
 #include <trireme/trireme.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "cli/bench_settings.hpp"
 #include "cli/doctor.hpp"
 #include "cli/node_settings.hpp"
+#include "cli/run_arguments.hpp"
 #include "cluster/guardian.hpp"
 #include "cluster/launcher.hpp"
 
@@ -38,12 +40,39 @@ int show_info(bool failpoints) {
   return std::fflush(stdout) == 0 ? 0 : 1;
 }
 
+// What several options of run mean together.
+void prepare_launch(const std::string& workers, bool bind_gpus,
+                    const trireme::cli::NodeSettings& nodes,
+                    trireme::cluster::LaunchOptions* launch) {
+  launch->workers = trireme::cli::workers_of(workers);
+  launch->nodes = trireme::cli::nodes_of(nodes);
+  launch->master_address = nodes.master_address;
+  launch->master_port = nodes.master_port;
+  launch->free_master_port = nodes.standalone && nodes.master_port == 0;
+  if (launch->nodes) {
+    launch->nodes->keep_survivors = launch->keep_survivors;
+    if (launch->restarts > 0) {
+      throw CLI::ValidationError("--max-restarts",
+                                 "is for one host; on several, start the job again");
+    }
+  }
+  const int cores = trireme::cli::usable_cores();
+  if (launch->bind_cores && cores < launch->workers) {
+    throw CLI::ValidationError("--bind-cores", std::to_string(launch->workers) + " workers, but " +
+                                                   std::to_string(cores) + " cores");
+  }
+  if (!bind_gpus) return;
+  launch->gpus = trireme::cli::visible_gpus();
+  if (static_cast<int>(launch->gpus.size()) < launch->workers) {
+    throw CLI::ValidationError("--bind-gpus", std::to_string(launch->workers) + " workers, but " +
+                                                  std::to_string(launch->gpus.size()) +
+                                                  " GPUs are seen");
+  }
+}
+
 int run_command(int argc, char** argv) {
-  // What follows the first "--" belongs to the program and is none of the parser's business.
-  int own = 0;
-  while (own < argc && std::strcmp(argv[own], "--") != 0) ++own;
   trireme::cluster::LaunchOptions launch;
-  for (int i = own + 1; i < argc; ++i) launch.program.emplace_back(argv[i]);
+  std::vector<std::string> words(argv + std::min(1, argc), argv + argc);
 
   CLI::App app{"Distributed training behind a stable C ABI.", "trireme"};
   app.set_version_flag("--version", version_text());
@@ -52,12 +81,30 @@ int run_command(int argc, char** argv) {
   CLI::App* const run =
       app.add_subcommand("run", "Starts the workers of a job, on this host or on several");
   run->footer(
-      "The program follows after --: trireme run --nproc-per-node 4 -- PROGRAM [ARGUMENTS]");
+      "The program follows: trireme run --nproc-per-node 4 [--] PROGRAM [ARGUMENTS]. A script "
+      "FILE.py is run by python3, or by $TRIREME_PYTHON.\n"
+      "torchrun's spellings (--nproc_per_node=4) are understood.");
   bool no_prefix = false;
   double grace_seconds = 5;
-  run->add_option("--nproc-per-node", launch.workers, "Number of workers on this host")
-      ->required()
-      ->check(CLI::Range(1, 1024));
+  std::string workers;
+  run->add_option("--nproc-per-node", workers,
+                  "Number of workers on this host; or gpu, cpu: as many as there are of these; or "
+                  "auto: gpu if there is one, else cpu")
+      ->type_name("N")
+      ->required();
+  bool module = false, no_python = false, bind_gpus = false;
+  run->add_flag("-m,--module", module, "The program is a module of Python");
+  run->add_flag("--no-python", no_python, "Run FILE.py itself");
+  run->add_option("--max-restarts", launch.restarts,
+                  "How often to start all workers again after a failure (default 0; one host)")
+      ->check(CLI::Range(0, 1'000'000))
+      ->type_name("N");
+  run->add_flag("--keep-survivors", launch.keep_survivors,
+                "A worker that fails does not end the others; the job succeeds if one does");
+  run->add_flag("--bind-cores", launch.bind_cores,
+                "Give each worker an equal share of the cores, and OMP_NUM_THREADS if it is not set");
+  run->add_flag("--bind-gpus", bind_gpus,
+                "Let each worker see one GPU alone, by CUDA_VISIBLE_DEVICES");
   run->add_flag("--no-prefix", no_prefix, "Do not put [RANK] before the workers' lines");
   run->add_option("--log-dir", launch.log_folder,
                   "Also write each worker's output to DIR/rank-N.out and DIR/rank-N.err")
@@ -110,7 +157,15 @@ int run_command(int argc, char** argv) {
   trireme::bench::add_options(*bench, &bench_settings);
 
   try {
-    app.parse(own, argv);
+    if (!words.empty() && words[0] == "run") {
+      const trireme::cli::RunArguments split =
+          trireme::cli::split_run_arguments({words.begin() + 1, words.end()});
+      launch.program = split.program;
+      words.resize(1);
+      words.insert(words.end(), split.options.begin(), split.options.end());
+    }
+    std::reverse(words.begin(), words.end());  // as the parser wants them
+    app.parse(std::move(words));
     if (app.get_subcommands().empty()) {
       throw CLI::ValidationError("command", "run, bench, doctor or info is missing");
     }
@@ -118,11 +173,8 @@ int run_command(int argc, char** argv) {
     if (run->parsed() && launch.program.empty()) {
       throw CLI::ValidationError("run", "\"-- PROGRAM [ARGUMENTS]\" is missing");
     }
-    if (run->parsed()) launch.nodes = trireme::cli::nodes_of(nodes);
     if (std::isnan(grace_seconds)) throw CLI::ValidationError("--grace", "is not a number");
-    if (!run->parsed() && own < argc) {
-      throw CLI::ValidationError("--", "only run takes a program");
-    }
+    if (run->parsed()) prepare_launch(workers, bind_gpus, nodes, &launch);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     std::fprintf(stderr, "trireme: %s\nRun trireme --help or trireme run --help for more.\n",

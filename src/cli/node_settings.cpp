@@ -1,9 +1,14 @@
 #include "cli/node_settings.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
+
+#include "platform/endpoint.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -54,13 +59,15 @@ void take_nodes(const std::string& text, cluster::NodeOptions* out) {
   }
 }
 
-void take_endpoint(const std::string& text, cluster::NodeOptions* out) {
+// Without a port that of torchrun's rendezvous.
+void take_endpoint(std::string text, cluster::NodeOptions* out) {
+  if (!text.empty() && text.find(':') == text.npos) text += ":29400";
   const std::size_t colon = text.rfind(':');
   std::string host = colon == text.npos ? "" : text.substr(0, colon);
   const bool brackets = host.size() >= 2 && host.front() == '[' && host.back() == ']';
   if (brackets) host = host.substr(1, host.size() - 2);
   if (host.empty() || (!brackets && host.find(':') != host.npos) ||
-      !read(std::string_view(text).substr(colon + 1), 1, 65535, &out->port)) {
+      !read(std::string_view(text).substr(colon + 1), 0, 65535, &out->port)) {
     throw CLI::ValidationError("--rdzv-endpoint",
                                "\"" + text + "\" is not HOST:PORT, or [ADDRESS]:PORT with IPv6");
   }
@@ -98,6 +105,45 @@ void take_configuration(const std::string& text, cluster::NodeOptions* out) {
 
 }  // namespace
 
+int usable_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+int workers_of(const std::string& text) {
+  constexpr int kMost = 1024;
+  int workers = 0;
+  if (read(std::string_view(text), 1, kMost, &workers)) return workers;
+  const int gpus = static_cast<int>(visible_gpus().size());
+  if (text == "gpu" || (text == "auto" && gpus > 0)) {
+    if (gpus > 0) return gpus;
+    throw CLI::ValidationError("--nproc-per-node", "gpu: this host has none that is seen");
+  }
+  if (text == "auto" || text == "cpu") return std::min(usable_cores(), kMost);
+  throw CLI::ValidationError("--nproc-per-node", "\"" + text + "\" is neither a number from 1 to " +
+                                                     std::to_string(kMost) +
+                                                     ", nor auto, gpu or cpu");
+}
+
+std::vector<std::string> visible_gpus() {
+  std::vector<std::string> gpus;
+  if (const char* const text = std::getenv("CUDA_VISIBLE_DEVICES"); text != nullptr) {
+    std::string_view rest = text;
+    while (!rest.empty()) {
+      const std::string_view item = rest.substr(0, rest.find(','));
+      rest.remove_prefix(std::min(item.size() + 1, rest.size()));
+      if (item.empty() || item == "-1") break;  // as CUDA reads it
+      gpus.emplace_back(item);
+    }
+    return gpus;
+  }
+  for (int number = 0;; ++number) {
+    std::error_code none;
+    if (!std::filesystem::exists("/dev/nvidia" + std::to_string(number), none)) return gpus;
+    gpus.push_back(std::to_string(number));
+  }
+}
+
 void add_options(CLI::App& app, NodeSettings* out) {
   app.add_option(
          "--nnodes", out->nodes,
@@ -108,6 +154,18 @@ void add_options(CLI::App& app, NodeSettings* out) {
                  "Where they meet: an address of one of the hosts. All know the job's token, by "
                  "TRIREME_TOKEN_FILE, TRIREME_TOKEN_FD or TRIREME_TOKEN")
       ->type_name("HOST:PORT");
+  app.add_option("--rdzv-backend", out->backend,
+                 "c10d or static, as torchrun's lines say: the hosts meet at --rdzv-endpoint")
+      ->check(CLI::IsMember({"c10d", "static"}));
+  app.add_option("--master-addr", out->master_address,
+                 "The same as --rdzv-endpoint with --master-port; on one host MASTER_ADDR of the "
+                 "workers")
+      ->type_name("HOST");
+  app.add_option("--master-port", out->master_port, "Its port (default 29500)")
+      ->check(CLI::Range(1, 65535))
+      ->type_name("PORT");
+  app.add_flag("--standalone", out->standalone,
+               "This host alone, with a free port as MASTER_PORT");
   app.add_option("--node-rank", out->node_rank,
                  "Which of the hosts this is (default: as they come)")
       ->check(CLI::Range(0, cluster::kMostNodes - 1));
@@ -127,17 +185,34 @@ std::optional<cluster::NodeOptions> nodes_of(const NodeSettings& settings) {
   } else {
     take_nodes(settings.nodes, &nodes);
   }
-  if (settings.endpoint.empty()) {
+  if (settings.standalone && nodes.most > 1) {
+    throw CLI::ValidationError("--standalone", "means this host alone, --nnodes " + settings.nodes);
+  }
+  std::string endpoint = settings.endpoint;
+  if (endpoint.empty() && nodes.most > 1 && !settings.master_address.empty()) {
+    const int port = settings.master_port != 0 ? settings.master_port : 29500;
+    endpoint = tcp::endpoint_text(settings.master_address, std::to_string(port));
+  }
+  if (settings.standalone) {
+    return std::nullopt;  // whatever else a line of torchrun says
+  }
+  if (endpoint.empty()) {
     if (nodes.most > 1) {
       throw CLI::ValidationError("--rdzv-endpoint", "HOST:PORT is missing: where the hosts meet");
     }
-    if (settings.node_rank >= 0 || !settings.job.empty() || !settings.configuration.empty()) {
+    const bool means_nothing = settings.node_rank > 0 || settings.master_address.empty();
+    if ((settings.node_rank >= 0 && means_nothing) || !settings.job.empty() || !settings.configuration.empty()) {
       throw CLI::ValidationError("--node-rank, --rdzv-id, --rdzv-conf",
                                  "they mean nothing without --rdzv-endpoint");
     }
     return std::nullopt;
   }
-  take_endpoint(settings.endpoint, &nodes);
+  take_endpoint(endpoint, &nodes);
+  if (nodes.port == 0) {
+    if (nodes.most == 1) return std::nullopt;  // a line of torchrun's for one host
+    throw CLI::ValidationError("--rdzv-endpoint", "\"" + endpoint +
+                                                      "\" has port 0, which the hosts cannot know");
+  }
   take_configuration(settings.configuration, &nodes);
   nodes.job = settings.job;
   if (settings.node_rank >= nodes.most) {

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cluster/agent.hpp"
 
@@ -13,12 +14,25 @@ namespace trireme::cli {
 struct NodeSettings {
   std::string nodes = "1";
   std::string endpoint;
+  std::string backend;
+  std::string master_address;
+  int master_port = 0;
+  bool standalone = false;
   std::string configuration;
   std::string job;
   int node_rank = -1;
 };
 
 void add_options(CLI::App& app, NodeSettings* out);
+
+// How many workers "--nproc-per-node" means here: a number, or auto, gpu or cpu.
+int workers_of(const std::string& text);
+
+// Cores that this process may use.
+int usable_cores();
+
+// The GPUs of this host that CUDA would show to a program, by what CUDA_VISIBLE_DEVICES calls them.
+std::vector<std::string> visible_gpus();
 
 // Nothing if the job is on this host alone. Throws CLI::ValidationError.
 std::optional<cluster::NodeOptions> nodes_of(const NodeSettings& settings);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cluster/reserved_port.hpp"
 #include "platform/endpoint.hpp"
 
 namespace trireme::cluster {
@@ -50,31 +51,6 @@ bool is_any(const sockaddr* address) {
     return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
   }
   return reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr == INADDR_ANY;
-}
-
-// A port of the address that the system gives to nobody else while the socket lives, and on which a
-// program that asks for it (with SO_REUSEADDR, as servers do) can listen all the same.
-int reserve_port(const std::string& address, int* port) {
-  sockaddr_storage place{};
-  if (uv_ip4_addr(address.c_str(), 0, reinterpret_cast<sockaddr_in*>(&place)) != 0 &&
-      uv_ip6_addr(address.c_str(), 0, reinterpret_cast<sockaddr_in6*>(&place)) != 0) {
-    errno = EADDRNOTAVAIL;
-    return -1;
-  }
-  const int descriptor = socket(place.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int on = 1;
-  socklen_t length = sizeof place;
-  auto* const generic = reinterpret_cast<sockaddr*>(&place);
-  if (descriptor < 0) return -1;
-  if (setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      bind(descriptor, generic, sizeof place) != 0 ||
-      getsockname(descriptor, generic, &length) != 0) {
-    close(descriptor);
-    return -1;
-  }
-  *port = ntohs(place.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&place)->sin6_port
-                                            : reinterpret_cast<sockaddr_in*>(&place)->sin_port);
-  return descriptor;
 }
 
 }  // namespace
@@ -155,7 +131,8 @@ void Agent::meet(const sockaddr* address) {
   CoordinatorOptions options;
   options.job = options_.job;
   options.silence_ms = static_cast<std::uint64_t>(options_.silence_seconds * 1e3);
-  options.limits = {nanoseconds(options_.join_seconds), nanoseconds(options_.last_call_seconds)};
+  options.limits = {nanoseconds(options_.join_seconds), nanoseconds(options_.last_call_seconds),
+                    options_.keep_survivors};
   JobEvents events = events_;
   events.start = [this](const AgentStart& start) {
     started_ = true;
@@ -293,7 +270,8 @@ void Agent::end(const AgentEnd& end) {
   if (coordinator_ != nullptr) return coordinator_->end(end);
   if (!loss_) return connection_->send(end);
   const Ending loss{true, SIGKILL, loss_ns_};
-  const Ending own{end.by_signal, end.code, uv_hrtime() - std::min(uv_hrtime(), end.age_ns)};
+  const Ending own{end.by_signal, end.code, uv_hrtime() - std::min(uv_hrtime(), end.age_ns),
+                   end.lost_peer ? Cause::peer : Cause::own};
   const bool own_is_cause = end.code != 0 && (end.failure.empty() || is_earlier(own, loss));
   give(own_is_cause ? AgentVerdict{end.code, end.failure} : *loss_);
 }

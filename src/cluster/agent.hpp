@@ -25,6 +25,7 @@ struct NodeOptions {
   double join_seconds = 600;
   double last_call_seconds = 30;
   double silence_seconds = 5;
+  bool keep_survivors = false;  // an agent or a worker that is lost does not end the others
 };
 
 class Agent {

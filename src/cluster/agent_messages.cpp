@@ -48,6 +48,7 @@ template <class Way>
 void pass(Way& way, AgentEnd& message) {
   way.number(message.code, 0, 255);
   way.flag(message.by_signal);
+  way.flag(message.lost_peer);
   way.wide(message.age_ns);
   way.text(message.failure);
 }

@@ -55,6 +55,7 @@ struct AgentEnd {
   bool by_signal = false;    // how the first that failed has ended
   std::uint64_t age_ns = 0;  // since that moment
   std::string failure;       // "rank 3 on b failed: ..."; "": nobody has failed by itself
+  bool lost_peer = false;    // it failed because it lost another
 };
 
 // Nobody is left, and this is why. Nothing follows.

@@ -128,7 +128,9 @@ void Coordinator::guest_said(int number, const AgentMessage& message) {
 void Coordinator::guest_ended(int number, const Status& status) {
   Guest& guest = guests_.at(number);
   if (guest.joined && !std::exchange(guest.over, true)) {
-    state_->lost(number, status.message(), guest.connection->heard_ns());
+    const std::string loss =
+        state_->lost(number, status.message(), guest.connection->heard_ns());
+    if (!loss.empty()) events_.say(loss);
     act();
   } else if (status.code() == TRIREME_ERROR_AUTHENTICATION ||
              status.code() == TRIREME_ERROR_MISMATCH) {

@@ -35,12 +35,18 @@ namespace {
   _exit(error_number == ENOENT ? 127 : 126);
 }
 
+// To the program's group, and to the program itself if it has left that for another one.
+void send_signal(pid_t program, int number) {
+  kill(-program, number);
+  if (getpgid(program) != program) kill(program, number);
+}
+
 // Passes on what the launcher says. False when there is nobody left to say anything.
-bool hear_launcher(pid_t group) {
+bool hear_launcher(pid_t program) {
   unsigned char signals[16];
   const ssize_t length = read(kLifeline, signals, sizeof signals);
   if (length < 0) return errno == EINTR || errno == EAGAIN;
-  for (ssize_t i = 0; i < length; ++i) kill(-group, signals[i]);
+  for (ssize_t i = 0; i < length; ++i) send_signal(program, signals[i]);
   return length > 0;
 }
 
@@ -65,6 +71,8 @@ int run_guardian(char** program) {
   }
   fcntl(kLifeline, F_SETFD, FD_CLOEXEC);
   adopt_orphans();
+  // Somebody may have stopped the guardian when the launcher dies: it has to see that.
+  prctl(PR_SET_PDEATHSIG, SIGCONT, 0, 0, 0);
 
   // Signals come as data; nothing but SIGKILL can end the guardian before its program.
   sigset_t all;
@@ -97,7 +105,7 @@ int run_guardian(char** program) {
     }
     if (sources[1].revents != 0 && !hear_launcher(worker)) {
       has_launcher = false;
-      kill(-worker, SIGKILL);
+      send_signal(worker, SIGKILL);
     }
   }
   GuardianReport report{now_ns(), 0, 0};

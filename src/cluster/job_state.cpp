@@ -128,8 +128,12 @@ void JobState::stop_wanted(int agent, const AgentStop& stop) {
 }
 
 void JobState::blame(const std::string& text, int code, const Ending& ending) {
-  if (!stop_) stop_ = AgentStop{SIGTERM, false, ""};
-  if (stop_->by_user) return;
+  if (!stop_ && !limits_.keep_survivors) stop_ = AgentStop{SIGTERM, false, ""};
+  if (stop_ && stop_->by_user) return;
+  note(text, code, ending);
+}
+
+void JobState::note(const std::string& text, int code, const Ending& ending) {
   if (first_ && !is_earlier(ending, *first_)) return;
   first_ = ending;
   first_verdict_ = {code, text};
@@ -139,34 +143,39 @@ void JobState::ended(int agent, const AgentEnd& end, std::uint64_t now_ns) {
   const auto found = agents_.find(agent);
   if (found == agents_.end() || !begun_ || found->second.over) return;
   found->second.over = true;
+  has_survivors_ = has_survivors_ || end.code == 0;
   if (end.code != 0) {
     blame(end.failure, end.code,
-          Ending{end.by_signal, end.code, now_ns - std::min(now_ns, end.age_ns)});
+          Ending{end.by_signal, end.code, now_ns - std::min(now_ns, end.age_ns),
+                 end.lost_peer ? Cause::peer : Cause::own});
   }
   decide();
 }
 
-void JobState::lost(int agent, const std::string& how, std::uint64_t moment_ns) {
+std::string JobState::lost(int agent, const std::string& how, std::uint64_t moment_ns) {
   const auto found = agents_.find(agent);
-  if (found == agents_.end() || verdict_) return;
+  if (found == agents_.end() || verdict_) return "";
   if (!begun_) {
     agents_.erase(found);
     if (static_cast<int>(agents_.size()) < least_) last_call_ns_.reset();
-    return;
+    return "";
   }
-  if (found->second.over) return;
+  if (found->second.over) return "";
   found->second.over = true;
   // Ranks elsewhere fail because those of a lost agent are gone, never the other way round: like a
   // death by a signal, it goes before what happened at the same time.
-  blame(describe(found->second) + " is lost: " + how, 1, Ending{true, SIGKILL, moment_ns});
+  const std::string text = describe(found->second) + " is lost: " + how;
+  blame(text, 1, Ending{true, SIGKILL, moment_ns});
   decide();
+  return stop_ || verdict_ ? "" : text + ". The others go on";
 }
 
 void JobState::decide() {
   for (const auto& [number, agent] : agents_) {
     if (!agent.over) return;
   }
-  verdict_ = first_verdict_;
+  const bool enough = limits_.keep_survivors && has_survivors_ && !stop_;
+  verdict_ = enough ? AgentVerdict{} : first_verdict_;
 }
 
 void JobState::time_passed(std::uint64_t now_ns) {

@@ -16,6 +16,7 @@ namespace trireme::cluster {
 struct JobLimits {
   std::uint64_t join_ns = 0;       // how long the fewest agents may take to come
   std::uint64_t last_call_ns = 0;  // how long more are waited for once the fewest are there
+  bool keep_survivors = false;     // who fails or is lost does not end the others
 };
 
 class JobState {
@@ -29,7 +30,8 @@ class JobState {
   void stop_wanted(int agent, const AgentStop& stop);
   void ended(int agent, const AgentEnd& end, std::uint64_t now_ns);
   // `how`: "its connection has ended". `moment_ns`: when it was last known to live.
-  void lost(int agent, const std::string& how, std::uint64_t moment_ns);
+  // Answers what is to be said at once, as the job goes on without it, or "".
+  std::string lost(int agent, const std::string& how, std::uint64_t moment_ns);
   void time_passed(std::uint64_t now_ns);
 
   bool begun() const { return begun_; }
@@ -50,6 +52,7 @@ class JobState {
 
   std::string why_not(const AgentHello& hello) const;
   void begin();
+  void note(const std::string& text, int code, const Ending& ending);
   void blame(const std::string& text, int code, const Ending& ending);
   void decide();
   std::string describe(const Agent& agent) const;
@@ -64,6 +67,8 @@ class JobState {
   std::map<int, Agent> agents_;
   std::optional<AgentStop> stop_;
   std::optional<AgentVerdict> verdict_;
+
+  bool has_survivors_ = false;  // an agent's job went well
 
   // What has come first of all that went wrong.
   std::optional<Ending> first_;

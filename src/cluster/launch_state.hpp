@@ -7,26 +7,35 @@
 
 namespace trireme::cluster {
 
+// What a worker's last words make of its failure. `peer`: it lost a peer, or failed once it had been
+// asked to end, so that another failure is the cause. `unknown`: it may still have something to say.
+enum class Cause { own, unknown, peer };
+
 // How a worker's program ended.
 struct Ending {
   bool by_signal = false;
   int value = 0;  // exit code or signal number
   std::uint64_t moment_ns = 0;
+  Cause cause = Cause::own;
 
   bool is_failure() const { return by_signal || value != 0; }
   int exit_code() const { return by_signal ? 128 + value : value; }
 };
 
-// Whose failure is the cause if both have failed. A worker that gives up because a peer was killed
-// can be noticed before that peer, so close to each other a death by a signal goes first.
+// Whose failure is the cause if both have failed. A worker that gives up because it lost a peer can
+// be noticed before that peer, whose program still ends: so within a second an own failure goes
+// first, and close to each other a death by a signal.
 bool is_earlier(const Ending& a, const Ending& b);
 
 class LaunchState {
  public:
   // grace_ns: from the first polite signal to SIGKILL.
-  LaunchState(int workers, std::uint64_t grace_ns);
+  // `keep_survivors`: a worker that fails does not end the others.
+  LaunchState(int workers, std::uint64_t grace_ns, bool keep_survivors = false);
 
   void worker_ended(int rank, const Ending& ending, std::uint64_t now_ns);
+  // All that a worker that failed has had to say is known.
+  void words_came(int rank, Cause cause, std::uint64_t now_ns);
   // Ranks from `rank` on will never run, for which the exit code is `code`.
   void start_failed(int rank, std::uint64_t now_ns, int code = 126);
   void signal_received(int signal, std::uint64_t now_ns);
@@ -40,14 +49,16 @@ class LaunchState {
   std::optional<std::uint64_t> next_moment_ns() const;
 
   // The workers have been asked to end, for whatever reason.
-  bool is_ending() const { return phase_ != Phase::running; }
+  bool is_ending() const { return phase_ > Phase::waiting; }
   // The first signal that was passed on, or 0.
   int received_signal() const { return received_signal_; }
+  // Somebody ended well, which is enough where survivors are kept.
+  bool has_survivors() const;
   bool is_running(int rank) const { return running_[static_cast<std::size_t>(rank)]; }
   // Nothing is left to wait for: all have ended, or the rest does not even die of SIGKILL.
   bool finished() const { return running_count_ == 0 || phase_ == Phase::given_up; }
 
-  // The rank whose failure came first, if one failed before anybody was asked to end.
+  // The rank whose failure is the cause, if one failed before anybody was asked to end.
   std::optional<int> first_failed() const;
   // Nothing for a rank that still runs or ended as it was asked to.
   const std::optional<Ending>& ending(int rank) const {
@@ -56,11 +67,14 @@ class LaunchState {
   int exit_code() const;
 
  private:
-  enum class Phase { running, ending, killing, given_up };
+  // waiting: a worker has failed, but it lost a peer, whose own failure is the cause.
+  enum class Phase { running, waiting, ending, killing, given_up };
 
   void begin_ending(int signal, std::uint64_t now_ns);
 
   const std::uint64_t grace_ns_;
+  const bool keep_survivors_;
+  std::uint64_t asked_to_end_ns_ = 0;
   Phase phase_ = Phase::running;
   std::uint64_t phase_ends_ns_ = 0;
   int signal_to_send_ = 0;

@@ -1,6 +1,7 @@
 #include "cluster/launcher.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -21,9 +22,11 @@
 #include "cluster/agent.hpp"
 #include "cluster/descendants.hpp"
 #include "cluster/guardian.hpp"
+#include "cluster/last_words.hpp"
 #include "cluster/launch_state.hpp"
 #include "cluster/line_splitter.hpp"
 #include "cluster/output.hpp"
+#include "cluster/reserved_port.hpp"
 #include "cluster/worker_environment.hpp"
 
 namespace trireme::cluster {
@@ -88,23 +91,35 @@ struct Worker {
   std::string last_message;  // last line with something in it on stderr
   bool guardian_runs = false;
   bool lifeline_open = false;
+  bool loss_is_told = false;  // where survivors are kept
   Ending guardian_ending;  // counts if there was no report
 };
 
 class Launcher {
  public:
-  explicit Launcher(const LaunchOptions& options);
+  // `restarts`: how often the job has been begun before.
+  Launcher(const LaunchOptions& options, int restarts);
+  ~Launcher();
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
   int run();
+  // The workers have failed by themselves: another attempt may go better.
+  bool may_restart() const { return failed_by_itself_; }
 
  private:
   bool open_logs();
+  bool keep_master_port();
+  bool bind_to_cores(int local_rank) const;
   void begin(const AgentStart& start);
   void start_workers();
   bool start(int local_rank);
   void watch_signals();
   void signal_came(int number);
   AgentStop stop_by_user(int signal) const;
-  void note_ending(Worker& worker, const Ending& ending);
+  void note_ending(Worker& worker, Ending ending);
+  void words_came(Worker& worker);
+  void tell_loss(Worker& worker);
+  std::string failure_of(int local_rank) const;
   void after_event();
   void check_gone(Worker& worker);
   void take_line(WorkerStream& stream, std::string_view line);
@@ -124,6 +139,10 @@ class Launcher {
   static void on_buffer(uv_handle_t* handle, std::size_t, uv_buf_t* buffer);
 
   const LaunchOptions& options_;
+  const int restarts_;
+  bool failed_by_itself_ = false;
+  bool stopped_by_user_ = false;
+  int master_port_socket_ = -1;
   uv_loop_t* const loop_ = uv_default_loop();
   LaunchState state_;
   Output out_;
@@ -141,14 +160,17 @@ class Launcher {
   uv_signal_t signals_[3] = {};
   uv_timer_t timer_{};
   uv_timer_t closing_timer_{};
+  cpu_set_t cores_{};  // this host's, as far as this process may use them
   bool reading_ = true;
   bool closing_ = false;
   char buffer_[65536];
 };
 
-Launcher::Launcher(const LaunchOptions& options)
+Launcher::Launcher(const LaunchOptions& options, int restarts)
     : options_(options),
-      state_(options.workers, static_cast<std::uint64_t>(options.grace.count())),
+      restarts_(restarts),
+      state_(options.workers, static_cast<std::uint64_t>(options.grace.count()),
+             options.keep_survivors),
       out_(loop_, STDOUT_FILENO, [this] { after_event(); }),
       error_(loop_, STDERR_FILENO, [this] { after_event(); }),
       environment_(options.workers) {
@@ -161,9 +183,15 @@ Launcher::Launcher(const LaunchOptions& options)
     worker->error.target = &error_;
     workers_.push_back(std::move(worker));
   }
+  environment_.set_restarts(restarts, options.restarts);
+  environment_.set_gpus(options.gpus);
   if (options.nodes) {
     agent_ = std::make_unique<Agent>(loop_, *options.nodes, options.workers, events());
   }
+}
+
+Launcher::~Launcher() {
+  if (master_port_socket_ >= 0) close(master_port_socket_);
 }
 
 // What comes from other hosts.
@@ -197,13 +225,40 @@ bool Launcher::open_logs() {
     for (WorkerStream* const stream : {&worker->out, &worker->error}) {
       const std::string path = options_.log_folder + "/rank-" + std::to_string(rank_of(*worker)) +
                                (stream == &worker->out ? ".out" : ".err");
-      stream->log = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+      const int fresh = restarts_ == 0 ? O_TRUNC : O_APPEND;
+      stream->log = open(path.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0644);
       if (stream->log >= 0) continue;
       start_failure_ = "cannot write " + path + ": " + std::strerror(errno);
       return false;
     }
   }
   return true;
+}
+
+bool Launcher::keep_master_port() {
+  int port = options_.master_port;
+  if (options_.free_master_port) {
+    master_port_socket_ = reserve_port("127.0.0.1", &port);
+    if (master_port_socket_ < 0) {
+      start_failure_ = std::string("no free port for MASTER_PORT: ") + std::strerror(errno);
+      return false;
+    }
+  }
+  environment_.set_master(options_.master_address, port);
+  return true;
+}
+
+// This thread, whose children inherit it: an equal share of the cores, those next to each other.
+bool Launcher::bind_to_cores(int local_rank) const {
+  const int count = CPU_COUNT(&cores_);
+  cpu_set_t share;
+  CPU_ZERO(&share);
+  for (int core = 0, place = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &cores_)) continue;
+    if (place * options_.workers / count == local_rank) CPU_SET(core, &share);
+    ++place;
+  }
+  return sched_setaffinity(0, sizeof share, &share) == 0;
 }
 
 // The worker behind its guardian: this binary again, which inherits the lifeline.
@@ -245,7 +300,12 @@ bool Launcher::start(int local_rank) {
   process.stdio_count = 4;
   process.flags = UV_PROCESS_DETACHED;  // a session of its own: no Ctrl-C but ours reaches it
   process.exit_cb = on_exit;
+  if (options_.bind_cores && !bind_to_cores(local_rank)) {
+    start_failure_ = std::string("cannot bind a worker to its cores: ") + std::strerror(errno);
+    return false;
+  }
   const int refusal = uv_spawn(loop_, &worker.process, &process);
+  if (options_.bind_cores) sched_setaffinity(0, sizeof cores_, &cores_);
   if (refusal != 0) {
     start_failure_ =
         "rank " + std::to_string(rank_of(worker)) + " cannot be started: " + uv_strerror(refusal);
@@ -277,6 +337,7 @@ void Launcher::watch_signals() {
 }
 
 void Launcher::signal_came(int number) {
+  stopped_by_user_ = true;
   if (verdict_) return;
   // Sent to all launchers, and the word of another was faster.
   if (std::exchange(early_signal_, 0) == number) return;
@@ -304,7 +365,7 @@ void Launcher::on_buffer(uv_handle_t* handle, std::size_t, uv_buf_t* buffer) {
 
 void Launcher::take_line(WorkerStream& stream, std::string_view line) {
   Worker& worker = *stream.worker;
-  if (stream.target == &error_ && line.find_first_not_of(" \t\r") != std::string_view::npos) {
+  if (stream.target == &error_ && !says_nothing(line)) {
     worker.last_message = line.substr(0, kLongestLastMessage);
     if (worker.last_message.back() == '\r') worker.last_message.pop_back();
   }
@@ -338,6 +399,7 @@ void Launcher::close_stream(WorkerStream& stream) {
   stream.lines.finish([&](std::string_view line) { take_line(stream, line); });
   uv_close(reinterpret_cast<uv_handle_t*>(&stream.pipe), nullptr);
   if (stream.log >= 0) close(stream.log);
+  if (stream.target == &error_) words_came(*stream.worker);
 }
 
 void Launcher::on_lifeline(uv_stream_t* pipe, ssize_t length, const uv_buf_t* buffer) {
@@ -377,8 +439,24 @@ void Launcher::check_gone(Worker& worker) {
   if (worker.report.size() < sizeof(GuardianReport)) note_ending(worker, worker.guardian_ending);
 }
 
-void Launcher::note_ending(Worker& worker, const Ending& ending) {
+void Launcher::note_ending(Worker& worker, Ending ending) {
+  if (!ending.by_signal && ending.value != 0) ending.cause = Cause::unknown;
   state_.worker_ended(worker.local_rank, ending, uv_hrtime());
+  if (!worker.error.open) words_came(worker);
+}
+
+// Of one that may still run.
+void Launcher::words_came(Worker& worker) {
+  const bool is_effect = tells_of_a_lost_peer(worker.last_message);
+  state_.words_came(worker.local_rank, is_effect ? Cause::peer : Cause::own, uv_hrtime());
+  if (options_.keep_survivors && !state_.is_ending()) tell_loss(worker);
+}
+
+// Where a failure ends nothing, it is said at once.
+void Launcher::tell_loss(Worker& worker) {
+  const std::optional<Ending>& ending = state_.ending(worker.local_rank);
+  if (!ending || !ending->is_failure() || std::exchange(worker.loss_is_told, true)) return;
+  say(failure_of(worker.local_rank) + (state_.finished() ? "" : ". The others go on"));
 }
 
 void Launcher::set_reading(bool reading) {
@@ -400,10 +478,14 @@ void Launcher::set_reading(bool reading) {
 // Who has failed first here and how, or "".
 std::string Launcher::failure() const {
   if (!start_failure_.empty()) return start_failure_;
+  if (options_.keep_survivors && state_.has_survivors()) return "";
   const std::optional<int> failed = state_.first_failed();
-  if (!failed) return "";
-  const Ending& ending = *state_.ending(*failed);
-  const Worker& worker = *workers_[static_cast<std::size_t>(*failed)];
+  return failed ? failure_of(*failed) : "";
+}
+
+std::string Launcher::failure_of(int local_rank) const {
+  const Ending& ending = *state_.ending(local_rank);
+  const Worker& worker = *workers_[static_cast<std::size_t>(local_rank)];
   return "rank " + std::to_string(rank_of(worker)) + (agent_ ? " on " + agent_->host() : "") +
          " failed: " +
          (ending.by_signal ? "killed by " + signal_name(ending.value)
@@ -426,6 +508,7 @@ void Launcher::come_to_verdict() {
     const Ending& ending = *state_.ending(*failed);
     const std::uint64_t now = uv_hrtime();
     end.by_signal = ending.by_signal;
+    end.lost_peer = ending.cause == Cause::peer;
     end.age_ns = now - std::min(now, ending.moment_ns);
   }
   agent_->end(end);
@@ -448,9 +531,11 @@ void Launcher::after_event() {
   if (const int signal = state_.take_signal(); signal != 0) {
     for (const auto& worker : workers_) {
       if (!worker->lifeline_open || !state_.is_running(worker->local_rank)) continue;
+      // A guardian that somebody has stopped reads nothing.
+      if (worker->guardian_runs) uv_process_kill(&worker->process, SIGCONT);
       char byte = static_cast<char>(signal);
       uv_buf_t bytes = uv_buf_init(&byte, 1);
-      // A guardian that does not take one byte is stopped or gone; SIGKILL ends its program too.
+      // One that does not take one byte is gone; SIGKILL ends its program too.
       const int sent = uv_try_write(reinterpret_cast<uv_stream_t*>(&worker->lifeline), &bytes, 1);
       if (sent != 1 && worker->guardian_runs) uv_process_kill(&worker->process, SIGKILL);
     }
@@ -508,7 +593,11 @@ void Launcher::begin(const AgentStart& start) {
 
 void Launcher::start_workers() {
   begun_ = true;
-  if (!open_logs()) {
+  sched_getaffinity(0, sizeof cores_, &cores_);
+  if (options_.bind_cores) {
+    environment_.set_threads(std::max(1, CPU_COUNT(&cores_) / options_.workers));
+  }
+  if (!open_logs() || (agent_ == nullptr && !keep_master_port())) {
     state_.start_failed(0, uv_hrtime(), 1);
   } else {
     for (int local_rank = 0; local_rank < options_.workers; ++local_rank) {
@@ -551,6 +640,7 @@ int Launcher::run() {
       nullptr);
   uv_run(loop_, UV_RUN_DEFAULT);
   uv_loop_close(loop_);
+  failed_by_itself_ = code != 0 && !stopped_by_user_ && state_.first_failed().has_value();
   return code;
 }
 
@@ -570,8 +660,17 @@ void prepare_process() {
 int run_launcher(const LaunchOptions& options) {
   prepare_process();
   if (const int code = check_program(options.program[0]); code != 0) return code;
-  Launcher launcher(options);
-  return launcher.run();
+  for (int restarts = 0;; ++restarts) {
+    int code = 0;
+    {
+      Launcher launcher(options, restarts);
+      code = launcher.run();
+      if (!launcher.may_restart()) return code;
+    }
+    if (restarts == options.restarts) return code;
+    std::fprintf(stderr, "trireme: the workers are started again (restart %d of at most %d)\n",
+                 restarts + 1, options.restarts);
+  }
 }
 
 }  // namespace trireme::cluster

@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include <cstdlib>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,11 @@ int WorkerEnvironment::make_secrets() {
   return 0;
 }
 
+void WorkerEnvironment::set_master(const std::string& address, int port) {
+  if (!address.empty()) start_.master_address = address;
+  if (port != 0) start_.master_port = port;
+}
+
 void WorkerEnvironment::take_place(const AgentStart& start, std::string token) {
   start_ = start;
   token_ = std::move(token);
@@ -41,7 +47,17 @@ std::vector<std::string> WorkerEnvironment::of_local_rank(int local_rank) const 
       {"MASTER_ADDR", start_.master_address},
       {"MASTER_PORT", std::to_string(start_.master_port)},
       {"TRIREME_RENDEZVOUS", start_.rendezvous},
+      {"TORCHELASTIC_RESTART_COUNT", std::to_string(restarts_)},
+      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(most_restarts_)},
   };
+  if (!gpus_.empty()) {
+    variables.emplace_back("CUDA_VISIBLE_DEVICES", gpus_[static_cast<std::size_t>(local_rank)]);
+  }
+  const auto add_default = [&](const char* name, const std::string& value) {
+    if (std::getenv(name) == nullptr) variables.emplace_back(name, value);
+  };
+  if (threads_ > 0) add_default("OMP_NUM_THREADS", std::to_string(threads_));
+  add_default("TRIREME_LOG", "warning");
   if (!token_.empty()) variables.emplace_back("TRIREME_TOKEN", token_);
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cluster/agent_messages.hpp"
@@ -15,6 +16,17 @@ class WorkerEnvironment {
   // A job on this host alone: draws its token and the name under which its ranks meet. 0, or
   // libuv's error.
   int make_secrets();
+  // What programs that meet by MASTER_ADDR and MASTER_PORT themselves shall find there.
+  void set_master(const std::string& address, int port);
+  // How often the workers have been started before, and may be at most.
+  void set_restarts(int before, int most) {
+    restarts_ = before;
+    most_restarts_ = most;
+  }
+  // What each worker alone finds, in order of local ranks: the GPU it sees. Empty: all see all.
+  void set_gpus(std::vector<std::string> gpus) { gpus_ = std::move(gpus); }
+  // OMP_NUM_THREADS, unless the user has set it; 0 for none.
+  void set_threads(int threads) { threads_ = threads; }
   // A job on several hosts, where the user has given the token. "": workers find it as this process
   // did, in the file that TRIREME_TOKEN_FILE names.
   void take_place(const AgentStart& start, std::string token);
@@ -25,6 +37,10 @@ class WorkerEnvironment {
 
  private:
   const int workers_;
+  int restarts_ = 0;
+  int most_restarts_ = 0;
+  int threads_ = 0;
+  std::vector<std::string> gpus_;
   AgentStart start_;
   std::string token_;
 };

@@ -1,4 +1,5 @@
-// The log: lines for the caller's callback. The library never prints.
+// The log: lines for the caller's callback. Without one the library prints nothing, unless TRIREME_LOG,
+// which trireme run sets for its workers, names a level: what is up to it goes to stderr.
 #pragma once
 
 #include <trireme/log.h>

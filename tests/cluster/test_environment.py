@@ -142,6 +142,19 @@ class Refusals(unittest.TestCase):
                             SLURM_NTASKS=2, TRIREME_TOKEN=TOKEN)
 
 
+class Log(unittest.TestCase):
+    def test_what_the_library_says_goes_to_stderr_if_the_environment_asks_for_it(self):
+        for level, pattern in ((None, "^$"), ("warning", "^$"), ("loud", "^$"),
+                               ("info", "^(trireme: info: .*\n)+$")):
+            variables = {} if level is None else {"TRIREME_LOG": level}
+            done = subprocess.run([sys.executable, __file__, "work"], capture_output=True, text=True,
+                                  timeout=LONG, check=True, env=environment(
+                                      RANK=0, WORLD_SIZE=1, MASTER_ADDR="localhost",
+                                      MASTER_PORT=29511, TRIREME_TOKEN=TOKEN, **variables))
+            self.assertRegex(done.stderr, pattern)
+            self.assertIn('"sum": 1', done.stdout)
+
+
 class OnOneHost(unittest.TestCase):
     def meet(self, **variables):
         port = 20000 + os.getpid() % 10000

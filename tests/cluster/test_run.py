@@ -272,6 +272,54 @@ class Verdict(unittest.TestCase):
                       done.stderr)
 
 
+    def test_the_cause_is_named_and_not_who_lost_it(self):
+        script = ('[ $RANK = 0 ] && exec sleep 100; if [ $RANK = 2 ]; then '
+                  'echo "trireme._errors.PeerLostError: trireme_all_reduce: rank 1 left" >&2; exit 1; '
+                  'fi; sleep 0.1; printf "%s\\n" "ValueError: the data are bad" '
+                  '"  at Trainer.Step (System.Int32 step) [0x00018] in <a>:0" '
+                  '"note: run with \\`RUST_BACKTRACE=1\\` environment variable" >&2; exit 3')
+        done = shell(3, script)
+        self.assertEqual((done.returncode, done.stderr.splitlines()[-1]), (
+            3, "trireme: rank 1 failed: exit code 3; its last message: ValueError: the data are bad"))
+
+    def test_who_lost_a_peer_is_named_if_nobody_else_has_failed(self):
+        done = shell(2, '[ $RANK = 0 ] && exec sleep 100; echo "PEER_LOST: rank 0 left" >&2; exit 1')
+        self.assertEqual((done.returncode, done.stderr.splitlines()[-1]), (
+            1, "trireme: rank 1 failed: exit code 1; its last message: PEER_LOST: rank 0 left"))
+
+    def test_survivors_are_kept_where_it_is_asked_for(self):
+        with Job(3, NOTE + "if [ $RANK = 1 ]; then note 1; kill -9 $$; fi; "
+                 "while [ ! -e $FOLDER/go ]; do sleep 0.05; done; echo lives; exit $RANK",
+                 "--keep-survivors") as job:
+            job.wait_for(1)
+            first = job.process.stderr.readline()
+            self.assertEqual(first, "trireme: rank 1 failed: killed by SIGKILL. The others go on\n")
+            pathlib.Path(job.folder.name, "go").touch()
+            code, output, error = job.end()
+        self.assertEqual((code, sorted(output.splitlines())), (0, ["[0] lives", "[2] lives"]))
+        self.assertIn("trireme: rank 2 failed: exit code 2", error)
+
+    def test_no_survivor_is_a_failure(self):
+        done = shell(2, "exit 4", "--keep-survivors")
+        self.assertEqual(done.returncode, 4)
+        self.assertRegex(done.stderr.splitlines()[-1], "^trireme: rank [01] failed: exit code 4$")
+
+    def test_failed_workers_are_started_again(self):
+        script = "echo try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || exit 4"
+        with tempfile.TemporaryDirectory() as folder:
+            done = shell(1, script, "--max-restarts", "3", "--log-dir", folder)
+            self.assertEqual(pathlib.Path(folder, "rank-0.out").read_text(), "try 0\ntry 1\ntry 2\n")
+        self.assertEqual((done.returncode, done.stdout), (0, "[0] try 0\n[0] try 1\n[0] try 2\n"))
+        self.assertEqual(done.stderr.splitlines(), [
+            "trireme: rank 0 failed: exit code 4",
+            "trireme: the workers are started again (restart 1 of at most 3)",
+            "trireme: rank 0 failed: exit code 4",
+            "trireme: the workers are started again (restart 2 of at most 3)"])
+        done = shell(2, "exit 4", "--max-restarts", "1")
+        self.assertEqual(done.returncode, 4)
+        self.assertEqual(done.stderr.count("started again"), 1)
+
+
 class Signals(unittest.TestCase):
     def test_signals_reach_the_workers_and_the_code_says_which(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -365,14 +413,135 @@ class Lifeline(unittest.TestCase):
             self.assertRegex(error, r"^trireme: rank 1 failed: killed by SIGKILL\n$")
             self.assert_all_gone(pids)
 
+    # Leaves the group that it was started in for that of a child, and is deaf to what is polite.
+    ELSEWHERE = f"""exec {sys.executable} -c '
+import os, signal, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)
+child = os.fork()
+if child == 0:
+    os.setpgid(0, 0)
+else:
+    while os.getpgid(child) != child: time.sleep(0.01)
+    os.setpgid(0, child)
+name = os.environ["FOLDER"] + "/" + os.environ["RANK"] + ("" if child else "-child")
+open(name + ".tmp", "w").write(str(os.getpid()))
+os.rename(name + ".tmp", name + ".pid")
+while True: time.sleep(0.05)
+'"""
+
+    def test_a_worker_in_another_process_group_is_ended_too(self):
+        with Job(2, self.ELSEWHERE, "--grace", "0.3") as job:
+            pids = job.wait_for(4)
+            job.process.terminate()
+            code, _, error = job.end()
+            self.assertEqual((code, error), (128 + signal.SIGTERM,
+                                             "trireme: SIGTERM is passed on to the workers\n"))
+            self.assertEqual([pid for pid in pids if alive(pid)], [])
+        with Job(2, self.ELSEWHERE) as job:
+            pids = job.wait_for(4)
+            job.process.kill()
+            job.process.wait(timeout=LONG)
+            self.assert_all_gone(pids)
+
+    def guardians(self, pids):
+        stats = [pathlib.Path(f"/proc/{pid}/stat").read_text() for pid in pids]
+        return {int(stat.rsplit(")", 1)[1].split()[1]) for stat in stats}
+
+    def test_a_worker_whose_supervisor_is_stopped_is_ended_too(self):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with Job(2, IDLE) as job:
+                pids = job.wait_for(2)
+                for guardian in self.guardians(pids):
+                    os.kill(guardian, signal.SIGSTOP)
+                job.process.send_signal(number)
+                job.process.wait(timeout=LONG)
+                self.assert_all_gone(pids)
+                if number == signal.SIGTERM:
+                    code, _, error = job.end()
+                    self.assertEqual(code, 128 + signal.SIGTERM)
+                    self.assertNotIn("left behind", error)
+
     def test_kill_9_of_launcher_and_guardians_together_ends_the_workers(self):
         with Job(3, IDLE) as job:
             pids = job.wait_for(3)
-            stats = [pathlib.Path(f"/proc/{pid}/stat").read_text() for pid in pids]
-            parents = {int(stat.rsplit(")", 1)[1].split()[1]) for stat in stats}
-            for pid in (job.process.pid, *parents):
+            for pid in (job.process.pid, *self.guardians(pids)):
                 os.kill(pid, signal.SIGKILL)
             self.assert_all_gone(pids)
+
+
+class Torchrun(unittest.TestCase):
+    """Lines that are written for torchrun."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.environment = dict(os.environ, PYTHONPATH=self.folder)
+        pathlib.Path(self.folder, "train.py").write_text(
+            "import os, sys\n"
+            "print(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['MASTER_ADDR'],"
+            " os.environ['MASTER_PORT'], *sys.argv[1:])\n")
+
+    def said(self, *line, **variables):
+        done = subprocess.run([TRIREME, "run", "--no-prefix", *line], capture_output=True, text=True,
+                              timeout=LONG, cwd=self.folder, env={**self.environment, **variables})
+        self.assertEqual((done.returncode, done.stderr), (0, ""), line)
+        return sorted(done.stdout.splitlines())
+
+    def test_its_spellings_are_understood(self):
+        both = ["0 2 127.0.0.1 29500 --lr 3", "1 2 127.0.0.1 29500 --lr 3"]
+        program = ["train.py", "--lr", "3"]
+        for options in (["--nproc_per_node=2"], ["--nproc-per-node", "2"], ["--nproc_per_node", "2"],
+                        ["--nnodes=1", "--nproc_per_node=2", "--rdzv_backend=c10d",
+                         "--rdzv_endpoint=localhost:0"]):
+            self.assertEqual(self.said(*options, *program), both)
+            self.assertEqual(self.said(*options, "--", *program), both)
+        self.assertEqual(self.said("--nproc_per_node=2", "-m", "train", "--lr", "3"), both)
+        self.assertEqual(
+            self.said("--nproc_per_node=1", "--nnodes=1", "--node_rank=0", "--master_addr=10.0.0.9",
+                      "--master_port=4711", "train.py"), ["0 1 10.0.0.9 4711"])
+
+    def test_standalone_has_a_port_to_itself(self):
+        ports = set()
+        for _ in range(2):
+            (line,) = self.said("--standalone", "--nnodes=1", "--nproc_per_node=1", "train.py")
+            self.assertRegex(line, r"^0 1 127\.0\.0\.1 \d+$")
+            ports.add(line.split()[3])
+        self.assertNotIn("29500", ports)
+
+    def test_auto_takes_the_gpus_and_else_the_cores(self):
+        self.assertEqual(len(self.said("--nproc-per-node", "auto", "train.py",
+                                       CUDA_VISIBLE_DEVICES="0,1,2")), 3)
+        cores = len(os.sched_getaffinity(0))
+        for count in ("auto", "cpu"):
+            self.assertEqual(len(self.said("--nproc-per-node", count, "train.py",
+                                           CUDA_VISIBLE_DEVICES="")), cores)
+
+    def test_an_interpreter_of_its_own_counts(self):
+        script = pathlib.Path(self.folder, "own.py")
+        script.write_text("#!/bin/sh\necho shell $RANK\n")
+        script.chmod(0o755)
+        self.assertEqual(self.said("--nproc-per-node=1", str(script)), ["shell 0"])
+        self.assertEqual(self.said("--nproc-per-node=1", "train.py", TRIREME_PYTHON="/bin/echo"),
+                         ["-u train.py"])
+
+    def test_each_worker_sees_its_gpu_and_its_cores_alone(self):
+        shell_script = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
+        self.assertEqual(self.said("--nproc-per-node=2", "--bind-gpus", *shell_script,
+                                   CUDA_VISIBLE_DEVICES="GPU-a,7,5"), ["7", "GPU-a"])
+        cores = sorted(os.sched_getaffinity(0))
+        workers = min(len(cores), 2)
+        script = "import os; print(os.environ['OMP_NUM_THREADS'], *sorted(os.sched_getaffinity(0)))"
+        seen = self.said(f"--nproc-per-node={workers}", "--bind-cores", sys.executable, "-c", script)
+        lines = [[int(word) for word in line.split()] for line in seen]
+        self.assertEqual(sorted(core for line in lines for core in line[1:]), cores)
+        self.assertEqual({line[0] for line in lines}, {len(cores) // workers})
+
+    def test_warnings_are_asked_for_and_the_users_choice_counts(self):
+        line = ["--nproc-per-node=1", "sh", "-c", "echo $TRIREME_LOG"]
+        clean = {"TRIREME_LOG": "error"}
+        self.environment.pop("TRIREME_LOG", None)
+        self.assertEqual((self.said(*line), self.said(*line, **clean)), (["warning"], ["error"]))
 
 
 class Arguments(unittest.TestCase):
@@ -390,14 +559,23 @@ class Arguments(unittest.TestCase):
         self.refused(["run", "--", "true"], "--nproc-per-node")
         self.refused(["run", *n], "PROGRAM")
         self.refused(["run", *n, "--"], "PROGRAM")
-        self.refused(["run", *n, "--rdzv-backend", "c10d", "--", "true"], "--rdzv-backend")
-        self.refused(["run", *n, "true"], "true")
+        self.refused(["run", *n, "--rdzv-backend", "etcd", "--", "true"], "--rdzv-backend")
         for count in ("0", "-1", "1025", "two", "1.5", "99999999999999999999"):
             self.refused(["run", "--nproc-per-node", count, "--", "true"], "--nproc-per-node")
         for grace in ("-1", "soon", "86401", "nan"):
             self.refused(["run", *n, "--grace", grace, "--", "true"], "--grace")
         self.refused(["info", "--", "true"], "--")
         self.refused(["info", "--all"], "--all")
+        self.refused(["run", "--nproc-per-nod=2", "true"], "did you mean --nproc-per-node?")
+        self.refused(["run", "--rdvz_endpoint", "a:1", "true"], "did you mean --rdzv-endpoint?")
+        self.refused(["run", "--nproc-per-node"], "a value is missing")
+        self.refused(["run", *n, "--no-prefix=1", "true"], "takes no value")
+        self.refused(["run", *n, "-m", "--no-python", "true"], "--no-python")
+        self.refused(["run", *n, "--standalone", "--nnodes", "2", "true"], "--standalone")
+        self.refused(["run", *n, "--nnodes", "2", "--rdzv-endpoint", "a:1", "--max-restarts", "1",
+                      "true"], "--max-restarts")
+        self.refused(["run", "--nproc-per-node", "1024", "--bind-cores", "true"], "--bind-cores")
+        self.refused(["run", "--nproc-per-node", "1024", "--bind-gpus", "true"], "--bind-gpus")
         self.refused(["guardian", "true"], "only for trireme run")
 
     def test_version_info_and_help_answer(self):
@@ -414,7 +592,10 @@ class Arguments(unittest.TestCase):
         text = subprocess.run(
             [TRIREME, "run", "--help"], capture_output=True, text=True, timeout=LONG)
         self.assertEqual(text.returncode, 0)
-        for option in ("--nproc-per-node", "--no-prefix", "--log-dir", "--grace", "-- PROGRAM"):
+        for option in ("--nproc-per-node", "--no-prefix", "--log-dir", "--grace", "[--] PROGRAM",
+                       "--max-restarts", "--keep-survivors", "--bind-cores", "--bind-gpus",
+                       "--module", "--no-python", "--standalone", "--master-addr",
+                       "--master-port", "--rdzv-backend"):
             self.assertIn(option, text.stdout)
 
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -24,7 +25,7 @@ using namespace trireme::cluster;
 
 constexpr std::uint64_t kMs = 1'000'000;
 constexpr std::uint64_t kSecond = 1000 * kMs;
-constexpr JobLimits kLimits{600 * kSecond, 30 * kSecond};
+constexpr JobLimits kLimits{600 * kSecond, 30 * kSecond, false};
 
 AgentHello hello(int least, int most, int workers = 1, int node_rank = -1) {
   AgentHello message;
@@ -401,6 +402,38 @@ void texts_are_cut_between_letters_and_come_without_control_characters(void**) {
   assert_string_equal(std::get<AgentRefusal>(out).reason.c_str(), "a?b?[1m");
 }
 
+void who_lost_a_peer_is_no_cause_beside_who_failed_by_itself(void**) {
+  for (const bool cause_first : {false, true}) {
+    JobState state(hello(2, 2), kLimits, 0);
+    assert_string_equal(state.join(1, hello(2, 2), 1).c_str(), "");
+    const AgentEnd effect{1, false, 700 * kMs, "rank 0 failed", true};
+    const AgentEnd cause{3, false, 200 * kMs, "rank 1 failed", false};
+    state.ended(cause_first ? 1 : 0, cause_first ? cause : effect, kSecond);
+    state.ended(cause_first ? 0 : 1, cause_first ? effect : cause, kSecond);
+    assert_string_equal(state.verdict()->text.c_str(), "rank 1 failed");
+    assert_int_equal(state.verdict()->code, 3);
+  }
+}
+
+void survivors_on_other_hosts_go_on_where_they_are_kept(void**) {
+  JobLimits keeping = kLimits;
+  keeping.keep_survivors = true;
+  for (const bool one_survives : {true, false}) {
+    JobState state(hello(3, 3), keeping, 0);
+    assert_string_equal(state.join(1, hello(3, 3), 1).c_str(), "");
+    assert_string_equal(state.join(2, hello(3, 3), 1).c_str(), "");
+    const std::string said = state.lost(1, "its connection has ended", 10);
+    assert_non_null(std::strstr(said.c_str(), "is lost: its connection has ended. The others go on"));
+    state.ended(2, AgentEnd{7, false, 0, "rank 2 failed", false}, kSecond);
+    assert_false(state.stop().has_value());
+    assert_false(state.verdict().has_value());
+    state.ended(0, one_survives ? AgentEnd{} : AgentEnd{8, false, 0, "rank 0 failed", false},
+                2 * kSecond);
+    assert_int_equal(state.verdict()->code, one_survives ? 0 : 1);
+    assert_int_equal(state.verdict()->text.empty(), one_survives);
+  }
+}
+
 void bytes_at_random_never_harm(void**) {
   std::mt19937 random(7);
   const std::vector<AgentMessage> all = some_of_each();
@@ -436,6 +469,8 @@ int main() {
       cmocka_unit_test(what_is_said_arrives_as_it_was),
       cmocka_unit_test(what_is_cut_or_longer_or_impossible_is_refused),
       cmocka_unit_test(texts_are_cut_between_letters_and_come_without_control_characters),
+      cmocka_unit_test(who_lost_a_peer_is_no_cause_beside_who_failed_by_itself),
+      cmocka_unit_test(survivors_on_other_hosts_go_on_where_they_are_kept),
       cmocka_unit_test(bytes_at_random_never_harm),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -12,11 +12,13 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include "cluster/last_words.hpp"
 #include "cluster/launch_state.hpp"
 #include "cluster/line_splitter.hpp"
 
 namespace {
 
+using trireme::cluster::Cause;
 using trireme::cluster::Ending;
 using trireme::cluster::LaunchState;
 using trireme::cluster::LineSplitter;
@@ -80,6 +82,96 @@ void a_kill_is_the_cause_of_an_exit_close_to_it(void**) {
   far.worker_ended(1, killed_by(SIGKILL, 1200 * kMs), 1200 * kMs);
   assert_int_equal(*far.first_failed(), 0);
   assert_int_equal(far.exit_code(), 1);
+}
+
+Ending unclear(int code, std::uint64_t moment) { return {false, code, moment, Cause::unknown}; }
+
+// Rank 2 gives up as it has lost rank 1, whose program still ends.
+void who_lost_a_peer_waits_for_the_cause(void**) {
+  LaunchState state(3, kGrace);
+  state.worker_ended(2, unclear(1, 100 * kMs), 100 * kMs);
+  assert_int_equal(state.take_signal(), 0);
+  state.words_came(2, Cause::peer, 101 * kMs);
+  assert_int_equal(state.take_signal(), 0);
+  assert_int_equal(*state.next_moment_ns(), 600 * kMs);
+  state.worker_ended(1, unclear(3, 350 * kMs), 350 * kMs);
+  assert_int_equal(state.take_signal(), 0);
+  state.words_came(1, Cause::own, 351 * kMs);
+  assert_int_equal(state.take_signal(), SIGTERM);
+  assert_int_equal(*state.next_moment_ns(), 351 * kMs + kGrace);
+  state.worker_ended(0, killed_by(SIGTERM, 352 * kMs), 352 * kMs);
+  assert_int_equal(*state.first_failed(), 1);
+  assert_int_equal(state.exit_code(), 3);
+}
+
+void a_cause_that_does_not_come_is_not_waited_for_longer(void**) {
+  LaunchState state(2, kGrace);
+  state.worker_ended(0, unclear(1, 0), 0);
+  state.words_came(0, Cause::peer, 1 * kMs);
+  state.time_passed(499 * kMs);
+  assert_int_equal(state.take_signal(), 0);
+  state.time_passed(500 * kMs);
+  assert_int_equal(state.take_signal(), SIGTERM);
+  // What fails because it is asked to end is no cause either.
+  state.worker_ended(1, exited(5, 600 * kMs), 600 * kMs);
+  assert_int_equal(*state.first_failed(), 0);
+  assert_int_equal(state.exit_code(), 1);
+}
+
+void a_failure_of_its_own_ends_the_others_at_once(void**) {
+  LaunchState state(2, kGrace);
+  state.worker_ended(0, unclear(1, 100), 100);
+  state.words_came(0, Cause::own, 110);
+  assert_int_equal(state.take_signal(), SIGTERM);
+  LaunchState killed(2, kGrace);
+  killed.worker_ended(0, unclear(1, 100), 100);
+  killed.worker_ended(1, killed_by(SIGKILL, 120), 120);
+  assert_int_equal(killed.take_signal(), SIGTERM);
+  assert_int_equal(*killed.first_failed(), 1);
+}
+
+void survivors_that_are_kept_are_not_asked_to_end(void**) {
+  LaunchState state(3, kGrace, true);
+  state.worker_ended(1, killed_by(SIGKILL, 100), 100);
+  state.worker_ended(2, unclear(1, 200), 200);
+  state.words_came(2, Cause::peer, 210);
+  assert_int_equal(state.take_signal(), 0);
+  assert_false(state.next_moment_ns().has_value());
+  assert_false(state.is_ending());
+  state.worker_ended(0, exited(0, 900), 900);
+  assert_true(state.finished() && state.has_survivors());
+  assert_int_equal(state.exit_code(), 0);
+  LaunchState none(1, kGrace, true);
+  none.worker_ended(0, exited(4, 100), 100);
+  assert_int_equal(none.exit_code(), 4);
+}
+
+void traces_say_nothing_and_a_lost_peer_is_told_apart(void**) {
+  for (const char* const line :
+       {"", "  \t\r", "Traceback (most recent call last):", "  File \"a.py\", line 3, in <module>",
+        "    ~~~~^^^", "  at Trireme.TriremeException.Check (Trireme.Status status) [0x00018]",
+        "   at Program.Main() in a.cs:line 3", "stack backtrace:",
+        "   0: rust_begin_unwind", "             at /rustc/library/std/src/panicking.rs:584:5",
+        "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace",
+        "  --- End of inner exception stack trace ---", "trireme: warning: rank 1 is slow"}) {
+    assert_true(trireme::cluster::says_nothing(line));
+  }
+  for (const char* const line : {"ValueError: bad", "at last", "3: too many", "File not found",
+                                 "  indented words", "trireme: cannot run x: no such file"}) {
+    assert_false(trireme::cluster::says_nothing(line));
+  }
+  for (const char* const line :
+       {"trireme._errors.PeerLostError: trireme_all_reduce: rank 1 was lost during all_reduce",
+        "Trireme.PeerLostException: trireme_barrier: rank 1 left",
+        "Error: Error { status: PeerLost, message: \"...\" }",
+        "trireme_all_reduce: ranks 1 and 2 were lost during all_reduce",
+        "trireme._errors.AbortedError: trireme_barrier: rank 0 aborted: enough"}) {
+    assert_true(trireme::cluster::tells_of_a_lost_peer(line));
+  }
+  for (const char* const line : {"ValueError: the rank left", "Aborted (core dumped)",
+                                 "trireme_barrier: rank 1 has not joined"}) {
+    assert_false(trireme::cluster::tells_of_a_lost_peer(line));
+  }
 }
 
 void a_death_by_the_signal_that_was_sent_is_no_failure(void**) {
@@ -237,6 +329,11 @@ int main() {
       cmocka_unit_test(the_first_failure_asks_the_others_to_end_once),
       cmocka_unit_test(the_moment_decides_and_not_the_order_of_the_news),
       cmocka_unit_test(a_kill_is_the_cause_of_an_exit_close_to_it),
+      cmocka_unit_test(who_lost_a_peer_waits_for_the_cause),
+      cmocka_unit_test(a_cause_that_does_not_come_is_not_waited_for_longer),
+      cmocka_unit_test(a_failure_of_its_own_ends_the_others_at_once),
+      cmocka_unit_test(survivors_that_are_kept_are_not_asked_to_end),
+      cmocka_unit_test(traces_say_nothing_and_a_lost_peer_is_told_apart),
       cmocka_unit_test(a_death_by_the_signal_that_was_sent_is_no_failure),
       cmocka_unit_test(a_death_by_sigterm_that_nobody_sent_is_a_failure),
       cmocka_unit_test(after_the_grace_comes_sigkill_and_then_nobody_is_waited_for),
