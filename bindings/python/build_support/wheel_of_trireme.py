@@ -1,7 +1,7 @@
-"""Builds the wheel (PEP 517): the package and libtrireme.so.1 in one archive.
+"""Builds the wheel (PEP 517): the package, libtrireme.so.1 and the command trireme in one archive.
 
-The library comes from TRIREME_LIBRARY, or is built with cmake from the repository around this
-folder. Needs nothing but the standard library.
+Library and command come from TRIREME_LIBRARY and TRIREME_COMMAND (without it: from beside the library,
+if it is there), or are built with cmake from the repository around this folder. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -29,20 +29,32 @@ def _project() -> dict[str, str]:
     return dict(re.findall(r'^([a-z-]+) = "(.*)"$', section[1], re.M))
 
 
-def _library(work: pathlib.Path) -> bytes:
+def _binaries(work: pathlib.Path) -> dict[str, bytes]:
+    """The library and, if it is there, the command, by their names in the package."""
     given = os.environ.get("TRIREME_LIBRARY")
     if given:
-        return pathlib.Path(given).read_bytes()
+        library = pathlib.Path(given).resolve()
+        command = pathlib.Path(os.environ.get("TRIREME_COMMAND") or library.with_name("trireme"))
+        files = {"libtrireme.so.1": library.read_bytes()}
+        if command.is_file():
+            files["trireme-command"] = command.read_bytes()
+        return files
     if not (REPOSITORY / "CMakeLists.txt").exists():
         raise SystemExit(
             "trireme: no repository around this folder to build the library from; set "
             "TRIREME_LIBRARY to the path of libtrireme.so.1"
         )
-    options = ["-DCMAKE_BUILD_TYPE=Release", "-DTRIREME_BUILD_CLI=OFF"]
-    options += ["-DTRIREME_BUILD_TESTS=OFF", "-DTRIREME_BUILD_EXAMPLES=OFF"]
-    subprocess.run(["cmake", "-S", REPOSITORY, "-B", work, *options], check=True)
-    subprocess.run(["cmake", "--build", work, "--target", "trireme"], check=True)
-    return (work / "libtrireme.so.1").read_bytes()
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DTRIREME_BUILD_TESTS=OFF"]
+    options += ["-DTRIREME_BUILD_EXAMPLES=OFF"]
+    configure = ["cmake", "-S", REPOSITORY, "-B", work, *options]
+    targets = {"trireme": "libtrireme.so.1", "trireme_cli": "trireme"}
+    if subprocess.run([*configure, "-DTRIREME_BUILD_CLI=ON"], check=False).returncode != 0:
+        print("trireme: libuv or CLI11 is missing: the package comes without the command")
+        subprocess.run([*configure, "-DTRIREME_BUILD_CLI=OFF"], check=True)
+        del targets["trireme_cli"]
+    subprocess.run(["cmake", "--build", work, "--target", *targets], check=True)
+    named = {"trireme": "trireme-command"}
+    return {named.get(file, file): (work / file).read_bytes() for file in targets.values()}
 
 
 def _metadata(project: dict[str, str]) -> str:
@@ -67,7 +79,12 @@ def build_wheel(
     sources = sorted((HERE / "trireme").glob("*.py")) + [HERE / "trireme" / "py.typed"]
     files = {f"trireme/{path.name}": path.read_bytes() for path in sources}
     with tempfile.TemporaryDirectory() as work:
-        files["trireme/libtrireme.so.1"] = _library(pathlib.Path(work))
+        for name, content in _binaries(pathlib.Path(work)).items():
+            files[f"trireme/{name}"] = content
+    programs = {f"trireme/{name}" for name in ("libtrireme.so.1", "trireme-command")}
+    files[f"{stem}.dist-info/entry_points.txt"] = (
+        b"[console_scripts]\ntrireme = trireme.__main__:main\n"
+    )
     files[f"{stem}.dist-info/METADATA"] = _metadata(project).encode()
     files[f"{stem}.dist-info/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: trireme\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
@@ -84,7 +101,7 @@ def build_wheel(
         for path, content in files.items():
             entry = zipfile.ZipInfo(path)  # a fixed date: the same input gives the same wheel
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o755 if path.endswith(".so.1") else 0o644) << 16
+            entry.external_attr = (0o100755 if path in programs else 0o100644) << 16
             wheel.writestr(entry, content)
     return name
 

@@ -161,6 +161,48 @@ class WheelTest(TestCase):
                 environment.pop("TRIREME_LIBRARY", None)  # the second step must find its own
             self.assertTrue(done.stdout.startswith(f"{folder}/venv/lib"), done.stdout)
             self.assertTrue(done.stdout.strip().endswith("/trireme/libtrireme.so.1"))
+            if command() is not None:
+                self.check_the_command(folder, environment)
+
+    def check_the_command(self, folder, environment):
+        environment = {**environment, "PATH": f"{folder}/venv/bin:{environment['PATH']}"}
+        environment.pop("TRIREME_COMMAND", None)
+        script = pathlib.Path(folder, "where.py")
+        script.write_text("import os, sys, trireme; print(os.environ['RANK'], sys.prefix)\n")
+        python = f"{folder}/venv/bin/python"
+        for start in ([f"{folder}/venv/bin/trireme"], [python, "-m", "trireme"]):
+            done = subprocess.run(
+                [*start, "run", "--no-prefix", "--nproc-per-node=2", str(script)],
+                capture_output=True, text=True, env=environment, cwd=folder, timeout=PATIENCE,
+            )
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(
+                sorted(done.stdout.splitlines()), [f"{rank} {folder}/venv" for rank in range(2)]
+            )
+
+
+class CommandTest(TestCase):
+    def test_where_there_is_no_command_it_is_said_where_it_was_looked_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            missing = f"{folder}/no/trireme"
+            library = os.path.abspath(trireme._native.library._name)
+            environment = {
+                "PATH": folder, "PYTHONPATH": str(PACKAGE), "TRIREME_COMMAND": missing,
+                "TRIREME_LIBRARY": f"{folder}/libtrireme.so.1",
+            }
+            os.symlink(library, f"{folder}/libtrireme.so.1")
+            text = (
+                "import sys, trireme.__main__ as command;"
+                "command.pathlib.Path.resolve = lambda path: path; sys.exit(command.main())"
+            )
+            done = subprocess.run(
+                [sys.executable, "-c", text], capture_output=True, text=True, env=environment
+            )
+            self.assertEqual((done.returncode, done.stdout), (127, ""))
+            self.assertIn(f"{missing} (TRIREME_COMMAND)", done.stderr)
+            self.assertIn("trireme-command (in the package)", done.stderr)
+            self.assertIn(f"{folder}/trireme (beside TRIREME_LIBRARY)", done.stderr)
+            self.assertIn("cmake", done.stderr)
 
 
 class DocumentationTest(TestCase):
