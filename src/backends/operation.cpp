@@ -26,7 +26,7 @@ const char* operation_name(OperationKind kind) {
     case OperationKind::all_to_all: return "all_to_all";
     case OperationKind::all_to_all_v: return "all_to_all_v";
     case OperationKind::probe: return "probe";
-    case OperationKind::fold: return "gradient reduction";
+    case OperationKind::fold: return "fold";
   }
   return "unknown";  // a number out of a peer's memory
 }

@@ -291,7 +291,8 @@ Status Group::failure(const char* operation, std::uint64_t sequence) const {
     text += " (rank " + std::to_string(rank_) + " is this rank)";
   }
   if (!details.operation.empty()) {
-    text += " during " + details.operation;
+    // Which failpoints call fold.
+    text += " during " + (details.operation == "fold" ? "gradient reduction" : details.operation);
     if (details.sequence != 0) text += ", sequence " + std::to_string(details.sequence);
     text += " of \"" + name_ + "\"";
   } else {
