@@ -9,7 +9,7 @@ mkdir -p "$build"
 
 say "Builds the library, the command, the bindings and the examples in build/quickstart; then trains a classifier of"
 say "handwritten digits 41 times, in 4 languages by 4 strategies, and compares what was learned bit for bit."
-say "On two cores this takes about two minutes, and two more if packages have to be installed first."
+say "On two cores this takes about three minutes, and two more if packages have to be installed first."
 say "It compiles for a short wait and not for speed; cmake --preset release does that, and the same bits come out."
 
 packages=(python3 python3-numpy mono-mcs mono-runtime libmono-system-core4.0-cil)
