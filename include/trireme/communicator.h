@@ -158,8 +158,10 @@ trireme_communicator_create(const trireme_communicator_options *options,
  * Never waits for what a peer calls; operations that still run fail on every rank. Peers that
  * start an operation afterwards get PEER_LOST, which says that this rank left. Over a network what
  * the rank has sent is handed over first, so that the process may end at once; 300 ms in which
- * nothing of it moves end that wait. What children such as models and requests need lives on until
- * they are destroyed.
+ * nothing of it moves end that wait. The memory of children such as models and requests lives on
+ * until they are destroyed, but a model trains no more: its next call that needs the peers answers
+ * INVALID_STATE, which says that the communicator was destroyed before the model, and all later ones
+ * repeat that. So destroy optimizers and models first, on all ranks.
  *
  * @param communicator  A communicator; NULL and a stale handle are ignored.
  *
@@ -318,9 +320,10 @@ trireme_communicator_flight_record(const trireme_communicator *communicator, cha
  * Does not block; works while operations run and after a failure. One line of JSON a rank: rank;
  * state ("absent", "joined", "left" or "lost"); known (false where the backend does not show the
  * calls of that rank: peers of tcp://, mpi:// or a transport, and ranks of host:// before rank 0
- * has come); collective, its sequence and channel (0, 7 for high priority, else a model's); message
- * ("send", "receive" or "probe"), its peer (-1: any) and message_sequence. collective and message
- * are null if there was none.
+ * has come); collective, its sequence and channel (0, 1 for high priority, else one of a model, and
+ * then model: 1, 2, ... in the order in which they were created); message ("send", "receive" or
+ * "probe"), its peer (-1: any) and message_sequence. collective and message are null if there was
+ * none.
  *
  * @param communicator  The communicator.
  * @param[out] text     Memory for the text; NULL to ask for the length only.

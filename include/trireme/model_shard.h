@@ -181,8 +181,17 @@ trireme_strategy_parse(const char *text, trireme_strategy *out_strategy);
  *
  * Local: does not wait for the peers. Keeps no pointer into `options`.
  *
- * @param communicator  The ranks that train it. The model takes part in its operations through a
- *                  channel of its own, so the communicator stays free for the caller.
+ * The ranks know a model by its number: the models of a communicator are counted from 1 in the order
+ * of these calls, which must be the same on all ranks. So make the models of a communicator on one
+ * thread, or in one order some other way; each may then be sealed, trained and destroyed by any
+ * thread, in any order with other models. Ranks that create them in different orders get MISMATCH from
+ * trireme_model_seal() where anything registered differs: models that are alike in all else are told
+ * apart by the names of their parameters, such as "critic.weights" and "actor.weights".
+ *
+ * @param communicator  The ranks that train it. The model takes part in its operations through
+ *                  channels of its own, so the communicator stays free for the caller. It has
+ *                  channels for 64 models at a time, and those of a model that all ranks have
+ *                  destroyed go to another one.
  * @param options  How to spread it. Required.
  * @param[out] out_model  The new model; free it with trireme_model_destroy(). Not written on
  * failure.

@@ -81,7 +81,7 @@ trireme_status trireme_model_create(trireme_communicator* communicator,
     std::shared_ptr<Model> model;
     TRIREME_RETURN_IF_ERROR(Model::create(std::move(ranks), options, &model));
     trireme_model* const handle = api::insert<trireme_model>(model);
-    model->take_channels();
+    model->take_number();
     *out_model = handle;
     return Status::success();
   });

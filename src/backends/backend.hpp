@@ -62,11 +62,14 @@ class Memory {
 };
 
 // Collectives run in order within a channel; channels do not wait for each other. Channel 0 is the
-// caller's, the last one the caller's urgent operations. The others belong to models, so that
+// caller's, the next one the caller's urgent operations. The others belong to models, so that
 // gathers, reductions and the caller's own collectives need no common order across ranks; they
-// carry only memory of Backend::allocate() (threads: any memory).
-constexpr std::uint32_t kChannels = 8;
-constexpr std::uint32_t kUrgentChannel = kChannels - 1;
+// carry only memory of Backend::allocate() (threads: any memory). A model has two of its own, and
+// what it holds of them is made when it first uses them.
+constexpr std::uint32_t kUrgentChannel = 1;
+constexpr std::uint32_t kModelChannel = 2;  // the first of the first model
+constexpr std::uint32_t kModels = 64;       // that a communicator has at the same time
+constexpr std::uint32_t kChannels = kModelChannel + 2 * kModels;
 
 struct Operation;
 
@@ -85,6 +88,7 @@ class Steps {
 // Arguments were checked by whoever made it.
 struct PlainOperation {
   std::uint32_t channel = 0;
+  std::uint32_t model = 0;  // whose it is, by its number in the communicator; 0: the caller's
   OperationKind kind = OperationKind::barrier;
   trireme_dtype dtype = TRIREME_DTYPE_BYTES;
   trireme_reduction reduction = 0;  // 0 where nothing is reduced
@@ -139,7 +143,8 @@ struct Message {
   // Receives: the message may be shorter than `count`, or of any size, in memory that is allocated
   // when it is met.
   enum class Fit { exact, up_to, allocate } fit = Fit::exact;
-  // Messages match within a context alone: 0 holds the caller's, 1 + channel those of algorithms.
+  // Messages match within a context alone: 0 holds the caller's, 1 + channel those of algorithms, and
+  // what comes after them the words by which models get their channels.
   std::uint32_t context = 0;
   const char* part_of = "";    // for messages of failures: the operation, and
   std::uint64_t sequence = 0;  // its number
@@ -163,6 +168,7 @@ struct LastCalls {
   bool known = false;  // false: this backend cannot see its calls, and the fields below say nothing
   OperationKind collective{};  // 0: none yet
   std::uint32_t channel = 0;
+  std::uint32_t model = 0;  // as PlainOperation's
   std::uint64_t sequence = 0;
   OperationKind message{};  // 0: none yet
   std::int32_t peer = 0;    // of the message, or kAnySource

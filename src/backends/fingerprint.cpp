@@ -40,11 +40,26 @@ std::string describe(const Fingerprint& print) {
   return text + ")";
 }
 
+std::string describe_with_model(const Fingerprint& print) {
+  const std::string whose =
+      print.model == 0 ? " of no model" : " of model " + std::to_string(print.model);
+  return describe(print) + whose;
+}
+
 // What the two differ in, where the description does not show it.
 std::string difference(const Fingerprint& a, const Fingerprint& b) {
   if (a.sequence != b.sequence) {
     return ": they are at sequences " + std::to_string(a.sequence) + " and " +
            std::to_string(b.sequence);
+  }
+  const auto name_of = [](const Fingerprint& print) {
+    return std::string(print.agreement_name,
+                       strnlen(print.agreement_name, sizeof print.agreement_name));
+  };
+  const std::string name = name_of(a);
+  const std::string other = name_of(b);
+  if (a.agreement != b.agreement && !name.empty() && !other.empty() && name != other) {
+    return ", one of " + name + " and one of " + other;
   }
   if (describe(a) != describe(b)) return "";
   if (a.counts_hash != b.counts_hash) return " with different counts";
@@ -54,7 +69,6 @@ std::string difference(const Fingerprint& a, const Fingerprint& b) {
   if (a.algorithm != b.algorithm) return " with different algorithms";
   if (a.reproducible != b.reproducible) return ", one of them reproducible";
   if (a.agreement != b.agreement) {
-    const std::string name(a.agreement_name, strnlen(a.agreement_name, sizeof a.agreement_name));
     return " with different " + (name.empty() ? std::string("settings") : name);
   }
   return "";
@@ -71,7 +85,8 @@ Fingerprint fingerprint_of(const Operation& operation, std::uint64_t sequence) {
     print.counts_hash ^= hash_counts({operation.count, called.counts.size()});
   }
   print.agreement = operation.agreement;
-  print.algorithm = operation.algorithm;  // a step may have its own
+  print.algorithm = static_cast<std::int16_t>(operation.algorithm);  // a step may have its own
+  print.model = operation.model;
   if (operation.agreement_name != nullptr) {
     std::memcpy(print.agreement_name, operation.agreement_name,
                 strnlen(operation.agreement_name, sizeof print.agreement_name - 1));
@@ -85,9 +100,10 @@ Status compare_fingerprints(const std::vector<CalledBy>& prints, const char* ope
   for (const auto& [rank, other] : prints) {
     if (std::memcmp(&first, &other, kCompared) == 0) continue;
     FailureDetails details{operation, group, sequence, {first_rank, rank}, 0};
+    const auto called = first.model == other.model ? describe : describe_with_model;
     return Status::failure(TRIREME_ERROR_MISMATCH,
-                           "rank " + std::to_string(first_rank) + " called " + describe(first) +
-                               " and rank " + std::to_string(rank) + " called " + describe(other) +
+                           "rank " + std::to_string(first_rank) + " called " + called(first) +
+                               " and rank " + std::to_string(rank) + " called " + called(other) +
                                difference(first, other))
         .with_details(std::move(details));
   }

@@ -23,8 +23,9 @@ struct Fingerprint {
   std::int32_t dtype;
   std::int32_t reduction;
   std::int32_t root;
-  std::int32_t algorithm;
-  std::uint32_t reproducible;
+  std::int16_t algorithm;
+  std::uint16_t reproducible;
+  std::uint32_t model;
   // Not compared.
   char agreement_name[48];
 };
@@ -33,6 +34,7 @@ Fingerprint fingerprint_of(const Operation& operation, std::uint64_t sequence);
 
 constexpr std::size_t kComparedWords = offsetof(Fingerprint, agreement_name) / 8;
 static_assert(kComparedWords == 8 && offsetof(Fingerprint, kind) == 40);
+static_assert(offsetof(Fingerprint, model) == 60);
 
 // Of all that is compared: equal words have equal hashes, and others have not. Every two go into a
 // product of their own, so that none waits for another.
@@ -70,7 +72,8 @@ inline std::uint64_t write_plain_fingerprint(const PlainOperation& operation,
       pair(static_cast<std::int32_t>(kind), kind == OperationKind::barrier ? 0 : operation.dtype);
   const std::uint64_t how =
       pair(reduces(kind) ? operation.reduction : 0, has_root(kind) ? operation.root : 0);
-  const std::uint64_t options = pair(0, operation.reproducible ? 1 : 0);
+  const std::uint64_t options = std::uint64_t{operation.reproducible ? 1u : 0u} << 16 |
+                                std::uint64_t{operation.model} << 32;
   out->sequence = sequence;
   out->count = operation.count;
   out->counts_hash = 0;

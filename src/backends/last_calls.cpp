@@ -10,16 +10,17 @@ namespace {
 
 constexpr std::size_t kMostDescribed = 4;
 
-std::string queue_of(std::uint32_t channel) {
+std::string queue_of(std::uint32_t channel, std::uint32_t model) {
   if (channel == 0) return "";
-  return channel == kUrgentChannel ? " of the urgent queue" : " of a model";
+  if (channel == kUrgentChannel) return " of the urgent queue";
+  return " of " + queue_text(channel, model);
 }
 
 std::string describe(const LastCalls& calls) {
   std::string text;
   if (calls.collective != OperationKind{}) {
     text = std::string(operation_name(calls.collective)) + ", sequence " +
-           std::to_string(calls.sequence) + queue_of(calls.channel);
+           std::to_string(calls.sequence) + queue_of(calls.channel, calls.model);
   }
   if (calls.message != OperationKind{}) {
     const bool sends = calls.message == OperationKind::send;
@@ -47,6 +48,12 @@ const char* state_name(LastCalls::State state) {
 }
 
 }  // namespace
+
+std::string queue_text(std::uint32_t channel, std::uint32_t model) {
+  const bool parameters = (channel - kModelChannel) % 2 == 0;
+  return std::string("the ") + (parameters ? "parameters" : "gradients") + "' queue of " +
+         (model == 0 ? "a model" : "model " + std::to_string(model));
+}
 
 std::string describe_last_calls(const std::vector<LastCalls>& all,
                                 const std::vector<std::int32_t>& ranks) {
@@ -81,6 +88,7 @@ std::string last_calls_text(const std::vector<LastCalls>& all) {
       text += ",\"collective\":\"" + std::string(operation_name(calls.collective)) + "\"";
       text += ",\"sequence\":" + std::to_string(calls.sequence);
       text += ",\"channel\":" + std::to_string(calls.channel);
+      if (calls.model != 0) text += ",\"model\":" + std::to_string(calls.model);
     }
     if (calls.message == OperationKind{}) {
       text += ",\"message\":null}\n";

@@ -10,6 +10,9 @@
 
 namespace trireme {
 
+// Of a model's channel: "the gradients' queue of model 4".
+std::string queue_text(std::uint32_t channel, std::uint32_t model);
+
 // "rank 2 last called all_gather, sequence 16", joined by "; ", for the first few of the ranks; ""
 // where nothing is known.
 std::string describe_last_calls(const std::vector<LastCalls>& all,

@@ -94,6 +94,7 @@ class StepsOfBackend final : public Steps {
   Status run(const Operation& step) override {
     Operation here = step;
     here.channel = called_.channel;
+    here.model = called_.model;
     here.reproducible = called_.reproducible;
     if (here.kind == called_.kind) here.algorithm = called_.algorithm;
     return move_(here);

@@ -47,6 +47,9 @@ class Channel {
       : number_(number), records_(records), timekeeper_(timekeeper), messages_(messages) {}
 
   void open(std::shared_ptr<Backend> backend);
+  // The model whose operations come from now on.
+  void give_to(std::uint32_t model) noexcept { model_.store(model, std::memory_order_relaxed); }
+  std::uint32_t model() const noexcept { return model_.load(std::memory_order_relaxed); }
   Status run(const Operation& operation, Deadline deadline);
   // The same with a deadline that is only made when there is something to wait for.
   Status run(const PlainOperation& operation, std::uint64_t timeout_ns);
@@ -100,6 +103,7 @@ class Channel {
   void run_started(std::unique_lock<std::mutex>& lock) noexcept;
 
   const std::uint32_t number_;
+  std::atomic<std::uint32_t> model_{0};
   Records& records_;
   Timekeeper& timekeeper_;
   MessageQueue& messages_;

@@ -1,6 +1,7 @@
 #include "collectives/communicator.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -88,6 +89,34 @@ struct Held {
   std::shared_ptr<const void> owner;
 };
 
+// Who has which channels. All but left() is rank 0's to know.
+class Places {
+ public:
+  // By place, the last model that has left it on one rank; 0: none. Numbers only grow.
+  using Left = std::array<std::uint32_t, kModels>;
+
+  Places() { std::iota(owners_.begin(), owners_.end(), 1); }  // the first ones have their own
+
+  void leave(std::uint32_t place, std::uint32_t model) noexcept {
+    left_[place] = std::max(left_[place], model);
+  }
+  const Left& left() const { return left_; }
+  // A place whose owner has left it on all ranks, for that model; kModels: there is none.
+  std::uint32_t take(std::uint32_t model, const std::vector<Left>& all) noexcept {
+    for (std::uint32_t place = 0; place < kModels; ++place) {
+      const auto is_left = [&](const Left& left) { return left[place] == owners_[place]; };
+      if (!std::all_of(all.begin(), all.end(), is_left)) continue;
+      owners_[place] = model;
+      return place;
+    }
+    return kModels;
+  }
+
+ private:
+  Left left_{};
+  Left owners_;
+};
+
 class Core final : public Communicator, public std::enable_shared_from_this<Core> {
  public:
   Core(std::unique_ptr<Backend> backend, const GroupOptions& options, std::uint64_t timeout_ns,
@@ -103,10 +132,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     records_.rank = backend_->rank();
     records_.world_size = backend_->world_size();
     records_.stall_ns = options.stall_warning_ns;
-    for (std::uint32_t number = 0; number < kChannels; ++number) {
-      channels_.emplace_back(number, records_, timekeeper_, messages_);
-      channels_.back().open(backend_);
-    }
+    for (std::uint32_t number = 0; number < kModelChannel; ++number) make_channel(number);
     messages_.open(backend_);
   }
 
@@ -159,19 +185,22 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   Status run(Operation&& operation, Deadline deadline) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
     hold(&operation);
-    return channels_[operation.channel].run(operation, deadline);
+    Channel& channel = this->channel(operation.channel);
+    operation.model = channel.model();
+    return channel.run(operation, deadline);
   }
 
   Status run_plain(const PlainOperation& operation, std::uint64_t timeout_ns) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
     const auto sent = memories_.find(operation.send);
     const auto received = memories_.find(operation.receive);
-    return channels_[operation.channel].run(operation, timeout_ns);
+    return channel(operation.channel).run(operation, timeout_ns);
   }
 
   Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) override {
     hold(&operation);
-    Channel& channel = channels_[operation.channel];
+    Channel& channel = this->channel(operation.channel);
+    operation.model = channel.model();
     return channel.start(shared_from_this(), this, std::move(operation), deadline, out);
   }
 
@@ -199,8 +228,33 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return messages_.start(shared_from_this(), this, hold(message), deadline, out);
   }
 
-  std::uint32_t take_channels() override {
-    return 1 + 2 * (models_.fetch_add(1, std::memory_order_relaxed) % 3);
+  std::uint32_t next_model() noexcept override {
+    return models_.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+
+  Status take_channels(std::uint32_t model, Deadline deadline, std::uint32_t* out) override {
+    std::uint32_t place = model - 1;
+    if (model > kModels) {
+      const Status found = find_place(model, deadline, &place);
+      if (!found.ok()) return give_up(found);
+      if (place >= kModels) return refuse_model(model);
+    }
+    const std::uint32_t first = kModelChannel + 2 * place;
+    const std::lock_guard lock(mutex_);
+    if (backend_ == nullptr) return records_.left();
+    for (std::uint32_t number = first; number < first + 2; ++number) {
+      if (channels_[number].load(std::memory_order_relaxed) == nullptr) make_channel(number);
+      channel(number).give_to(model);
+    }
+    *out = first;
+    return Status::success();
+  }
+
+  void leave_channels(std::uint32_t model, std::uint32_t first) noexcept override {
+    if (first == 0 && model > kModels) return;  // it never had any
+    const std::uint32_t place = first == 0 ? model - 1 : (first - kModelChannel) / 2;
+    const std::lock_guard lock(mutex_);
+    places_.leave(place, model);
   }
 
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
@@ -291,7 +345,10 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     backend->stop_deciding();
     timekeeper_.stop();
     busy = messages_.stop() || busy;
-    for (Channel& channel : channels_) busy = channel.stop() || busy;
+    {
+      const std::lock_guard lock(mutex_);
+      for (Channel& channel : made_) busy = channel.stop() || busy;
+    }
     log_membership("left");
     if (!busy) return;
     tell(*backend, TRIREME_ERROR_PEER_LOST,
@@ -322,6 +379,70 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return backend_;
   }
 
+  Channel& channel(std::uint32_t number) const noexcept {
+    return *channels_[number].load(std::memory_order_acquire);
+  }
+  void make_channel(std::uint32_t number) {
+    made_.emplace_back(number, records_, timekeeper_, messages_).open(backend_);
+    channels_[number].store(&made_.back(), std::memory_order_release);
+  }
+
+  // Rank 0 finds a place that no rank uses any more, and tells the others. By messages that have the
+  // model's number: which models ask first, on which rank, does not matter.
+  Status find_place(std::uint32_t model, Deadline deadline, std::uint32_t* out) {
+    Places::Left own;
+    {
+      const std::lock_guard lock(mutex_);
+      own = places_.left();
+    }
+    MessageArguments word;
+    word.data = &own;
+    word.count = sizeof own;
+    word.dtype = TRIREME_DTYPE_BYTES;
+    word.tag = model;
+    word.context = 1 + kChannels;
+    std::uint32_t place = kModels;
+    MessageArguments answer = word;
+    answer.data = &place;
+    answer.count = sizeof place;
+    if (records_.rank != 0) {
+      answer.kind = OperationKind::receive;
+      TRIREME_RETURN_IF_ERROR(messages_.run(&word, 1, deadline, nullptr));
+      TRIREME_RETURN_IF_ERROR(messages_.run(&answer, 1, deadline, nullptr));
+    } else {
+      std::vector<Places::Left> all(static_cast<std::size_t>(records_.world_size), own);
+      word.kind = OperationKind::receive;
+      for (word.peer = 1; word.peer < records_.world_size; ++word.peer) {
+        word.data = &all[static_cast<std::size_t>(word.peer)];
+        TRIREME_RETURN_IF_ERROR(messages_.run(&word, 1, deadline, nullptr));
+      }
+      {
+        const std::lock_guard lock(mutex_);
+        place = places_.take(model, all);
+      }
+      for (answer.peer = 1; answer.peer < records_.world_size; ++answer.peer) {
+        TRIREME_RETURN_IF_ERROR(messages_.run(&answer, 1, deadline, nullptr));
+      }
+    }
+    *out = place;
+    return Status::success();
+  }
+
+  // What the ranks have told each other by then is known to some of them only.
+  Status give_up(const Status& status) {
+    const std::shared_ptr<Backend> backend = this->backend();
+    if (backend == nullptr) return status;
+    backend->fail(status);
+    return backend->failure();
+  }
+
+  Status refuse_model(std::uint32_t model) const {
+    return invalid_state("model " + std::to_string(model) + " of \"" + records_.name + "\" is one of more than " +
+                         std::to_string(kModels) +
+                         " that live: destroy another one on all ranks, or give it a communicator of "
+                         "trireme_communicator_duplicate()");
+  }
+
   void hold(Operation* operation) const {
     if (operation->also_uses.empty() && !memories_.may_hold(operation->send) &&
         !memories_.may_hold(operation->receive)) {
@@ -346,7 +467,10 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
 
   std::uint64_t expire() {
     std::uint64_t earliest = UINT64_MAX;
-    for (Channel& channel : channels_) earliest = std::min(earliest, channel.expire());
+    for (const auto& each : channels_) {
+      Channel* const channel = each.load(std::memory_order_acquire);
+      if (channel != nullptr) earliest = std::min(earliest, channel->expire());
+    }
     return earliest;
   }
 
@@ -376,10 +500,12 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   const std::uint64_t timeout_ns_;
   Records records_;
   std::atomic<std::uint32_t> models_{0};
+  Places places_;
   std::atomic<std::uint64_t> children_{0};
   Memories memories_;
   Timekeeper timekeeper_;
-  std::deque<Channel> channels_;
+  std::deque<Channel> made_;
+  std::array<std::atomic<Channel*>, kChannels> channels_{};  // null: not made yet
   MessageQueue messages_;
 };
 

@@ -58,6 +58,7 @@ struct MessageArguments {
   std::uint64_t tag = 0;
   bool any_tag = false;
   Message::Fit fit = Message::Fit::exact;
+  std::uint32_t context = 0;          // as Message::context
   std::shared_ptr<const void> owner;  // as Operation::owner
 };
 
@@ -103,9 +104,16 @@ class Communicator {
   virtual Status start_message(const MessageArguments& message, Deadline deadline,
                                std::shared_ptr<Request>* out) = 0;
 
-  // The first of two channels for a new model. Every rank asks in the same order, so all get the
-  // same ones.
-  virtual std::uint32_t take_channels() = 0;
+  // The number of a new model: 1, 2, ... Every rank counts the same models in the same order; what
+  // comes later has no order.
+  virtual std::uint32_t next_model() noexcept = 0;
+  // The first of the two channels of that model. Its own for as long as it keeps them, on all ranks:
+  // the ranks agree about those of models behind the first kModels, so it is collective, in any order
+  // with other models. INVALID_STATE while all channels are taken.
+  virtual Status take_channels(std::uint32_t model, Deadline deadline, std::uint32_t* out) = 0;
+  // The model uses them no more, or never will (`first` is 0). Another one may have them once all
+  // ranks have said so.
+  virtual void leave_channels(std::uint32_t model, std::uint32_t first) noexcept = 0;
 
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
   // As Backend's: memory of a peer that this rank sees, too.

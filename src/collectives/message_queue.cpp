@@ -24,6 +24,7 @@ void fill(Message* message, const MessageArguments& arguments, Deadline deadline
   message->part_of = operation_name(arguments.kind);
   message->any_tag = arguments.any_tag;
   message->fit = arguments.fit;
+  message->context = arguments.context;
   message->deadline = deadline;
 }
 

@@ -43,11 +43,12 @@ Report report_of(const Status& status) {
 
 // Gathers one struct of each rank. Ranks that say something else get MISMATCH, all of them.
 template <class Part>
-Status gather(Communicator& parent, const std::string& text, const char* name, const Part& own,
-              Deadline deadline, std::vector<Part>* out) {
+Status gather(Communicator& parent, std::uint32_t channel, const std::string& text,
+              const char* name, const Part& own, Deadline deadline, std::vector<Part>* out) {
   out->resize(static_cast<std::size_t>(parent.world_size()));
   const auto digest = sha256(text);
   Operation operation;
+  operation.channel = channel;
   operation.kind = OperationKind::all_gather;
   operation.dtype = TRIREME_DTYPE_BYTES;
   operation.send = &own;
@@ -144,8 +145,10 @@ Status make_with_peers(Communicator& parent, const Agreement& agreement, const W
     return Status::failure(TRIREME_ERROR_SYSTEM, "the system gives no random numbers");
   }
   std::vector<Wish> all;
-  TRIREME_RETURN_IF_ERROR(gather(parent, agreement.text, agreement.name, own, deadline, &all));
-  const std::uint64_t number = parent.next_child();
+  TRIREME_RETURN_IF_ERROR(gather(parent, options.channel, agreement.text, agreement.name, own,
+                                 deadline, &all));
+  // A model has named its own, which ranks may make in any order.
+  const std::uint64_t number = options.channel == 0 ? parent.next_child() : 0;
 
   std::vector<std::shared_ptr<Communicator>> children;
   // Whatever goes wrong here, the peers wait for the report.
@@ -170,8 +173,8 @@ Status make_with_peers(Communicator& parent, const Agreement& agreement, const W
     }
   }();
   std::vector<Report> reports;
-  TRIREME_RETURN_IF_ERROR(gather(parent, agreement.text + "; joined", agreement.name,
-                                 report_of(joined), deadline, &reports));
+  TRIREME_RETURN_IF_ERROR(gather(parent, options.channel, agreement.text + "; joined",
+                                 agreement.name, report_of(joined), deadline, &reports));
   TRIREME_RETURN_IF_ERROR(verdict(parent, reports));
   for (const std::shared_ptr<Communicator>& child : children) {
     const Status met = wait_until_met(*child, deadline, [&] { return parent.failure(); });

@@ -21,6 +21,7 @@ namespace trireme {
 struct ChildOptions {
   std::string name;              // of the child in messages; "" makes one of the parent's
   std::uint64_t timeout_ns = 0;  // of the call; 0: the parent's
+  std::uint32_t channel = 0;     // of the parent, in which the call is made
 };
 
 // One child this rank belongs to.

@@ -47,9 +47,8 @@ Model::Model(std::shared_ptr<Communicator> communicator, const trireme_model_opt
   link_.timeout_ns = options.timeout_ns > 0 ? options.timeout_ns : link_.communicator->timeout_ns();
 }
 
-void Model::take_channels() noexcept {
-  link_.gathers = link_.communicator->take_channels();
-  link_.reductions = link_.gathers + 1;
+Model::~Model() {
+  if (number_ != 0) link_.communicator->leave_channels(number_, link_.gathers);
 }
 
 Status Model::create(std::shared_ptr<Communicator> communicator,
@@ -202,6 +201,11 @@ Status Model::seal() {
   if (layout_ != nullptr) return invalid_state("the model is sealed");
   TRIREME_RETURN_IF_ERROR(Status(failed_));
   if (registry_.parameters().empty()) return invalid_state("the model has no parameter");
+  if (link_.gathers == 0) {
+    TRIREME_RETURN_IF_ERROR(
+        link_.communicator->take_channels(number_, link_.deadline(), &link_.gathers));
+    link_.reductions = link_.gathers + 1;
+  }
   const sharding::Spread spread = spread_of(options_.strategy);
   auto layout = std::make_unique<const sharding::Layout>(registry_, spread);
   plan_ = plan_memory(registry_, *layout, skips(), uneven(), spread.rank);
@@ -235,8 +239,8 @@ Status Model::seal() {
   char* const levels = slots + plan_.slots;
   char* const held = levels + plan_.levels;
   if (plan_.pool > 0) {
-    pool_ = std::make_unique<UnitPool>(*layout, plan_, link_, storage_, parameter_file_.get(),
-                                       held + plan_.held);
+    pool_ = std::make_unique<UnitPool>(registry_, *layout, plan_, link_, storage_,
+                                       parameter_file_.get(), held + plan_.held);
   }
   const ReducerSettings settings = {
       options_.gradients == TRIREME_GRADIENTS_AVERAGE,
@@ -268,16 +272,21 @@ Status Model::make_groups() {
   const std::int32_t rank = link_.communicator->rank();
   // A transport carries one group: there the teams are made in each operation.
   if (link_.communicator->options().transport.has_value()) return Status::success();
-  const ChildOptions options = {"", link_.timeout_ns};
+  const auto make = [&](const char* what, std::int32_t color, std::shared_ptr<Communicator>* out) {
+    const ChildOptions options = {link_.communicator->name() + "/model " + std::to_string(number_) +
+                                      "/" + what + " " + std::to_string(color),
+                                  link_.timeout_ns, link_.gathers};
+    return split(*link_.communicator, color, rank, options, out);
+  };
   if (spread.strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-    TRIREME_RETURN_IF_ERROR(split(*link_.communicator, replica, rank, options, &link_.shard));
+    TRIREME_RETURN_IF_ERROR(make("shard", replica, &link_.shard));
     TRIREME_FAILPOINT("seal", "between_groups");
-    TRIREME_RETURN_IF_ERROR(split(*link_.communicator, part, rank, options, &link_.replicas));
+    TRIREME_RETURN_IF_ERROR(make("replicas", part, &link_.replicas));
   }
   if (spread.reshard_ranks == 0) return Status::success();
   TRIREME_FAILPOINT("seal", "before_reshard");
   const auto team = static_cast<std::int32_t>(spread.reshard_team_of(link_.rank()));
-  return split(*link_.communicator, team, rank, options, &link_.reshard);
+  return make("reshard", team, &link_.reshard);
 }
 
 // ---- checks ----
@@ -344,9 +353,16 @@ Status Model::keep(Status status) {
   switch (status.code()) {
     case TRIREME_OK:
     case TRIREME_ERROR_INVALID_ARGUMENT:
-    case TRIREME_ERROR_INVALID_STATE:
     case TRIREME_ERROR_UNSUPPORTED:
     case TRIREME_ERROR_OUT_OF_MEMORY: break;
+    case TRIREME_ERROR_INVALID_STATE:
+      // The caller's mistake, but one that no later call can make good.
+      if (link_.communicator->failure().code() != TRIREME_ERROR_INVALID_STATE) break;
+      status = invalid_state(status.message() +
+                             ": the model's communicator was destroyed before the model, which can "
+                             "only be destroyed now");
+      give_up(status);
+      break;
     default: give_up(status);
   }
   return status;
@@ -766,6 +782,15 @@ Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trirem
   if (!absent && !reducer_->is_outside(gradients, count * dtype_size(dtype))) {
     return invalid_argument("gradients lie in the gradients of the model");
   }
+  const bool was_open = reducer_->in_backward();
+  Status status = accumulate(gradients, dtype, flags, absent);
+  // A pass that this call began, and could not end, has no other end: a part of it may be reduced.
+  if (!status.ok() && !was_open && reducer_->in_backward() && failed_.ok()) give_up(status);
+  return status;
+}
+
+Status Model::accumulate(const void* gradients, trireme_dtype dtype, std::uint32_t flags,
+                         bool absent) {
   TRIREME_RETURN_IF_ERROR(begin_backward(flags));
   if (absent) return end_backward();
   const std::uint64_t size = dtype_size(dtype);

@@ -32,8 +32,9 @@ class Model {
   // `options` as read by the boundary.
   static Status create(std::shared_ptr<Communicator> communicator,
                        const trireme_model_options& options, std::shared_ptr<Model>* out);
+  ~Model();
   // The last step of its creation, when nothing can fail any more: all ranks count the models.
-  void take_channels() noexcept;
+  void take_number() noexcept { number_ = link_.communicator->next_model(); }
   Communicator& communicator() const { return *link_.communicator; }
   // Fails all its groups: this rank cannot go on in what all ranks do step by step.
   void fail_groups(trireme_status code, std::string_view why) const noexcept;
@@ -92,6 +93,7 @@ class Model {
   bool is_read(std::uint64_t bucket) const;
   // `why` all ranks discard the step; null: the caller does. Fails if it is too late for that.
   Status discard(const Status* why);
+  Status accumulate(const void* gradients, trireme_dtype dtype, std::uint32_t flags, bool absent);
   Status allocate(const sharding::Layout& layout);
   Status give_out(const void* values, std::uint64_t count, trireme_dtype dtype, std::int32_t root);
   Status set_shared(const void* values, std::int32_t root);
@@ -135,6 +137,7 @@ class Model {
   const std::string offload_path_;       // or empty
   const trireme_model_options options_;  // with that path
   Link link_;
+  std::uint32_t number_ = 0;  // in its communicator
   // Where other models wait for this one, while it has an optimizer with norm_ranks; or null.
   std::shared_ptr<Communicator> norm_group_;
   sharding::Registry registry_;

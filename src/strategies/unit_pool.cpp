@@ -1,6 +1,7 @@
 #include "strategies/unit_pool.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "kernels/reduce.hpp"
 #include "platform/failpoint.hpp"
@@ -12,7 +13,28 @@ namespace trireme::strategies {
 using sharding::Group;
 using sharding::kNone;
 
-UnitPool::UnitPool(const sharding::Layout& layout, const sharding::MemoryPlan& plan, Link& link,
+namespace {
+
+// By group, for messages: "unit "a"", or "units "a" to "c"".
+std::vector<std::string> names_of_groups(const sharding::Registry& registry,
+                                         const sharding::Layout& layout) {
+  std::vector<std::string> names(layout.groups.size());
+  const std::size_t units = layout.group_of.size();
+  for (std::size_t unit = 0, end = 0; unit < units; unit = end) {
+    const std::uint64_t group = layout.group_of[unit];
+    for (end = unit + 1; end < units && layout.group_of[end] == group;) ++end;
+    const std::string first = sharding::quoted(registry.units()[unit].name);
+    names[group] = end - unit == 1 ? "unit " + first
+                                   : "units " + first + " to " +
+                                         sharding::quoted(registry.units()[end - 1].name);
+  }
+  return names;
+}
+
+}  // namespace
+
+UnitPool::UnitPool(const sharding::Registry& registry, const sharding::Layout& layout,
+                   const sharding::MemoryPlan& plan, Link& link,
                    const std::shared_ptr<Storage>& storage, ParameterFile* file, char* memory)
     : layout_(layout),
       plan_(plan),
@@ -20,6 +42,7 @@ UnitPool::UnitPool(const sharding::Layout& layout, const sharding::MemoryPlan& p
       storage_(storage),
       file_(file),
       memory_(memory),
+      names_(std::make_shared<const Names>(names_of_groups(registry, layout))),
       places_(layout.groups.size()) {
   if (layout.spread.reshard_ranks == 0) return;
   parts_.resize(layout.groups.size());
@@ -128,9 +151,10 @@ Operation UnitPool::operation(std::uint64_t number) {
   operation.count = group.elements;
   operation.counts = counts;
   operation.agreement = number;
-  operation.agreement_name = "group of units";
-  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<Memory>>;
-  operation.owner = std::make_shared<Both>(storage_->hold(), place.extra.memory());
+  operation.agreement_name = (*names_)[number].c_str();
+  using All = std::tuple<std::shared_ptr<const void>, std::shared_ptr<Memory>,
+                         std::shared_ptr<const Names>>;
+  operation.owner = std::make_shared<All>(storage_->hold(), place.extra.memory(), names_);
   if (own == nullptr && counts.size() < spread.world_size) {
     std::vector<TeamPlace> places;
     for (std::uint32_t rank = 0; rank < spread.world_size; ++rank) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,8 +22,9 @@ namespace trireme::strategies {
 
 class UnitPool {
  public:
-  UnitPool(const sharding::Layout& layout, const sharding::MemoryPlan& plan, Link& link,
-           const std::shared_ptr<Storage>& storage, ParameterFile* file, char* memory);
+  UnitPool(const sharding::Registry& registry, const sharding::Layout& layout,
+           const sharding::MemoryPlan& plan, Link& link, const std::shared_ptr<Storage>& storage,
+           ParameterFile* file, char* memory);
 
   // Makes the group whole and keeps it until release(); it must not be in use.
   Status gather(std::uint64_t group);
@@ -106,6 +108,8 @@ class UnitPool {
   const std::shared_ptr<Storage> storage_;
   ParameterFile* const file_;  // or null
   char* const memory_;
+  using Names = std::vector<std::string>;
+  const std::shared_ptr<const Names> names_;  // by group, for messages
   std::vector<Place> places_;
   std::vector<Part> parts_;               // by group; empty: none stays
   std::uint64_t kept_ = sharding::kNone;  // released, but not forgotten

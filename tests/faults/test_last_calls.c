@@ -212,7 +212,7 @@ static void come_in_two_queues(trireme_communicator *communicator, int rank, voi
     if (rank == 0) {
         EXPECT(verdict, wait_told(communicator,
                                   "\"rank\":1,\"state\":\"joined\",\"known\":true,\"collective\":"
-                                  "\"all_reduce\",\"sequence\":1,\"channel\":7,"));
+                                  "\"all_reduce\",\"sequence\":1,\"channel\":1,"));
     }
     const trireme_status status =
         reduce(communicator, rank == 1 ? TRIREME_PRIORITY_HIGH : 0, rank == 0 ? SHORT_NS : 0);

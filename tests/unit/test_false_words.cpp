@@ -91,10 +91,16 @@ struct Summary {
   std::int64_t status;
 };
 
+std::uint32_t channels_of(Communicator& group) {
+  std::uint32_t first = 0;
+  assert_true(group.take_channels(group.next_model(), Deadline::after(kLong), &first).ok());
+  return first;
+}
+
 Status tell_summary(const std::shared_ptr<Communicator>& group, const Summary& own) {
   Summary all[kRanks] = {};
   Operation operation;
-  operation.channel = group->take_channels();
+  operation.channel = channels_of(*group);
   operation.kind = OperationKind::all_gather;
   operation.dtype = TRIREME_DTYPE_U64;
   operation.send = &own;
@@ -107,7 +113,7 @@ Status agree_honestly(const std::shared_ptr<Communicator>& group) {
   strategies::Link link;
   link.communicator = group;
   link.timeout_ns = kLong;
-  link.gathers = group->take_channels();
+  link.gathers = channels_of(*group);
   link.reductions = link.gathers + 1;
   return strategies::agree(link, {{"leaves", "3"}}, Status::success());
 }

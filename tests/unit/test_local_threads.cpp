@@ -99,6 +99,22 @@ void ranks_out_of_step_are_a_mismatch(void**) {
   });
 }
 
+// What two models do side by side looks alike; nothing of it may meet.
+void calls_of_two_models_in_one_channel_are_a_mismatch(void**) {
+  expect_success(2, [](Backend& backend, std::string* error) {
+    float send = 1;
+    float receive = 7;
+    Operation sum = operation(OperationKind::all_reduce, 1);
+    sum.channel = kModelChannel + 1;
+    sum.model = backend.rank() == 0 ? 3 : 67;
+    sum.send = &send;
+    sum.receive = &receive;
+    *error = failure_is(backend.run(sum, 1, Deadline::after(kLong)), TRIREME_ERROR_MISMATCH, {0, 1},
+                        "of model 67");
+    if (error->empty() && receive != 7) *error = "something moved";
+  });
+}
+
 void a_deadline_names_exactly_the_ranks_that_did_not_arrive(void**) {
   // The visits of this failpoint tell when ranks 1 and 3 have arrived.
   assert_int_equal(set_failpoints("barrier.after_publish=off").code(), TRIREME_OK);
@@ -343,6 +359,7 @@ int main() {
       cmocka_unit_test(channels_do_not_wait_for_each_other),
       cmocka_unit_test(a_disagreement_is_a_mismatch_on_every_rank_and_moves_nothing),
       cmocka_unit_test(ranks_out_of_step_are_a_mismatch),
+      cmocka_unit_test(calls_of_two_models_in_one_channel_are_a_mismatch),
       cmocka_unit_test(a_deadline_names_exactly_the_ranks_that_did_not_arrive),
       cmocka_unit_test(waiting_for_ranks_that_have_not_joined_names_them_and_may_be_repeated),
       cmocka_unit_test(a_rank_that_left_is_named),

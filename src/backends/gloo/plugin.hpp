@@ -13,7 +13,7 @@
 namespace trireme::gloo {
 
 // Raised whenever anything here changes its meaning.
-constexpr std::uint32_t kPluginVersion = 2;
+constexpr std::uint32_t kPluginVersion = 3;
 constexpr char kPluginSymbol[] = "trireme_gloo_plugin";
 constexpr std::uint64_t kErrorBytes = 512;
 

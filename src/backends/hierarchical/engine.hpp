@@ -47,6 +47,9 @@ class HierarchicalEngine final : public host::Engine {
   std::string description() const override;
   bool offers(const Operation& operation) const override;
   bool prefers(const Operation& operation) const override;
+  std::uint32_t channels() const override {
+    return options_.library == nullptr ? kChannels : options_.library->channels();
+  }
   bool tells_apart() const override { return library() != nullptr && library()->tells_apart(); }
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
   TrafficCounters traffic() const override;  // between hosts

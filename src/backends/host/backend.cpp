@@ -90,7 +90,8 @@ TrafficCounters HostBackend::traffic() const {
 
 bool HostBackend::has_native(const Operation& operation) const {
   const Engine* const engine = carrier_->engine();
-  return engine != nullptr && !fixes_order(operation) && engine->offers(operation);
+  return engine != nullptr && operation.channel < engine->channels() && !fixes_order(operation) &&
+         engine->offers(operation);
 }
 
 bool HostBackend::prefers_native(const Operation& operation) const {

@@ -329,7 +329,7 @@ void Carrier::build(int rank) {
   }
   if (build_decision(rank, peer)) return;
   if (!failed && joined(rank)) {  // not if broken: see is_done_with()
-    if (!carries_slots_) build_slot(peer);
+    build_slot(peer);
     if (peer.frame.empty()) build_data(rank, peer);
   }
   if (!peer.frame.empty() || !leaving_) return;
@@ -341,7 +341,7 @@ void Carrier::build(int rank) {
   }
   static_cast<void>(failpoint("leave", "before_goodbye"));  // there is no other way to leave
   const LastSlots last = carries_slots_ ? last_slots() : LastSlots{};
-  const std::uint64_t bytes = carries_slots_ ? sizeof last : 0;
+  const std::uint64_t bytes = carried_channels() * sizeof last[0];
   std::memcpy(begin_frame(peer, FrameKind::leave, 0, 0, bytes), &last, bytes);
   peer.said_leave = true;
 }
@@ -364,7 +364,8 @@ void Carrier::write_slot(const local::Slot& slot, std::byte* to) {
 
 // A slot is filled anew only after the peer has published what follows it, and so had it.
 void Carrier::build_slot(Link& peer) {
-  for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+  const std::uint32_t used = group_.channels_of(me_);
+  for (std::uint32_t channel = carried_channels(); channel < used; ++channel) {
     const local::Lane& lane = segment_->lane(channel, me_);
     std::uint64_t& called = peer.called[channel];
     if (lane.position.load(std::memory_order_acquire) == called) continue;
@@ -379,7 +380,7 @@ void Carrier::build_slot(Link& peer) {
 // --- slots that the engine carries -------------------------------------------------------------
 
 void Carrier::publish(std::uint32_t channel) noexcept {
-  if (!carries_slots_) return poke();
+  if (channel >= carried_channels()) return poke();
   const local::Lane& lane = segment_->lane(channel, me_);
   const std::uint64_t position = lane.position.load(std::memory_order_relaxed);
   const local::Slot& slot = lane.slots[(position - 1) & 1];
@@ -394,6 +395,7 @@ void Carrier::publish(std::uint32_t channel) noexcept {
 
 bool Carrier::fetch(std::uint32_t channel) noexcept {
   bool any = false;
+  if (channel >= carried_channels()) return any;
   try {
     const Status status = engine_->fetch(
         channel,
@@ -410,7 +412,8 @@ bool Carrier::fetch(std::uint32_t channel) noexcept {
 
 Carrier::LastSlots Carrier::last_slots() const {
   LastSlots last{};
-  for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+  const std::uint32_t used = std::min(group_.channels_of(me_), carried_channels());
+  for (std::uint32_t channel = 0; channel < used; ++channel) {
     last[channel] = segment_->lane(channel, me_).position.load(std::memory_order_acquire);
   }
   return last;
@@ -668,7 +671,8 @@ Status Carrier::take_slot(int from, const FrameHeader& header, const std::byte* 
 void Carrier::end_hopeless(int from) noexcept {
   if (engine_ == nullptr) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+  const std::uint32_t used = group_.channels_of(me_);
+  for (std::uint32_t channel = 0; channel < used; ++channel) {
     const local::Lane& own = segment_->lane(channel, me_);
     const local::Lane& theirs = segment_->lane(channel, from);
     const std::uint64_t position = theirs.position.load(std::memory_order_acquire);
@@ -687,12 +691,12 @@ void Carrier::end_hopeless(int from) noexcept {
 // What the engine carries may come later than this, though it was sent before.
 Status Carrier::take_leave(int from, const std::byte* rest, std::uint64_t bytes) {
   LastSlots last{};
-  if (bytes != (carries_slots_ ? sizeof last : 0)) {
+  if (bytes != carried_channels() * sizeof last[0]) {
     return corrupt(from, "a goodbye of a wrong length");
   }
   std::memcpy(&last, rest, bytes);
   const Deadline patience = Deadline::after(kGraceNs);
-  for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+  for (std::uint32_t channel = 0; channel < carried_channels(); ++channel) {
     const local::Lane& lane = segment_->lane(channel, from);
     while (lane.position.load(std::memory_order_acquire) < last[channel] && !group_.failed() &&
            !patience.passed()) {

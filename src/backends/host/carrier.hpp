@@ -81,6 +81,8 @@ class Carrier final : public local::Membership,
   // How many slots a rank has published by channel, when it leaves.
   using LastSlots = std::array<std::uint64_t, kChannels>;
   LastSlots last_slots() const;
+  // Those whose slots the engine carries, from 0 on.
+  std::uint32_t carried_channels() const { return carries_slots_ ? engine_->channels() : 0; }
 
   std::uint64_t capacity() const { return local::ring_capacity(segment_->layout()); }
   Link& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }

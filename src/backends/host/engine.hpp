@@ -25,6 +25,9 @@ class Engine {
   virtual bool offers(const Operation& operation) const = 0;
   virtual bool prefers(const Operation& operation) const = 0;
 
+  // It runs calls of the channels before this one; messages carry the others. The same on all ranks.
+  virtual std::uint32_t channels() const { return kChannels; }
+
   // Whether calls with different tickets never meet, whatever ranks call at the same time: then
   // run() begins while the ranks still compare what they call. Else it is called after that.
   virtual bool tells_apart() const = 0;

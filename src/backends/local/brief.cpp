@@ -54,7 +54,7 @@ Brief Collectives::start_brief(const PlainOperation& op, std::uint64_t sequence,
   const std::uint64_t bytes = largest(op, n);
   if (bytes > most_bytes) return Brief::refused;
   if (detail::failpoints_armed.load(std::memory_order_relaxed)) return Brief::refused;
-  group_.note_call(op.kind, op.channel, sequence);
+  group_.note_call(op.kind, op.channel, op.model, sequence);
   const Segment& segment = *group_.segment();
   Channel& channel = channels_[op.channel];
   const std::uint64_t turn = channel.operations++ & 1;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "backends/last_calls.hpp"
 #include "backends/local/run.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/futex.hpp"
@@ -130,6 +131,9 @@ Status Run::wait_for_all() {
 // The two queues of the caller run side by side, so ranks that use both at once are no mismatch:
 // the others may still come.
 std::string Run::likely_cause(const std::vector<std::int32_t>& missing) const {
+  if (op_.channel >= kModelChannel) {
+    return ", while this rank was in " + queue_text(op_.channel, op_.model) + where_else(missing);
+  }
   const auto has_priority = [](std::uint32_t channel) {
     return channel == 0 || channel == kUrgentChannel;
   };
@@ -146,6 +150,27 @@ std::string Run::likely_cause(const std::vector<std::int32_t>& missing) const {
     if (steps(rank) > steps(me_)) return ", perhaps because the priorities differ";
   }
   return "";
+}
+
+// Where these ranks wait for this one, if their slots tell what their last calls do not.
+std::string Run::where_else(const std::vector<std::int32_t>& missing) const {
+  const std::vector<LastCalls> all = group_.last_calls();
+  std::string text;
+  for (const std::int32_t rank : missing) {
+    if (all[static_cast<std::size_t>(rank)].known) continue;
+    for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+      const Lane& theirs = segment_.lane(channel, rank);
+      const std::uint64_t position = theirs.position.load(std::memory_order_acquire);
+      if (position <= segment_.lane(channel, me_).position.load(std::memory_order_acquire)) continue;
+      const bool second = theirs.slots[1].stamp.load(std::memory_order_acquire) == position;
+      const Fingerprint& print = theirs.slots[second ? 1 : 0].fingerprint;
+      text += "; rank " + std::to_string(rank) + " waits in " +
+              operation_name(static_cast<OperationKind>(print.kind)) + ", sequence " +
+              std::to_string(print.sequence);
+      if (channel >= kModelChannel) text += " of " + queue_text(channel, print.model);
+    }
+  }
+  return text;
 }
 
 template <class Arrived>
@@ -185,7 +210,8 @@ Status Run::wait_until_all(Arrived arrived) {
     const std::uint64_t now = now_ns();
     const bool late = now >= deadline_.moment_ns();
     if (late || stall.due(now)) {
-      for (std::uint32_t channel = 0; fetches && channel < kChannels; ++channel) {
+      const std::uint32_t used = group_.channels_of(me_);
+      for (std::uint32_t channel = 0; fetches && channel < used; ++channel) {
         courier->fetch(channel);  // who is late here may have come elsewhere
       }
       std::vector<std::int32_t> missing;
@@ -466,15 +492,20 @@ void Run::settle() {
 }
 
 Collectives::Collectives(Group& group, Buffers& buffers) : group_(group), buffers_(buffers) {
-  const auto n = static_cast<std::size_t>(group.world_size());
-  for (Channel& channel : channels_) {
-    channel.flags.resize(n);
-    channel.sources.resize(n);
-    channel.results.resize(n);
-    channel.targets.resize(n);
-    channel.cut.resize(n);
-    channel.keep.reserve(2 * n + 2);
-  }
+  for (std::uint32_t channel = 0; channel < kModelChannel; ++channel) open(channel);
+}
+
+Collectives::Channel& Collectives::open(std::uint32_t number) {
+  Channel& channel = channels_[number];
+  const auto n = static_cast<std::size_t>(group_.world_size());
+  if (channel.cut.size() == n) return channel;
+  channel.flags.resize(n);
+  channel.sources.resize(n);
+  channel.results.resize(n);
+  channel.targets.resize(n);
+  channel.keep.reserve(2 * n + 2);
+  channel.cut.resize(n);  // last: it tells that all are there
+  return channel;
 }
 
 template <class Body>

@@ -70,6 +70,9 @@ class Collectives {
     }
   };
 
+  // With the memory that a channel has from its first operation on.
+  Channel& open(std::uint32_t channel);
+
   Group& group_;
   Buffers& buffers_;
   std::array<Channel, kChannels> channels_;

@@ -141,7 +141,9 @@ std::vector<LastCalls> Group::last_calls() const {
     const std::uint64_t call = member.last_call.load(std::memory_order_relaxed);
     calls.collective = static_cast<OperationKind>(call >> 56);
     calls.channel = static_cast<std::uint32_t>(call >> 48 & 0xff);
-    calls.sequence = call & ((1ull << 48) - 1);
+    const bool of_model = calls.channel >= kModelChannel;
+    calls.model = of_model ? static_cast<std::uint32_t>(call >> 32 & 0xffff) : 0;
+    calls.sequence = call & (of_model ? 0xffffffff : (1ull << 48) - 1);
     const std::uint64_t message = member.last_message.load(std::memory_order_relaxed);
     if (message == 0) continue;
     calls.message = static_cast<OperationKind>(message >> 56);
@@ -399,9 +401,11 @@ void Group::wake_everybody() noexcept {
   if (shared == nullptr) return;
   ring(shared->header().join_bell);
   ring(shared->header().decision_bell);
+  std::uint32_t used = 0;
+  for (int rank = 0; rank < world_size_; ++rank) used = std::max(used, channels_of(rank));
   for (int rank = 0; rank < world_size_; ++rank) {
     ring(shared->member(rank).message_bell);
-    for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+    for (std::uint32_t channel = 0; channel < used; ++channel) {
       ring(shared->lane(channel, rank).bell);
     }
   }

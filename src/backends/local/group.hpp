@@ -89,9 +89,19 @@ class Group {
   // What the ranks called last. Between processes nothing is known before the segment has come.
   std::vector<LastCalls> last_calls() const;
   // The collective that this rank calls.
-  void note_call(OperationKind kind, std::uint32_t channel, std::uint64_t sequence) noexcept {
-    segment()->member(rank_).last_call.store(pack_call(kind, channel, sequence),
-                                             std::memory_order_relaxed);
+  void note_call(OperationKind kind, std::uint32_t channel, std::uint32_t model,
+                 std::uint64_t sequence) noexcept {
+    Member& own = segment()->member(rank_);
+    own.last_call.store(pack_call(kind, channel, model, sequence), std::memory_order_relaxed);
+    // Before it sleeps there: a failure rings the bells of those that were used.
+    std::uint32_t used = own.channels.load(std::memory_order_relaxed);
+    while (channel >= used && !own.channels.compare_exchange_weak(used, channel + 1)) {
+    }
+  }
+  // How many channels a rank has used, from 0 on.
+  std::uint32_t channels_of(int rank) const noexcept {
+    const std::uint32_t used = segment()->member(rank).channels.load(std::memory_order_seq_cst);
+    return used < kChannels ? used : kChannels;
   }
   // For a transport: the peers' calls are not in this segment.
   void hide_calls_of_peers() { sees_peers_ = false; }

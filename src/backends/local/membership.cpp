@@ -80,7 +80,7 @@ Status begin_collective(Group& group, Membership& membership, std::atomic<bool>&
       return group.failure(name, sequence);
     }
   }
-  group.note_call(operation.as_called().kind, operation.channel, sequence);
+  group.note_call(operation.as_called().kind, operation.channel, operation.model, sequence);
   return Status::success();
 }
 

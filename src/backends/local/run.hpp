@@ -24,7 +24,7 @@ class Run {
       : group_(all.group_),
         buffers_(all.buffers_),
         segment_(*all.group_.segment()),
-        channel_(all.channels_[operation.channel]),
+        channel_(all.open(operation.channel)),
         op_(operation),
         sequence_(sequence),
         turn_((begin == Begin::here ? channel_.operations++ : channel_.operations - 1) & 1),
@@ -86,6 +86,7 @@ class Run {
   Status look_for_gone(int first, Arrived arrived) const;
   // What may keep these ranks away, if their last calls tell it; "" or the rest of a message.
   std::string likely_cause(const std::vector<std::int32_t>& missing) const;
+  std::string where_else(const std::vector<std::int32_t>& missing) const;
   bool has_published(int rank) const;
   Status look_for_gone() const;  // without having published
   Status wait_for_slots();

@@ -79,6 +79,7 @@ struct alignas(kLine) Member {
   // For the peers' messages about this rank: pack_call() of the collective it called last, and pack_message().
   std::atomic<std::uint64_t> last_call;
   std::atomic<std::uint64_t> last_message;
+  std::atomic<std::uint32_t> channels;  // that it has used, from 0 on; what lies behind is untouched
 };
 
 // The failure as one rank saw it. Written once, whole, before Header::first_failure names it.
@@ -195,11 +196,17 @@ class Segment {
   Layout layout_;
 };
 
-// Kind, channel and sequence in 8, 8 and 48 bits; never 0.
-inline std::uint64_t pack_call(OperationKind kind, std::uint32_t channel, std::uint64_t sequence) {
-  return static_cast<std::uint64_t>(kind) << 56 | static_cast<std::uint64_t>(channel) << 48 |
-         (sequence & ((1ull << 48) - 1));
+// Kind, channel and sequence in 8, 8 and 48 bits; in a model's channel its number, or 0 for a greater one, takes
+// the upper 16 of these. Never 0.
+inline std::uint64_t pack_call(OperationKind kind, std::uint32_t channel, std::uint32_t model,
+                               std::uint64_t sequence) {
+  const std::uint64_t where =
+      static_cast<std::uint64_t>(kind) << 56 | static_cast<std::uint64_t>(channel) << 48;
+  if (channel < kModelChannel) return where | (sequence & ((1ull << 48) - 1));
+  const std::uint64_t whose = model <= 0xffff ? model : 0;
+  return where | whose << 32 | (sequence & 0xffffffff);
 }
+static_assert(kChannels <= 256);
 
 // Kind, 1 + peer and sequence in 8, 16 and 40 bits; never 0.
 inline std::uint64_t pack_message(OperationKind kind, std::int32_t peer, std::uint64_t sequence) {

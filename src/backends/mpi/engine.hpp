@@ -22,6 +22,7 @@ class MpiEngine final : public host::Engine {
   const char* name() const override { return plugin_.name; }
   bool offers(const Operation& operation) const override;
   bool prefers(const Operation&) const override { return true; }
+  std::uint32_t channels() const override { return kOwnChannels; }
   bool tells_apart() const override { return false; }
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
   bool carries_slots() const override { return world_size_ <= kMostExchanged; }
@@ -54,7 +55,7 @@ class MpiEngine final : public host::Engine {
   const int rank_;
   const int world_size_;
   std::atomic<bool> aborted_{false};
-  std::array<Stage, kChannels> stages_;
+  std::array<Stage, kOwnChannels> stages_;
 };
 
 }  // namespace trireme::mpi

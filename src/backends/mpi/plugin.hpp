@@ -12,11 +12,16 @@
 namespace trireme::mpi {
 
 // Raised whenever anything here changes its meaning.
-constexpr std::uint32_t kPluginVersion = 3;
+constexpr std::uint32_t kPluginVersion = 4;
 constexpr char kPluginSymbol[] = "trireme_mpi_plugin";
 constexpr std::uint64_t kErrorBytes = 512;
 // As carriers take them where a transport does not say.
 constexpr std::uint64_t kFrameBytes = 65'536;
+
+// Channels that have a communicator of MPI of their own, from 0 on: the caller's, and those of the
+// first three models. MPI makes one communicator after the other, so that each is waited for.
+constexpr std::uint32_t kOwnChannels = 8;
+static_assert(kOwnChannels <= kChannels);
 
 struct Group;    // the plugin's part of one group
 struct Request;  // one collective or message under way

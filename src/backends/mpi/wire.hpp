@@ -44,7 +44,7 @@ class MpiWire final : public hierarchical::Wire {
   const int next_;
   const int previous_;
   std::atomic<bool> aborted_{false};
-  std::array<Stage, kChannels> stages_;
+  std::array<Stage, kOwnChannels> stages_;
   std::atomic<std::uint64_t> sent_{0};
   std::atomic<std::uint64_t> received_{0};
 };

@@ -234,6 +234,10 @@ void move(const std::shared_ptr<Context>& context, const Call& call, Run* run) {
 }  // namespace
 
 struct Group {
+  const int member;
+  const int size;
+  const Services* const services;
+  // Each is made by the first call in its channel; there is one call at a time.
   std::array<std::shared_ptr<Context>, kChannels> contexts;
 };
 
@@ -241,20 +245,19 @@ namespace {
 
 Group* open(int member, int size, const Services* services) noexcept {
   try {
-    auto group = std::make_unique<Group>();
-    for (auto& context : group->contexts) {
-      context = std::make_shared<Context>(member, size, services);
-    }
-    return group.release();
+    return new Group{member, size, services, {}};
   } catch (...) {
     return nullptr;
   }
 }
 
 State run(Group* group, const Call& call, Run* run, char* error) noexcept {
-  const std::shared_ptr<Context>& context = group->contexts[call.channel];
-  context->place.run = run;
+  std::shared_ptr<Context>& context = group->contexts[call.channel];
   try {
+    if (context == nullptr) {
+      context = std::make_shared<Context>(group->member, group->size, group->services);
+    }
+    context->place.run = run;
     move(context, call, run);
     return State::done;
   } catch (const Stopped&) {

@@ -55,7 +55,7 @@ struct Request {
 struct Group {
   // Communicators come into being one after the other, while ranks arrive: see advance().
   MPI_Request duplicating = MPI_REQUEST_NULL;
-  std::array<MPI_Comm, 1 + kChannels> communicators;  // frames, then by channel
+  std::array<MPI_Comm, 1 + kOwnChannels> communicators;  // frames, then by channel
   std::atomic<std::size_t> ready{0};                  // how many of them are there
   std::atomic<int> failed{MPI_SUCCESS};
   std::atomic<int> abandoned{0};
@@ -146,7 +146,7 @@ Group* join(char* error) {
   group->communicators.fill(MPI_COMM_NULL);
   const std::uint32_t number = joins.fetch_add(1);
   group->tag = static_cast<int>(number % kTags);
-  for (std::uint32_t i = 0; i < kChannels; ++i) group->slots.emplace_back(rank, world_size, number);
+  for (std::uint32_t i = 0; i < kOwnChannels; ++i) group->slots.emplace_back(rank, world_size, number);
   group->flights.resize(static_cast<std::size_t>(world_size));
   group->frame.resize(kFrameBytes);
   forget_groups();
