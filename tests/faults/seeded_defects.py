@@ -97,7 +97,7 @@ DEFECTS = [
     ("urgent operations share the queue", "src/api/operation_call.hpp",
      "operation->channel = kUrgentChannel;", "operation->channel = 0;", "api_test_collectives"),
     ("what a rank calls is not written down", "src/backends/local/group.hpp",
-     "pack_call(kind, channel, sequence)", "0",
+     "pack_call(kind, channel, model, sequence)", "0",
      "faults_test_last_calls"),
     ("nobody hears of a slow rank", "src/platform/stall.hpp",
      "if (next_ns_ == kNeverStalls || waited_ns_ < next_ns_) return false;", "return false;",
