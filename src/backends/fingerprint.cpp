@@ -100,7 +100,10 @@ Status compare_fingerprints(const std::vector<CalledBy>& prints, const char* ope
   for (const auto& [rank, other] : prints) {
     if (std::memcmp(&first, &other, kCompared) == 0) continue;
     FailureDetails details{operation, group, sequence, {first_rank, rank}, 0};
-    const auto called = first.model == 0 && other.model == 0 ? describe : describe_with_model;
+    const bool of_models = first.model != 0 || other.model != 0;
+    const auto called = [of_models](const Fingerprint& print) {
+      return of_models ? describe_with_model(print) : describe(print);
+    };
     return Status::failure(TRIREME_ERROR_MISMATCH,
                            "rank " + std::to_string(first_rank) + " called " + called(first) +
                                " and rank " + std::to_string(rank) + " called " + called(other) +

@@ -169,7 +169,7 @@ void a_model_channel_refuses_memory_it_cannot_share(void**) {
   expect_success(2, [](Backend& backend) -> std::string {
     Elements data(backend, 5000, backend.rank() == 0);
     Operation all_reduce = all_reduce_of(data.data(), data.data(), 5000);
-    all_reduce.channel = 1;
+    all_reduce.channel = kModelChannel;
     const Status status = backend.run(all_reduce, 1, Deadline::after(kLong));
     return status.code() == TRIREME_ERROR_INTERNAL ? "" : "status: " + status.message();
   });
