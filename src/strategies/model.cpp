@@ -349,44 +349,6 @@ Status Model::check_released(const char* before) const {
   return Status::success();
 }
 
-Status Model::keep(Status status) {
-  switch (status.code()) {
-    case TRIREME_OK:
-    case TRIREME_ERROR_INVALID_ARGUMENT:
-    case TRIREME_ERROR_UNSUPPORTED:
-    case TRIREME_ERROR_OUT_OF_MEMORY: break;
-    case TRIREME_ERROR_INVALID_STATE:
-      // The caller's mistake, but one that no later call can make good.
-      if (link_.communicator->failure().code() != TRIREME_ERROR_INVALID_STATE) break;
-      status = invalid_state(status.message() +
-                             ": the model's communicator was destroyed before the model, which can "
-                             "only be destroyed now");
-      give_up(status);
-      break;
-    default: give_up(status);
-  }
-  return status;
-}
-
-void Model::give_up(const Status& status) {
-  failed_ = status;
-  tell(status);
-  // Those of other models have part in nothing else that fails.
-  if (norm_group_ != nullptr) norm_group_->fail(status.code(), status.message());
-}
-
-void Model::tell(const Status& status) const noexcept {
-  // Anything else has come from the peers, or they have the same.
-  if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY || status.code() == TRIREME_ERROR_SYSTEM) {
-    fail_groups(status.code(), status.message());
-  }
-}
-
-void Model::fail_groups(trireme_status code, std::string_view why) const noexcept {
-  link_.fail(code, why);
-  if (norm_group_ != nullptr) norm_group_->fail(code, why);
-}
-
 // ---- what it looks like ----
 
 Status Model::info(trireme_model_info* out) const {
