@@ -369,9 +369,10 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_model_get_statistics(const trireme_model *model, trireme_model_statistics *out_statistics);
 
 /**
- * Compares the parameters of which several ranks hold copies, bit by bit (by a 64-bit hash of each
- * parameter): whole units on all ranks, and with hybrid_shard the shards of the replicas. zero3
- * holds each element once, so only persistent units are compared.
+ * Compares what several ranks hold copies of, bit by bit (by a 64-bit hash of each parameter). Of
+ * parameters: whole units on all ranks, and with hybrid_shard the shards of the replicas. zero3
+ * holds each element once, so only persistent units are compared. Of an optimizer: its state with
+ * data_parallel, masters included, and with every strategy what it counts (trireme_optimizer_counters).
  *
  * Collective: blocks until it is done or the deadline passes.
  *
@@ -380,8 +381,9 @@ trireme_model_get_statistics(const trireme_model *model, trireme_model_statistic
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or a unit is
  * gathered (zero3, hybrid_shard).
  * @retval TRIREME_ERROR_MISMATCH  Copies differ, on all ranks: the message names the first
- * parameter and the ranks that do not hold what most hold. The communicator and the model live on;
- * trireme_model_set_parameters() makes the copies the same again.
+ * parameter and the ranks that do not hold what most hold, or the first number that is counted, with both
+ * sides. The communicator and the model live on; trireme_model_set_parameters() makes the parameters the
+ * same again, trireme_optimizer_restore() all of it.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
@@ -399,7 +401,8 @@ trireme_model_check_replicas(trireme_model *model);
  * @param values  All parameters in the order added, aliases left out; read on the root only,
  *                  NULL elsewhere is fine.
  * @param count  Elements; must be the model's. The same on all ranks.
- * @param dtype  Type of the elements; must be the type of every unit.
+ * @param dtype  Type of the elements; must be the type of every unit. Or TRIREME_DTYPE_BYTES, for a model
+ *                  of any types: then count is the bytes of all, each in its own type, without gaps.
  * @param root  Rank whose values are given.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  values is NULL on the root, or count, dtype or root is
@@ -423,7 +426,7 @@ trireme_model_set_parameters(trireme_model *model, const void *values, uint64_t 
  * @param model  The model.
  * @param[out] values  All parameters in the order added, aliases left out.
  * @param count  Elements; must be the model's.
- * @param dtype  Type of the elements; must be the type of every unit.
+ * @param dtype  As for trireme_model_set_parameters().
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  values is NULL, or count or dtype is wrong.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or has begun to update in backward.

@@ -312,6 +312,16 @@ Status Model::check_parameter(std::uint64_t parameter) const {
 
 Status Model::check_flat(const void* values, const char* what, std::uint64_t count,
                          trireme_dtype dtype, bool gradients) const {
+  if (dtype == TRIREME_DTYPE_BYTES && !gradients) {
+    std::uint64_t bytes = 0;
+    for (const Unit& unit : registry_.units()) bytes += unit.elements * dtype_size(unit.dtype);
+    if (count != bytes) {
+      return invalid_argument("count " + std::to_string(count) + ", but the model has " +
+                              std::to_string(bytes) + " bytes");
+    }
+    if (what == nullptr || values != nullptr || count == 0) return Status::success();
+    return invalid_argument(std::string(what) + " is NULL");
+  }
   if (count != registry_.elements()) {
     return invalid_argument("count " + std::to_string(count) + ", but the model has " +
                             std::to_string(registry_.elements()) + " elements");
@@ -323,8 +333,10 @@ Status Model::check_flat(const void* values, const char* what, std::uint64_t cou
   for (const Unit& unit : units) wide = gradient_dtype(unit.dtype) == wide ? wide : 0;
   if (common == 0 && wide == 0) {
     return invalid_argument(
-        "units of this model have different dtypes, so no "
-        "flat vector can hold it");
+        gradients ? "units of this model have different dtypes, so no flat vector can hold its "
+                    "gradients; hand them in by parameter"
+                  : "units of this model have different dtypes; give its parameters as bytes, with "
+                    "dtype TRIREME_DTYPE_BYTES");
   }
   if (dtype != common && dtype != wide) {
     std::string fits = common != 0 ? dtype_name(common) : dtype_name(wide);
@@ -457,10 +469,16 @@ Status Model::check_replicas() {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   if (reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(check_released("copies are compared"));
+  OptimizerCopies optimizer;
+  if (read_copies_ != nullptr) {
+    TRIREME_RETURN_IF_ERROR(keep(tell_disk(read_copies_(&optimizer))));
+  }
   const Status status = compare_replicas(
-      link_, registry_, *layout_, [this](std::uint64_t group, Range range, const HashVisit& visit) {
+      link_, registry_, *layout_,
+      [this](std::uint64_t group, Range range, const HashVisit& visit) {
         return tell_disk(for_each_stretch(group, range, ParameterFile::Access::read, visit));
-      });
+      },
+      optimizer);
   // Copies that differ are data; any other failure is the group's.
   return status.code() == TRIREME_ERROR_MISMATCH && link_.communicator->failure().ok()
              ? status
@@ -492,90 +510,8 @@ Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dt
   if (reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(check_released("the parameters change"));
   TRIREME_RETURN_IF_ERROR(layout_->spread.shared ? keep(set_shared(values, root))
-                                                 : give_out(values, count, dtype, root));
+                                                 : give_out(values, root));
   return parameters_set_ != nullptr ? keep(tell_disk(parameters_set_())) : Status::success();
-}
-
-// Into copies of each rank's own.
-Status Model::give_out(const void* values, std::uint64_t count, trireme_dtype dtype,
-                       std::int32_t root) {
-  const bool is_root = root == link_.communicator->rank();
-  const std::uint64_t size = dtype_size(dtype);
-
-  // `elements` of the flat vector from `first` on, to `memory` of every rank.
-  const auto give = [&](char* memory, std::uint64_t first, std::uint64_t elements) {
-    if (is_root && elements > 0) {
-      kernels::copy(memory, static_cast<const char*>(values) + first * size, elements * size);
-    }
-    return keep(broadcast(memory, elements, dtype, root, storage_->hold()));
-  };
-  // With one dtype the arena has the order of the flat vector.
-  if (pool_ == nullptr) return give(storage_->parameters.data(), 0, count);
-  TRIREME_RETURN_IF_ERROR(keep(pool_->drop_unused()));
-  for (std::size_t number = 0; number < layout_->groups.size(); ++number) {
-    const Group& group = layout_->groups[number];
-    char* const kept = storage_->parameters.data() + group.offset;
-    char* const memory = group.gathered ? pool_->scratch() : kept;
-    TRIREME_RETURN_IF_ERROR(give(memory, group.flat_first, group.elements));
-    if (!group.gathered || group.held.count == 0) continue;
-    if (group.in_file) {
-      const char* const part = memory + group.held.first * size;
-      TRIREME_RETURN_IF_ERROR(keep(tell_disk(parameter_file_->write_part(number, part))));
-    } else {
-      kernels::copy(kept, memory + group.held.first * size, group.held.count * size);
-    }
-  }
-  return Status::success();
-}
-
-Status Model::broadcast(void* memory, std::uint64_t count, trireme_dtype dtype, std::int32_t root,
-                        std::shared_ptr<const void> owner) {
-  Operation operation;
-  operation.channel = link_.gathers;
-  operation.kind = OperationKind::broadcast;
-  operation.dtype = dtype;
-  operation.root = root;
-  operation.receive = memory;
-  operation.count = count;
-  operation.owner = std::move(owner);
-  TRIREME_FAILPOINT("set", "before_broadcast");
-  TRIREME_RETURN_IF_ERROR(link_.run(std::move(operation)));
-  return failpoint("set", "after_broadcast");
-}
-
-// Into copies that ranks share.
-Status Model::set_shared(const void* values, std::int32_t root) {
-  const bool is_root = root == link_.communicator->rank();
-  if (link_.shard == nullptr) {  // one copy: the root writes it when nobody reads any more
-    TRIREME_RETURN_IF_ERROR(link_.meet(static_cast<std::uint64_t>(root), "root"));
-    for (const Group& group : layout_->groups) {
-      if (!is_root || group.bytes == 0) continue;
-      TRIREME_FAILPOINT("set", "mid_write");
-      kernels::copy(storage_->parameters.data() + group.offset,
-                    static_cast<const char*>(values) + group.flat_first * dtype_size(group.dtype),
-                    group.bytes);
-    }
-    return link_.meet();
-  }
-  // Several: every rank writes its part of what the root gives out group by group.
-  std::shared_ptr<Memory> memory;
-  std::uint64_t largest = 0;
-  for (const Group& group : layout_->groups) largest = std::max(largest, group.bytes);
-  // All ranks have come here and have the memory: nobody reads any more, and nobody is left alone.
-  TRIREME_RETURN_IF_ERROR(agree(link_, {}, link_.communicator->allocate(largest, &memory)));
-  for (const Group& group : layout_->groups) {
-    const std::uint64_t size = dtype_size(group.dtype);
-    if (is_root && group.bytes > 0) {
-      kernels::copy(memory->data(), static_cast<const char*>(values) + group.flat_first * size,
-                    group.bytes);
-    }
-    TRIREME_RETURN_IF_ERROR(broadcast(memory->data(), group.elements, group.dtype, root, memory));
-    if (group.held.count == 0) continue;
-    kernels::copy(storage_->parameters.data() + group.offset + group.held.first * size,
-                  static_cast<const char*>(memory->data()) + group.held.first * size,
-                  group.held.count * size);
-  }
-  return link_.meet();
 }
 
 Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dtype) {
@@ -585,7 +521,12 @@ Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dt
     return invalid_state("a step is under way, in which parameters change by now");
   }
   if (pool_ == nullptr) {
-    if (count > 0) kernels::copy(values, storage_->parameters.data(), count * dtype_size(dtype));
+    std::uint64_t at = 0;
+    for (const Group& group : layout_->groups) {
+      if (group.bytes == 0) continue;
+      kernels::copy(static_cast<char*>(values) + at, storage_->parameters.data() + group.offset, group.bytes);
+      at += group.bytes;
+    }
     return Status::success();
   }
   TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
@@ -598,6 +539,7 @@ Status Model::gather_all(char* values) {
   if (parameter_file_ != nullptr) {
     TRIREME_RETURN_IF_ERROR(tell_disk(parameter_file_->expect_all()));
   }
+  std::uint64_t at = 0;
   for (std::size_t number = 0; number < layout_->groups.size(); ++number) {
     const Group& group = layout_->groups[number];
     if (group.elements == 0) continue;
@@ -607,10 +549,8 @@ Status Model::gather_all(char* values) {
     if (number + 1 < layout_->groups.size() && layout_->groups[number + 1].gathered) {
       status = pool_->prefetch(number + 1);
     }
-    const std::uint64_t size = dtype_size(group.dtype);
-    if (values != nullptr) {
-      kernels::copy(values + group.flat_first * size, group_memory(number), group.bytes);
-    }
+    if (values != nullptr) kernels::copy(values + at, group_memory(number), group.bytes);
+    at += group.bytes;
     if (gathers) pool_->release(number);
     TRIREME_RETURN_IF_ERROR(std::move(status));
   }

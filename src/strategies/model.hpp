@@ -19,6 +19,7 @@
 #include "strategies/memory_limit.hpp"
 #include "strategies/parameter_file.hpp"
 #include "strategies/reducer.hpp"
+#include "strategies/replicas.hpp"
 #include "strategies/storage.hpp"
 #include "strategies/unit_pool.hpp"
 
@@ -95,7 +96,7 @@ class Model {
   Status discard(const Status* why);
   Status accumulate(const void* gradients, trireme_dtype dtype, std::uint32_t flags, bool absent);
   Status allocate(const sharding::Layout& layout);
-  Status give_out(const void* values, std::uint64_t count, trireme_dtype dtype, std::int32_t root);
+  Status give_out(const void* values, std::int32_t root);
   Status set_shared(const void* values, std::int32_t root);
   Status broadcast(void* memory, std::uint64_t count, trireme_dtype dtype, std::int32_t root,
                    std::shared_ptr<const void> owner);
@@ -158,6 +159,7 @@ class Model {
   std::weak_ptr<Optimizer> optimizer_;  // with updates_in_backward()
   // Of the optimizer, which may keep more of them; or null.
   std::function<Status()> parameters_set_;
+  std::function<Status(OptimizerCopies*)> read_copies_;  // that are compared with the parameters
   std::uint64_t planned_state_ = 0;
   std::uint64_t planned_norm_ = 0;        // working memory of an optimizer for its norms
   std::uint64_t planned_offload_ = 0;     // and for state that lies in a file

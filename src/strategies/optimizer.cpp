@@ -168,6 +168,9 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
   if (settings.master_weights) {
     model->parameters_set_ = [self = optimizer.get()] { return self->refresh_masters(); };
   }
+  model->read_copies_ = [self = optimizer.get()](OptimizerCopies* copies) {
+    return self->read_copies(copies);
+  };
   if (model->updates_in_backward()) model->optimizer_ = optimizer;
   *out = std::move(optimizer);
   return Status::success();
@@ -190,6 +193,7 @@ Status Optimizer::open_norm_ranks(Communicator& ranks, const std::vector<shardin
 
 Optimizer::~Optimizer() {
   model_->parameters_set_ = nullptr;
+  model_->read_copies_ = nullptr;
   model_->planned_norm_ = 0;
   model_->planned_offload_ = 0;
   model_->planned_directions_ = 0;

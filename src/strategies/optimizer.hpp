@@ -121,6 +121,8 @@ class Optimizer {
   // Elements of one vector of a piece.
   OwnedRange stretch_of(std::uint64_t piece, std::uint32_t vector, sharding::Range in_piece) const;
   Counters counted() const;
+  // What check_replicas() compares.
+  Status read_copies(OptimizerCopies* out) const;
   Status give_written();
   Status give_state();
   Status refresh_masters();

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/hash.hpp"
 #include "strategies/agreement.hpp"
+#include "strategies/replicas.hpp"
 #include "strategies/optimizer.hpp"
 
 namespace trireme::strategies {
@@ -16,6 +18,36 @@ Counters Optimizer::counted() const {
                        settings_.group_rate_factors};
   counters.rate_factors.resize(settings_.groups, 1);
   return counters;
+}
+
+// All ranks have the same pieces where all of them keep all state, and visit them alike.
+Status Optimizer::read_copies(OptimizerCopies* out) const {
+  out->counters = describe(counted(), model_->registry_);
+  if (!model_->layout_->spread.whole_state()) return Status::success();
+  out->hashes.assign(model_->registry_.parameters().size(), 0);
+  const auto add = [&](const Piece& piece, const OwnedRange& range) {
+    std::uint64_t& hash = out->hashes[piece.parameter];
+    hash = kernels::hash(range.data, range.count * dtype_size(gradient_dtype(piece.dtype)), hash + 1);
+  };
+  if (offload_ != nullptr) {
+    return offload_->sweep(Offload::Access::read, [&](Offload::Visited* visited) {
+      const Piece& piece = visited->piece;
+      for (std::uint32_t vector = 0; vector < settings_.states; ++vector) {
+        OwnedRange range;
+        range.data = piece.states[vector];
+        range.count = piece.count;
+        add(piece, range);
+      }
+      return true;
+    });
+  }
+  for (std::uint64_t number = 0; number < pieces_.size(); ++number) {
+    for (std::uint32_t vector = 0; vector < all_vectors(); ++vector) {
+      if (!keeps(number, vector)) continue;
+      add(pieces_[number], stretch_of(number, vector, {0, pieces_[number].count}));
+    }
+  }
+  return Status::success();
 }
 
 Status Optimizer::counters(trireme_optimizer_counters* out) const {

@@ -56,13 +56,42 @@ std::vector<std::int32_t> different(const std::vector<std::int32_t>& holders,
   return out;
 }
 
+// The ranks of `holders`, whose values are these, do not have the same.
+Status differ(const Link& link, const std::string& what, const std::vector<std::int32_t>& holders,
+              std::vector<std::int32_t> blamed) {
+  const std::string who = list_ranks(blamed);
+  FailureDetails details;
+  details.communicator = link.communicator->name();
+  details.blamed = std::move(blamed);
+  return Status::failure(TRIREME_ERROR_MISMATCH, what + " has other bits on " + who +
+                                                     " than on the others of " + list_ranks(holders))
+      .with_details(std::move(details));
+}
+
+std::uint64_t hash_of(const std::vector<sharding::Fact>& facts) {
+  std::uint64_t hash = facts.size();
+  for (const sharding::Fact& fact : facts) {
+    hash = kernels::hash(fact.value.data(), fact.value.size(), hash);
+  }
+  return hash;
+}
+
 }  // namespace
 
 Status compare_replicas(const Link& link, const sharding::Registry& registry,
-                        const sharding::Layout& layout, const ReadParameters& read) {
+                        const sharding::Layout& layout, const ReadParameters& read,
+                        const OptimizerCopies& optimizer) {
   Status failed = Status::success();
-  const std::vector<std::uint64_t> own = hashes(registry, layout, read, &failed);
+  std::vector<std::uint64_t> own = hashes(registry, layout, read, &failed);
   TRIREME_RETURN_IF_ERROR(std::move(failed));
+  const std::uint64_t parameters = own.size();
+  // As many words on a rank that has no optimizer any more.
+  const bool whole_state = layout.spread.whole_state();
+  if (whole_state) {
+    own.insert(own.end(), optimizer.hashes.begin(), optimizer.hashes.end());
+    own.resize(2 * parameters, 0);
+  }
+  own.push_back(hash_of(optimizer.counters));
   const std::uint64_t count = own.size();
   const std::uint32_t ranks = link.world_size();
   std::shared_ptr<Memory> memory;
@@ -82,7 +111,7 @@ Status compare_replicas(const Link& link, const sharding::Registry& registry,
   TRIREME_RETURN_IF_ERROR(link.run(std::move(operation)));
   TRIREME_FAILPOINT("replicas", "after_exchange");
 
-  for (std::uint64_t i = 0; i < count; ++i) {
+  for (std::uint64_t i = 0; i < parameters; ++i) {
     const Parameter& parameter = registry.parameters()[i];
     if (parameter.target != i) continue;
     const Group& group = layout.group_of_parameter(parameter);
@@ -96,18 +125,37 @@ Status compare_replicas(const Link& link, const sharding::Registry& registry,
       }
       std::vector<std::int32_t> blamed = different(holders, values);
       if (blamed.empty()) continue;
-      const std::string who = list_ranks(blamed);
-      FailureDetails details;
-      details.communicator = link.communicator->name();
-      details.blamed = std::move(blamed);
-      return Status::failure(TRIREME_ERROR_MISMATCH,
-                             "parameter " + std::to_string(i) + " (" +
-                                 sharding::quoted(parameter.name) + ") has other bits on " + who +
-                                 " than on the others of " + list_ranks(holders))
-          .with_details(std::move(details));
+      return differ(link, "parameter " + std::to_string(i) + " (" + sharding::quoted(parameter.name) + ")",
+                    holders, std::move(blamed));
     }
   }
-  return Status::success();
+  std::vector<std::int32_t> everybody;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    everybody.push_back(static_cast<std::int32_t>(rank));
+  }
+  const auto blamed_for = [&](std::uint64_t word) {
+    std::vector<std::uint64_t> values;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) values.push_back(all[rank * count + word]);
+    return different(everybody, values);
+  };
+  for (std::uint64_t i = 0; whole_state && i < parameters; ++i) {
+    std::vector<std::int32_t> blamed = blamed_for(parameters + i);
+    if (blamed.empty()) continue;
+    return differ(link, "the optimizer's state of parameter " + std::to_string(i) + " (" +
+                            sharding::quoted(registry.parameters()[i].name) + ")",
+                  everybody, std::move(blamed));
+  }
+  std::vector<std::int32_t> blamed = blamed_for(count - 1);
+  if (blamed.empty()) return Status::success();
+  // Which number it is, all ranks find out together.
+  const Status told = agree(link, optimizer.counters, Status::success());
+  if (told.code() != TRIREME_ERROR_MISMATCH) return Status(told);
+  FailureDetails details;
+  details.communicator = link.communicator->name();
+  details.blamed = std::move(blamed);
+  return Status::failure(TRIREME_ERROR_MISMATCH,
+                         "what the optimizer counts differs: " + std::string(told.message()))
+      .with_details(std::move(details));
 }
 
 }  // namespace trireme::strategies

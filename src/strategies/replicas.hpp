@@ -1,4 +1,5 @@
-// Whether the copies of parameters that several ranks hold are the same.
+// Whether the copies that several ranks hold are the same: of parameters, of the state of an optimizer,
+// and what it counts.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,16 @@ using HashVisit = std::function<void(const char* data, sharding::Range part)>;
 using ReadParameters =
     std::function<Status(std::uint64_t group, sharding::Range range, const HashVisit& visit)>;
 
-// Collective on the gathers' channel. MISMATCH names the first parameter and the ranks that differ.
+// What an optimizer has on all ranks.
+struct OptimizerCopies {
+  std::vector<std::uint64_t> hashes;    // of the state of each parameter, where all ranks keep all
+  std::vector<sharding::Fact> counters;  // empty: there is no optimizer
+};
+
+// Collective on the gathers' channel. MISMATCH names the first parameter, or the first number that is
+// counted, and the ranks that differ.
 Status compare_replicas(const Link& link, const sharding::Registry& registry,
-                        const sharding::Layout& layout, const ReadParameters& read);
+                        const sharding::Layout& layout, const ReadParameters& read,
+                        const OptimizerCopies& optimizer);
 
 }  // namespace trireme::strategies

@@ -364,10 +364,86 @@ static void test_refusals(void **state) {
     }
 }
 
+/* ---- copies that differ ---- */
+
+static void expect_blame(struct verdict *v, trireme_model *model, const char *words, int blamed) {
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_check_replicas(model));
+    if (!says(words)) expect_failed(v, __FILE__, __LINE__, trireme_last_error());
+    trireme_error_info info = TRIREME_ERROR_INFO_INIT;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_last_error_info(&info));
+    EXPECT(v, info.blamed_count == 1 && info.blamed[0] == blamed);
+}
+
+/* Of three ranks the last one goes another way, each time back again. */
+static void go_astray(trireme_communicator *ranks, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    const bool strays = rank == 2;
+    trireme_model *const model = make_model(v, ranks, job->to, &kAdamw);
+    set_start(v, model, F32);
+    trireme_optimizer *const optimizer = make_optimizer(v, model, job->to, &kAdamw);
+    train(v, model, optimizer, &kAdamw, 0, BEFORE);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
+    if (job->to->strategy == TRIREME_STRATEGY_DATA_PARALLEL) {
+        uint64_t index = 0;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &index));
+        --index; /* a stretch of the second vector of the matrix */
+        trireme_state_range range = TRIREME_STATE_RANGE_INIT;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, index, &range));
+        EXPECT(v, range.parameter == MATRIX && range.vector == 1);
+        float values[24], other[24];
+        const uint64_t bytes = range.count * sizeof(float);
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_optimizer_read_range(optimizer, index, values, bytes));
+        memcpy(other, values, sizeof other);
+        other[0] = -other[0];
+        if (strays) {
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_optimizer_write_range(optimizer, index, other, bytes));
+        }
+        expect_blame(v, model, "the optimizer's state of parameter 3 (\"matrix\")", 2);
+        if (strays) {
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_optimizer_write_range(optimizer, index, values, bytes));
+        }
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
+    }
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_optimizer_set_learning_rate(optimizer, strays ? 0.5 : 0.25));
+    expect_blame(v, model, "the learning rate is 0.25 on rank 0 and 0.5 on rank 2", 2);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_learning_rate(optimizer, 0.25));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_optimizer_set_group_rate_factor(optimizer, 1, strays ? 2 : 4));
+    expect_blame(v, model, "the rate factor of group 1 is 4 on rank 0 and 2 on rank 2", 2);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_group_rate_factor(optimizer, 1, 4));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
+    if (strays) trireme_optimizer_destroy(optimizer);
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_check_replicas(model));
+    if (!strays) trireme_optimizer_destroy(optimizer);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
+    trireme_model_destroy(model);
+}
+
+static void test_copies_that_differ_are_found(void **state) {
+    (void)state;
+    for (int layout = 0; layout < LAYOUTS; ++layout) {
+        struct layout to = kLayouts[layout];
+        if (!can_be(&to) || to.world_size < 3) continue;
+        struct job *const job = calloc(1, sizeof *job);
+        if (job == NULL) abort();
+        job->to = &to;
+        run_job(job, to.world_size, go_astray);
+        to.state_in_file = true;
+        run_job(job, to.world_size, go_astray);
+        free(job);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_pair),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_copies_that_differ_are_found),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -248,6 +248,11 @@ DEFECTS = [
     ("whole parameters are allocated for the ranks of a copy alone", "src/strategies/model.cpp",
      "return whole ? *link_.communicator : holders();", "return holders();",
      "api_test_hybrid_processes"),
+    ("the learning rate is not compared with the copies", "src/strategies/counters.cpp",
+     '{"the learning rate", text_of(counters.learning_rate)},\n', "", "api_test_restore"),
+    ("the optimizer's state is not compared", "src/strategies/replicas.cpp",
+     "    if (blamed.empty()) continue;\n    return differ(link, \"the optimizer",
+     "    continue;\n    return differ(link, \"the optimizer", "api_test_restore"),
 ]
 
 

@@ -343,7 +343,8 @@ namespace Trireme
         /// <summary>
         /// Gives every rank the root's parameters. Collective; other ranks pass the number of
         /// elements through a buffer of the same length, whose contents do not matter. `type` tells
-        /// what the C# type does not: F16 or Bf16 in ushort or Half.
+        /// what the C# type does not: F16 or Bf16 in ushort or Half. Parameters of different types
+        /// are given as Bytes: those of all in their order, each in its own type, without gaps.
         /// </summary>
         public unsafe void SetParameters<T>(
             ReadOnlySpan<T> values, int root = 0, ElementType type = ElementType.Automatic)

@@ -89,6 +89,31 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void What_is_restored_reaches_the_model()
+        {
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                var model = new Regression<double>(v => v, v => v, c.Rank);
+                var options = new DistributedOptions { Optimizer = ModelTests.Sgd() };
+                using (var spread = model.AsDistributed(c, options))
+                {
+                    StateRange[] ranges = spread.Optimizer.GetRanges();
+                    for (int i = 0; i < ranges.Length; ++i)
+                    {
+                        if (ranges[i].Kind == StateKind.Parameter)
+                        {
+                            spread.Optimizer.WriteRange<double>(
+                                i, Enumerable.Repeat(5.0, (int)ranges[i].Count).ToArray());
+                        }
+                    }
+
+                    spread.Optimizer.Restore(spread.Optimizer.Counters);
+                    Check.Same(Enumerable.Repeat(5.0, 7).ToArray(), model.GetParameters(), "all");
+                }
+            });
+        }
+
+        [Test]
         public static void What_a_model_throws_comes_out_and_the_peers_are_told()
         {
             using (var begun = new CountdownEvent(3))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import math
 import os
 import weakref
 from ctypes import byref, c_int32, c_uint32, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Sequence, Union
 
 from . import _hook, _native, _request
-from ._buffer import Owner, view_of
+from ._buffer import Owner, _cast, view_of
 from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
 from ._native import library
 from ._offload import OffloadInfo, _offload_info
@@ -242,6 +243,7 @@ class Model:
         self._units: dict[str, int] = {}
         self._described: list[tuple[int, tuple[int, ...]]] = []  # dtype and shape
         self._unit_of: list[str] = []  # by number of the parameter
+        self._untied: list[str] = []
         self._shares = False
 
     def close(self) -> None:
@@ -315,6 +317,7 @@ class Model:
         if tied_to is None:
             self._units.setdefault(name if unit is None else unit, len(self._units))
             self._unit_of.append(name if unit is None else unit)
+            self._untied.append(name)
         else:
             self._unit_of.append(self._unit_of[self._parameters[tied_to]])
         return number.value
@@ -443,6 +446,70 @@ class Model:
         if status:
             raise self._with_dtype(status, code, False)
         return out
+
+    def broadcast_parameters(self, values: Mapping[str, Any] | None = None, root: int = 0) -> None:
+        """Gives every rank the parameters of rank `root` by name; others may pass None. Collective.
+
+        Each value has the type and shape of its parameter, or one dimension; those of a model may have
+        different types. f16 and bf16 may come as their bits, in 16-bit integers. All parameters must be
+        there, but for those that are tied to another.
+        """
+        address = None
+        places, count = self._places()
+        if values is not None:
+            memory = bytearray(count)
+            for name, (first, end, code, shape) in places.items():
+                if name not in values:
+                    raise ValueError(f"there is no value for parameter {name!r}")
+                view, _address, _count, given = readable(values[name], None, repr(name))
+                if given != code and not (given == _native.TRIREME_DTYPE_U16 and code in _NARROW):
+                    raise ValueError(
+                        f"{name!r} is {dtype_name(code)}, and the value {dtype_name(given)}"
+                    )
+                if view.nbytes != end - first or view.ndim > 1:
+                    check_shape(view, given, shape, "the value", repr(name))
+                memory[first:end] = view.tobytes()
+            if unknown := [name for name in values if name not in places]:
+                raise ValueError(f"the model has no parameter {unknown[0]!r} of its own")
+            address = c_void_p(_native.address_of(memoryview(memory)))
+        check(
+            library.trireme_model_set_parameters(
+                self._handle, address, count, _native.TRIREME_DTYPE_BYTES, in_range(root, 31, "root")
+            )
+        )
+
+    def gather_parameters(self) -> dict[str, memoryview[Any]]:
+        """Gives every rank all parameters by name, each in its type and shape. Collective.
+
+        They lie in memory of their own; numpy.asarray() makes no copy. f16 and bf16 show as 16-bit
+        integers. Parameters that are tied to another are left out.
+        """
+        places, count = self._places()
+        memory = bytearray(count)
+        address = c_void_p(_native.address_of(memoryview(memory)))
+        check(
+            library.trireme_model_get_parameters(
+                self._handle, address, count, _native.TRIREME_DTYPE_BYTES
+            )
+        )
+        return {
+            name: _cast(
+                memoryview(memory)[first:end],
+                LETTERS[code],
+                shape if end > first else None,  # Python has no view with an extent of 0
+            )
+            for name, (first, end, code, shape) in places.items()
+        }
+
+    def _places(self) -> tuple[dict[str, tuple[int, int, int, tuple[int, ...]]], int]:
+        """Where each parameter begins and ends among the bytes of all, with dtype and shape."""
+        places = {}
+        end = 0
+        for name in self._untied:
+            code, shape = self._described[self._parameters[name]]
+            first, end = end, end + math.prod(shape) * size_of(code)
+            places[name] = (first, end, code, shape)
+        return places, end
 
     def _with_dtype(self, status: int, given: int, gradient: bool, number: int = 0) -> Exception:
         """Why a call failed; of elements of another dtype it also tells how to get the right one."""

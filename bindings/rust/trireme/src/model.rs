@@ -469,6 +469,47 @@ impl Model {
         })
     }
 
+    /// As [`set_parameters`](Self::set_parameters), of a model whose parameters may have different
+    /// types: the bytes of all, each in its own type, without gaps.
+    pub fn set_parameter_bytes(&mut self, values: Option<&[u8]>, root: i32) -> Result<()> {
+        let count = match values {
+            Some(values) => values.len(),
+            None => self.parameter_bytes()?,
+        };
+        let data = values.map_or(ptr::null(), |values| values.as_ptr());
+        // SAFETY: as set_parameters(), in bytes.
+        self.call(|model| unsafe {
+            let dtype = sys::TRIREME_DTYPE_BYTES;
+            sys::trireme_model_set_parameters(model, data.cast(), count as u64, dtype, root)
+        })
+    }
+
+    /// As [`get_parameters`](Self::get_parameters), as [`set_parameter_bytes`](Self::set_parameter_bytes)
+    /// takes them.
+    pub fn get_parameter_bytes(&self) -> Result<Vec<u8>> {
+        let mut values = vec![0; self.parameter_bytes()?];
+        let (data, count) = (values.as_mut_ptr().cast(), values.len() as u64);
+        // SAFETY: as get_parameters_into(), in bytes.
+        self.call(|model| unsafe {
+            sys::trireme_model_get_parameters(model, data, count, sys::TRIREME_DTYPE_BYTES)
+        })?;
+        Ok(values)
+    }
+
+    fn parameter_bytes(&self) -> Result<usize> {
+        let mut bytes = 0;
+        for unit in 0..self.info()?.units {
+            let mut raw = sys::trireme_unit_info::init();
+            // SAFETY: model_shard.h: filled up to its own struct_size.
+            self.call(|model| unsafe {
+                sys::trireme_model_get_unit_info(model, unit as u64, &mut raw)
+            })?;
+            // SAFETY: types.h: cannot fail, any thread.
+            bytes += raw.elements as usize * unsafe { sys::trireme_dtype_size(raw.dtype) } as usize;
+        }
+        Ok(bytes)
+    }
+
     /// Makes a unit's parameters whole on this rank until as many releases. Collective for zero3
     /// and hybrid_shard, unless the ranks share the parameters.
     pub fn gather_unit(&mut self, unit: usize) -> Result<()> {
