@@ -55,7 +55,7 @@ class MixedTest(TestCase):
         good = values_of(0)
         for change, words in (
             ({"wide": array.array("f", [1, 2, 3])}, "'wide' is f64, and the value f32"),
-            ({"single": array.array("f", [1])}, "single"),
+            ({"single": array.array("f", [1])}, "'single' has 24 bytes, and the value 4"),
             ({"other": array.array("f", [1])}, "no parameter 'other' of its own"),
             ({"again": array.array("f", [0] * 6)}, "no parameter 'again' of its own"),
         ):

@@ -466,7 +466,11 @@ class Model:
                     raise ValueError(
                         f"{name!r} is {dtype_name(code)}, and the value {dtype_name(given)}"
                     )
-                if view.nbytes != end - first or view.ndim > 1:
+                if view.nbytes != end - first:
+                    raise ValueError(
+                        f"{name!r} has {end - first} bytes, and the value {view.nbytes}"
+                    )
+                if view.ndim > 1:
                     check_shape(view, given, shape, "the value", repr(name))
                 memory[first:end] = view.tobytes()
             if unknown := [name for name in values if name not in places]:
