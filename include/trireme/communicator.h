@@ -14,8 +14,12 @@
  * TRIREME_ERROR_CANCELLED before any of it has moved is the exception: it harms nobody else.
  *
  * Children: trireme_communicator_split(), _subgroup() and _duplicate() make groups of ranks of a
- * group. A child is an ordinary communicator, independent of its parent: neither fails, waits or
- * ends because the other does, and they may be used at the same time from several threads.
+ * group. A child is an ordinary communicator. It does not wait for its parent, and both may be used
+ * at the same time from several threads. A child that fails leaves its parent as it is; when the
+ * parent fails, its children fail with the same status, and theirs: a rank that has heard of the
+ * failure elsewhere would come to them no more. Ranks of the child that are to blame are named in its
+ * numbers; one that is not in it is named in the message. A parent that is destroyed harms no child.
+ * What trireme_communicator_shrink() makes is no child of the group that has failed.
  *
  * Survivors: trireme_communicator_agree() and trireme_communicator_shrink() also work on a
  * communicator that has failed. They go on without the ranks that count as lost: those that died

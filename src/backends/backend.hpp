@@ -195,6 +195,9 @@ struct Decision {
   std::shared_ptr<const void> meeting;  // keeps it open, if that is for this rank to do
 };
 
+// Hears why a group has failed. Must not wait for anybody; may run while the backend ends.
+using EndListener = std::function<void(const Status& failure)>;
+
 // How far Backend::start_brief() came.
 enum class Brief { refused, over, waiting };
 // When, by ticks_now(): just after it was published, and the last time it was seen under way.
@@ -271,6 +274,10 @@ class Backend {
   virtual void fail(const Status& status) noexcept = 0;
   // The failure that poisoned the group, or success. Any thread.
   virtual Status failure() const = 0;
+
+  // Whom to tell when the group has failed, whichever rank found that and whatever this one is at; at once if
+  // it has. Perhaps more than once. Before anything else is called.
+  virtual void on_end(std::shared_ptr<const EndListener> listener) = 0;
 
   // Decides one thing among the ranks that are there, also after a failure and while ranks die: every rank
   // that gets an answer gets the same one. Does not wait for ranks that count as lost: those that died, left,

@@ -120,11 +120,12 @@ class Places {
 class Core final : public Communicator, public std::enable_shared_from_this<Core> {
  public:
   Core(std::unique_ptr<Backend> backend, const GroupOptions& options, std::uint64_t timeout_ns,
-       std::vector<std::int32_t> root_ranks)
+       Lineage lineage)
       : backend_(std::move(backend)),
         description_(backend_->description()),
         options_(options),
-        root_ranks_(std::move(root_ranks)),
+        lineage_(std::move(lineage)),
+        offspring_(std::make_shared<Offspring>(lineage_)),
         timeout_ns_(timeout_ns),
         timekeeper_([this] { return expire(); }),
         messages_(records_) {
@@ -134,6 +135,8 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     records_.stall_ns = options.stall_warning_ns;
     for (std::uint32_t number = 0; number < kModelChannel; ++number) make_channel(number);
     messages_.open(backend_);
+    backend_->on_end(std::make_shared<const EndListener>(
+        [offspring = offspring_](const Status& failure) { offspring->end(failure); }));
   }
 
   // One line for the log: "rank 0 of 2 joined "NAME", local (threads)".
@@ -157,7 +160,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   }
   std::uint64_t timeout_ns() const override { return timeout_ns_; }
   const GroupOptions& options() const override { return options_; }
-  const std::vector<std::int32_t>& root_ranks() const override { return root_ranks_; }
+  const Lineage& lineage() const override { return lineage_; }
   std::uint64_t next_child() noexcept override {
     return children_.fetch_add(1, std::memory_order_relaxed) + 1;
   }
@@ -306,6 +309,25 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     tell(*backend, TRIREME_ERROR_OUT_OF_MEMORY, [](std::string rank) {
       return rank + " has no memory left for what an operation gave it";
     });
+  }
+
+  void fail_with(const Lineage& failed, const Status& failure) noexcept override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    if (backend == nullptr) return;
+    try {
+      backend->fail(inherited_failure(failed, failure, lineage_));
+    } catch (...) {
+      backend->fail(Status::failure(failure.code(), "out of memory"));
+    }
+  }
+
+  void follow(Communicator& parent) override { parent.take_child(weak_from_this()); }
+
+  void take_child(const std::weak_ptr<Communicator>& child) override {
+    offspring_->add(child);
+    const std::shared_ptr<Backend> backend = this->backend();
+    const Status failure = backend == nullptr ? Status::success() : backend->failure();
+    if (!failure.ok()) offspring_->end(failure);
   }
 
   Status decide(Deadline deadline, const std::function<Status(Backend&)>& body) override {
@@ -496,7 +518,8 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   TrafficCounters last_traffic_;
   const std::string description_;
   const GroupOptions options_;
-  const std::vector<std::int32_t> root_ranks_;
+  const Lineage lineage_;
+  const std::shared_ptr<Offspring> offspring_;
   const std::uint64_t timeout_ns_;
   Records records_;
   std::atomic<std::uint32_t> models_{0};
@@ -534,16 +557,18 @@ Status Communicator::create(const GroupOptions& options, std::uint64_t timeout_n
 }
 
 Status Communicator::join(const GroupOptions& options, std::uint64_t timeout_ns,
-                          std::vector<std::int32_t> root_ranks,
-                          std::shared_ptr<Communicator>* out) {
+                          Lineage lineage, std::shared_ptr<Communicator>* out) {
   std::unique_ptr<Backend> backend;
   TRIREME_RETURN_IF_ERROR(join_group(options, &backend));
-  if (root_ranks.empty()) {
-    root_ranks.resize(static_cast<std::size_t>(options.world_size));
-    std::iota(root_ranks.begin(), root_ranks.end(), 0);
+  lineage.name = options.name;
+  if (lineage.ranks.empty()) {
+    static std::atomic<std::uint64_t> roots{0};
+    lineage.root = ++roots;
+    lineage.ranks.resize(static_cast<std::size_t>(options.world_size));
+    std::iota(lineage.ranks.begin(), lineage.ranks.end(), 0);
   }
   auto core =
-      std::make_shared<Core>(std::move(backend), options, timeout_ns, std::move(root_ranks));
+      std::make_shared<Core>(std::move(backend), options, timeout_ns, std::move(lineage));
   core->log_membership("joined");
   // Threads and requests hold the core itself; whoever holds this pointer holds the membership.
   // The last one may be a thread that can be cancelled elsewhere: a small operation holds no

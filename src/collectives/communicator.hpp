@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/backend.hpp"
+#include "collectives/lineage.hpp"
 #include "platform/clock.hpp"
 #include "platform/status.hpp"
 
@@ -67,10 +68,10 @@ class Communicator {
   // timeout_ns: the default of every call, never 0.
   static Status create(const GroupOptions& options, std::uint64_t timeout_ns,
                        std::shared_ptr<Communicator>* out);
-  // The same with options that are whole. root_ranks: each rank's number in the group from which this one
-  // descends; empty for one that was created, where ranks have their own numbers.
-  static Status join(const GroupOptions& options, std::uint64_t timeout_ns,
-                     std::vector<std::int32_t> root_ranks, std::shared_ptr<Communicator>* out);
+  // The same with options that are whole. `lineage`: of a group that was made from another one; its name is
+  // that of the options. Without ranks: of one that was created, where ranks have their own numbers.
+  static Status join(const GroupOptions& options, std::uint64_t timeout_ns, Lineage lineage,
+                     std::shared_ptr<Communicator>* out);
   virtual ~Communicator() = default;  // leaves; started operations end with a failure first
 
   virtual int rank() const = 0;
@@ -79,7 +80,8 @@ class Communicator {
   virtual std::string description() const = 0;
   virtual std::uint64_t timeout_ns() const = 0;
   virtual const GroupOptions& options() const = 0;  // as it was joined
-  virtual const std::vector<std::int32_t>& root_ranks() const = 0;
+  virtual const Lineage& lineage() const = 0;
+  const std::vector<std::int32_t>& root_ranks() const { return lineage().ranks; }
   virtual std::uint64_t next_child() noexcept = 0;  // 1, 2, ...: for the names of children
 
   virtual Status wait_ready(Deadline deadline) const = 0;
@@ -129,6 +131,11 @@ class Communicator {
   // Fails the group: this rank has no memory to hand out what an operation has given it. The peers have done it, so
   // that it cannot be called again.
   virtual void fail_to_hand_out() noexcept = 0;
+  // Fails the group because `failed`, another one of this rank, has failed.
+  virtual void fail_with(const Lineage& failed, const Status& failure) noexcept = 0;
+  // From now on this group fails when `parent` does, whoever of the parent's ranks finds that.
+  virtual void follow(Communicator& parent) = 0;
+  virtual void take_child(const std::weak_ptr<Communicator>& child) = 0;  // see follow()
   // Leaves now, also while children keep the object alive: running operations fail, later ones
   // answer INVALID_STATE.
   virtual void leave() noexcept = 0;

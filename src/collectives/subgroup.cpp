@@ -108,11 +108,12 @@ Status join_child(Communicator& parent, const std::vector<std::int32_t>& ranks,
   options.rank = sharding::position_of(ranks, parent.rank());
   options.world_size = static_cast<int>(ranks.size());
   options.name = name;
-  std::vector<std::int32_t> root_ranks;
+  Lineage lineage;
+  lineage.root = parent.lineage().root;
   for (const std::int32_t rank : ranks) {
-    root_ranks.push_back(parent.root_ranks()[static_cast<std::size_t>(rank)]);
+    lineage.ranks.push_back(parent.root_ranks()[static_cast<std::size_t>(rank)]);
   }
-  return Communicator::join(options, parent.timeout_ns(), std::move(root_ranks), out);
+  return Communicator::join(options, parent.timeout_ns(), std::move(lineage), out);
 }
 
 Status wait_until_met(const Communicator& child, Deadline deadline,
@@ -164,6 +165,7 @@ Status make_with_peers(Communicator& parent, const Agreement& agreement, const W
         TRIREME_RETURN_IF_ERROR(join_child(parent, child.ranks, place, "",
                                            child_name(options, parent.name(), number, child.label),
                                            &children.back()));
+        children.back()->follow(parent);
       }
       return failpoint("child", "after_join");
     } catch (const std::bad_alloc&) {

@@ -1,5 +1,6 @@
-// Groups made from a group. A child has a backend, deadlines and a failure of its own: neither of the
-// two notices when the other fails or is left.
+// Groups made from a group. A child has a backend and deadlines of its own, and its parent does not
+// notice when it fails. When the parent fails, so does the child: a rank that has heard of the one may
+// not come to the other any more, and nobody there would know why. It does not notice when the parent is left.
 //
 // Making one takes two collectives of the parent: one in which the ranks say what they want, and one
 // in which they say whether they joined, so that all ranks get a child or all get the same failure. Then

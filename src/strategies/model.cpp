@@ -219,7 +219,7 @@ Status Model::seal() {
     if (failed_.ok()) failed_ = check_memory_limit(memory_limit(), registry_, *layout, 0);
     if (failed_.ok() && groups) {
       failed_ = make_groups();
-      tell(failed_);
+      if (!failed_.ok()) end_groups(failed_);
     }
     TRIREME_RETURN_IF_ERROR(Status(failed_));
   }

@@ -113,6 +113,7 @@ class Model {
   // caller's mistakes, or memory that a later call may find.
   Status keep(Status status);
   void give_up(const Status& status);
+  void end_groups(const Status& status) const noexcept;
   // Fails all its groups if this rank alone cannot go on, for which the others would wait.
   void tell(const Status& status) const noexcept;
   char* group_memory(std::uint64_t group) const;

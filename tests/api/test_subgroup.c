@@ -218,23 +218,29 @@ static void fail_one_by_one(trireme_communicator *communicator, int rank, void *
     EXPECT_STATUS(verdict, TRIREME_ERROR_ABORTED, trireme_barrier(first, NULL));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(second, NULL));
-    /* Nor does a failed parent harm the child that is left. */
+    /* A failed parent ends the child that is left. */
     if (rank == 2) {
         EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_abort(communicator, "the parent"));
     }
     EXPECT_STATUS(verdict, TRIREME_ERROR_ABORTED, trireme_barrier(communicator, NULL));
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(second, NULL));
+    EXPECT_STATUS(verdict, TRIREME_ERROR_ABORTED, trireme_barrier(second, NULL));
+    EXPECT(verdict, strstr(trireme_last_error(), "failed: rank 2 aborted: the parent") != NULL);
     trireme_communicator *none = UNTOUCHED;
     EXPECT_STATUS(verdict, TRIREME_ERROR_ABORTED,
                   trireme_communicator_duplicate(communicator, NULL, &none));
     EXPECT(verdict, none == UNTOUCHED);
+    /* All its ranks are there: they make another one, which has no part in that. */
+    trireme_communicator *third = NULL;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_shrink(second, NULL, &third));
     trireme_communicator_destroy(communicator);
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(second, NULL));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(third, NULL));
     trireme_communicator_destroy(first);
     trireme_communicator_destroy(second);
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(third, NULL));
+    trireme_communicator_destroy(third);
 }
 
-static void a_child_and_its_parent_fail_and_end_apart(void **state) {
+static void a_child_ends_with_its_parent_but_fails_alone(void **state) {
     (void)state;
     struct verdict verdicts[3] = {0};
     run_ranks(3, fail_one_by_one, verdicts);
@@ -581,7 +587,7 @@ int main(void) {
         cmocka_unit_test(a_subgroup_has_the_order_of_its_list_and_a_duplicate_all),
         cmocka_unit_test(children_have_children_whose_ranks_are_those_of_the_root),
         cmocka_unit_test(a_created_communicator_has_its_own_ranks),
-        cmocka_unit_test(a_child_and_its_parent_fail_and_end_apart),
+        cmocka_unit_test(a_child_ends_with_its_parent_but_fails_alone),
         cmocka_unit_test(communicators_of_several_threads_go_on_at_once),
         cmocka_unit_test(a_blocked_child_does_not_block_its_parent),
         cmocka_unit_test(children_of_parents_of_one_name_never_meet),

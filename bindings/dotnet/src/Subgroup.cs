@@ -3,8 +3,8 @@ using System.Collections.Generic;
 
 namespace Trireme
 {
-    // Groups made of ranks of this group. A child is an ordinary communicator, independent of its
-    // parent: neither fails or ends because the other does. All ranks of the parent call these.
+    // Groups made of ranks of this group. A child is an ordinary communicator that fails when its
+    // parent does, not the other way round. All ranks of the parent call these.
     public sealed partial class Communicator
     {
         /// <summary>

@@ -53,7 +53,7 @@ namespace Trireme.Tests
         }
 
         [Test]
-        public static void A_failed_parent_does_not_harm_its_child()
+        public static void A_failed_parent_ends_its_child()
         {
             Ranks.RunAndLeaveTogether(2, communicator =>
             {
@@ -61,11 +61,12 @@ namespace Trireme.Tests
                 child.Barrier();
                 if (communicator.Rank == 0)
                 {
-                    communicator.Abort("the parent alone");
+                    communicator.Abort("the parent");
                 }
 
                 Check.Throws<AbortedException>(() => communicator.Barrier());
-                CheckMembers(new[] { 0, 1 }, child, communicator.Rank);
+                Check.Throws<AbortedException>(() => { while (true) child.Barrier(); });
+                CheckMembers(new[] { 0, 1 }, child.Shrink(), communicator.Rank);
             });
         }
 

@@ -75,6 +75,9 @@ class HostBackend final : public Backend {
   void stop_deciding() noexcept override { carrier_->decisions().stop(); }
   void fail(const Status& status) noexcept override { group_.fail(status); }
   Status failure() const override { return after_failure(group_.failure()); }
+  void on_end(std::shared_ptr<const EndListener> listener) override {
+    carrier_->on_end(std::move(listener));
+  }
   TrafficCounters traffic() const override;
   std::vector<LastCalls> last_calls() const override { return group_.last_calls(); }
 

@@ -54,6 +54,9 @@ class Carrier final : public local::Membership,
   Decisions& decisions() { return decisions_; }
   bool joined(int rank) const override;
   local::Bell& bell() override { return segment_->header().join_bell; }
+  void on_end(std::shared_ptr<const EndListener> listener) override {
+    group_.on_end(std::move(listener));
+  }
 
   void ring(int) noexcept override { poke(); }
   void publish(std::uint32_t channel) noexcept override;

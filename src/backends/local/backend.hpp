@@ -55,6 +55,9 @@ class LocalBackend final : public Backend {
   }
   void fail(const Status& status) noexcept override { group_.fail(status); }
   Status failure() const override { return group_.failure(); }
+  void on_end(std::shared_ptr<const EndListener> listener) override {
+    membership_->on_end(std::move(listener));
+  }
   Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out) override {
     return decisions_.decide(kind, vote, deadline, out);
   }

@@ -249,6 +249,7 @@ void Group::fail(const FailureRecord& record) noexcept {
     }
     wake_everybody();
     if (listener) listener();
+    tell_end();
   } catch (...) {  // a mutex or memory: the flag alone still ends every wait of this rank
     failed_here_.store(true, std::memory_order_seq_cst);
     wake_everybody();
@@ -258,7 +259,7 @@ void Group::fail(const FailureRecord& record) noexcept {
 Status Group::failure(const char* operation, std::uint64_t sequence) const {
   if (!failed()) return Status::success();
   FailureRecord record;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const Segment* const shared = segment();
   const std::uint32_t first =
       shared == nullptr ? 0 : shared->header().first_failure.load(std::memory_order_acquire);
@@ -301,6 +302,10 @@ Status Group::failure(const char* operation, std::uint64_t sequence) const {
     text += " in \"" + name_ + "\"";
   }
   const bool known = record.code < 0 && record.code >= TRIREME_ERROR_INTERNAL;
+  const bool heard = recorded_;
+  lock.unlock();
+  // Seen in the segment before its rank could tell anybody, and perhaps it never can: who meets it passes it on.
+  if (!heard) const_cast<Group*>(this)->fail(record);
   return Status::failure(known ? record.code : TRIREME_ERROR_CORRUPT, std::move(text))
       .with_details(std::move(details));
 }
@@ -308,6 +313,28 @@ Status Group::failure(const char* operation, std::uint64_t sequence) const {
 void Group::on_failure(std::function<void()> listener) {
   const std::lock_guard lock(mutex_);
   listener_ = std::move(listener);
+}
+
+void Group::on_end(std::shared_ptr<const EndListener> listener) {
+  bool recorded = false;
+  {
+    const std::lock_guard lock(mutex_);
+    end_listener_ = std::move(listener);
+    recorded = recorded_;
+  }
+  if (recorded) tell_end();
+}
+
+void Group::tell_end() const noexcept {
+  try {
+    std::shared_ptr<const EndListener> listener;
+    {
+      const std::lock_guard lock(mutex_);
+      listener = end_listener_;
+    }
+    if (listener != nullptr) (*listener)(failure());
+  } catch (...) {  // no memory to say it: the deadlines are left
+  }
 }
 
 FailureRecord Group::own_record() const {

@@ -145,6 +145,8 @@ class Group {
   // Called once, after the failure was recorded here: takes the news to peers that share no segment yet.
   void on_failure(std::function<void()> listener);
   FailureRecord own_record() const;  // valid in the listener and after it
+  // As Backend's: when this rank has recorded the failure. Between processes each does, by its liaison.
+  void on_end(std::shared_ptr<const EndListener> listener);
   void fail(const FailureRecord& record) noexcept;  // as a peer told it
 
   // Called once for each peer whose process ends without leaving, by a thread that waits for
@@ -189,6 +191,7 @@ class Group {
 
  private:
   void wake_everybody() noexcept;
+  void tell_end() const noexcept;
   void look_for_deaths() const noexcept;
   std::string with_last_calls(const Status& status) const;
   Status blamed_on_silent(const Status& status) const;
@@ -206,12 +209,13 @@ class Group {
   std::unique_ptr<Segment> attached_;
   std::shared_ptr<void> owner_;
 
-  mutable std::mutex mutex_;  // guards the six below; never held across a wait
+  mutable std::mutex mutex_;  // guards the seven below; never held across a wait
   bool recorded_ = false;     // own_record_ is written
   FailureRecord own_record_{};
   mutable std::string met_by_;  // first operation that met the failure
   mutable std::uint64_t met_at_ = 0;
   std::function<void()> listener_;
+  std::shared_ptr<const EndListener> end_listener_;
   std::function<void(int)> death_listener_;
 
   std::function<std::vector<std::int32_t>()> silent_;

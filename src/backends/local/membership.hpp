@@ -20,6 +20,8 @@ class Membership {
   virtual bool has_other_token(int) const { return false; }
   // Rung when that may have changed.
   virtual Bell& bell() = 0;
+  // As Backend's.
+  virtual void on_end(std::shared_ptr<const EndListener> listener) = 0;
 };
 
 // Backend::wait_ready(). `ready` is set once all are there.

@@ -29,6 +29,10 @@ class ProcessMembership final : public Membership {
   bool joined(int rank) const override { return liaison_.joined(rank); }
   bool has_other_token(int rank) const override { return liaison_.has_other_token(rank); }
   Bell& bell() override { return group_.private_bell(); }
+  // The liaison hears of every failure.
+  void on_end(std::shared_ptr<const EndListener> listener) override {
+    group_.on_end(std::move(listener));
+  }
 
  private:
   Group& group_;

@@ -22,6 +22,26 @@ struct ThreadGroup {
   std::vector<bool> taken = std::vector<bool>(static_cast<std::size_t>(segment.layout().world_size));
   int members = 0;
 
+  // By rank. A rank that waits elsewhere looks at nothing here: whoever fails tells all.
+  using Listener = std::shared_ptr<const EndListener>;
+  std::mutex listeners_mutex;
+  std::vector<Listener> listeners = std::vector<Listener>(taken.size());
+
+  void listen(int rank, Listener listener) {
+    const std::lock_guard lock(listeners_mutex);
+    listeners[static_cast<std::size_t>(rank)].swap(listener);
+  }
+  void tell(const Status& failure) {
+    for (const Listener& place : listeners) {
+      Listener listener;
+      {
+        const std::lock_guard lock(listeners_mutex);
+        listener = place;
+      }
+      if (listener != nullptr) (*listener)(failure);
+    }
+  }
+
   bool complete() const { return members == segment.layout().world_size; }
   bool has_left(int rank) const { return segment.member(rank).left.load() != 0; }
 };
@@ -61,13 +81,23 @@ bool is_over(const ThreadGroup& group, int rank) {
 class ThreadMembership final : public Membership {
  public:
   ThreadMembership(Group& group, std::shared_ptr<ThreadGroup> threads)
-      : group_(group), threads_(std::move(threads)) {}
+      : group_(group), threads_(std::move(threads)) {
+    group_.on_end(std::make_shared<const EndListener>(
+        [all = threads_](const Status& failure) { all->tell(failure); }));
+  }
 
   ~ThreadMembership() override {
     // Nobody is there to hear of a failure to leave; kill, stop and sleep are what these points are for.
     (void)failpoint("leave", "before_mark").ok();
     group_.mark_left(group_.rank());
     (void)failpoint("leave", "after_mark").ok();
+    threads_->listen(group_.rank(), nullptr);
+  }
+
+  void on_end(std::shared_ptr<const EndListener> listener) override {
+    threads_->listen(group_.rank(), listener);
+    const Status failure = group_.failure();  // perhaps told before
+    if (!failure.ok()) (*listener)(failure);
   }
 
   void announce() {

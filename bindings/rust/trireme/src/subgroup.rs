@@ -17,8 +17,8 @@ pub struct GroupOptions {
     pub timeout: Option<Duration>,
 }
 
-/// Children are ordinary communicators, independent of their parent: neither fails or ends because
-/// the other does. All ranks of the parent call these functions in the same order.
+/// Children are ordinary communicators that fail when their parent does, not the other way round.
+/// All ranks of the parent call these functions in the same order.
 impl Communicator {
     /// Each rank's number in the group that this one descends from.
     pub fn ranks(&self) -> Result<Vec<i32>> {

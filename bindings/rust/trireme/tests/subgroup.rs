@@ -45,15 +45,17 @@ fn a_subgroup_has_the_order_of_its_list_and_a_duplicate_all_ranks() {
 }
 
 #[test]
-fn a_failed_parent_does_not_harm_its_child() {
+fn a_failed_parent_ends_its_child() {
     ranks(2, |group| {
         let twin = group.duplicate(&GroupOptions::default()).unwrap();
         twin.barrier().unwrap();
         if group.rank() == 0 {
-            group.abort("the parent alone").unwrap();
+            group.abort("the parent").unwrap();
         }
         fails(group.barrier(), Status::Aborted);
-        assert_eq!(members(&twin), [0, 1]);
+        while twin.barrier().is_ok() {} // until it has heard
+        fails(twin.barrier(), Status::Aborted);
+        assert_eq!(members(&twin.shrink(&GroupOptions::default()).unwrap()), [0, 1]);
     });
 }
 
