@@ -10,6 +10,14 @@
 
 namespace trireme {
 
+namespace {
+
+// How long an operation waits behind a late one for its verdict, and how often it looks.
+constexpr std::uint64_t kVerdictNs = 1'000'000'000;
+constexpr std::uint64_t kLookNs = 2'000'000;
+
+}  // namespace
+
 // --- Timekeeper ------------------------------------------------------------------------------
 
 Status Timekeeper::expect(std::uint64_t moment_ns, const std::shared_ptr<void>& keep) {
@@ -199,6 +207,7 @@ Status Channel::fail_composite(Backend& backend, OperationKind kind, std::uint64
 Status Channel::execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
                         Deadline deadline, bool published) noexcept {
   bool returned = false;
+  due_ns_.store(deadline.moment_ns(), std::memory_order_relaxed);
   const auto move = [&](const Operation& one) {
     if (published) return backend.finish_brief(one, sequence, deadline);
     static_cast<void>(backend.know_natives(deadline));  // if not, the operation itself says so
@@ -218,6 +227,7 @@ Status Channel::execute(Backend& backend, const Operation& operation, std::uint6
     return answer;
   });
   if (!returned) backend.fail(status);
+  due_ns_.store(UINT64_MAX, std::memory_order_relaxed);
   return status;
 }
 
@@ -293,8 +303,14 @@ Status Channel::wait_turn(std::unique_lock<std::mutex>& lock, Queue* turn, Opera
   turn->front().sequence = sequence;
   const Queue::iterator place = turn->begin();
   queue_.splice(queue_.end(), *turn);
-  const bool mine =
-      wait_until(changed_, lock, deadline, [&] { return !runs() && queue_.begin() == place; });
+  const auto is_mine = [&] { return !runs() && queue_.begin() == place; };
+  bool mine = wait_until(changed_, lock, deadline, is_mine);
+  std::optional<Status> verdict;
+  while (!mine && backend_ != nullptr) {
+    verdict = verdict_behind(*backend_, kind, sequence, deadline);
+    if (verdict.has_value()) break;
+    mine = wait_until(changed_, lock, Deadline::after(kLookNs), is_mine);
+  }
   queue_.erase(place);
   if (mine) {
     begin_next();
@@ -302,17 +318,33 @@ Status Channel::wait_turn(std::unique_lock<std::mutex>& lock, Queue* turn, Opera
   }
   note_queue();
   if (!queue_.empty()) changed_.notify_all();
-  // The peers will wait for an operation that never comes: the group is out of step.
-  const Status failure = caught(records_, kind, sequence, [&] {
-    return make_failure(records_, kind, sequence, TRIREME_ERROR_TIMEOUT,
-                        ("rank " + std::to_string(records_.rank) +
-                         " had it queued behind others when its deadline passed")
-                            .c_str(),
-                        {records_.rank});
-  });
   const std::shared_ptr<Backend> backend = backend_;
-  if (backend != nullptr) backend->fail(failure);
-  return with_operation(records_, kind, sequence, failure);
+  if (backend == nullptr) return with_operation(records_, kind, sequence, records_.left());
+  return *verdict;
+}
+
+// All that wait behind one operation are late soon after it. Each of them would blame this rank, which
+// waits like the others for who has not come to the first.
+std::optional<Status> Channel::verdict_behind(Backend& backend, OperationKind kind,
+                                              std::uint64_t sequence,
+                                              Deadline deadline) const noexcept {
+  const std::uint64_t due = due_ns_.load(std::memory_order_relaxed);
+  try {
+    Status failure = backend.failure();
+    if (!failure.ok()) return failure;
+    if (due <= deadline.moment_ns() && now_ns() < deadline.moment_ns() + kVerdictNs) return {};
+    // The peers will wait for an operation that never comes: the group is out of step.
+    const std::string text = "rank " + std::to_string(records_.rank) +
+                             " had it queued behind others when its deadline passed";
+    failure = make_failure(records_, kind, sequence, TRIREME_ERROR_TIMEOUT, text.c_str(),
+                           {records_.rank});
+    backend.fail(failure);
+    return with_operation(records_, kind, sequence, failure);
+  } catch (...) {
+    const Status failure = Status::failure(TRIREME_ERROR_TIMEOUT, "out of memory");  // needs none
+    backend.fail(failure);
+    return failure;
+  }
 }
 
 Status Channel::start(const std::shared_ptr<void>& keep, const void* owner, Operation operation,
@@ -364,7 +396,7 @@ Status Channel::cancel(const Collective& collective) {
                            ", has begun or is done");
     }
     backend = collective.backend;
-    withdraw(found, failure);
+    withdraw(found, with_operation(records_, collective.kind, collective.sequence, failure));
   }
   backend->fail(failure);
   return Status::success();
@@ -372,8 +404,7 @@ Status Channel::cancel(const Collective& collective) {
 
 std::uint64_t Channel::expire() {
   std::uint64_t earliest = UINT64_MAX;
-  Status first = Status::success();
-  std::shared_ptr<Backend> backend;
+  std::shared_ptr<Backend> backend;  // let go of after the lock
   {
     const std::lock_guard lock(mutex_);
     for (auto next = queue_.begin(); next != queue_.end();) {
@@ -384,28 +415,27 @@ std::uint64_t Channel::expire() {
         earliest = std::min(earliest, late.deadline.moment_ns());
         continue;
       }
-      const Status failure = caught(records_, late.kind, late.sequence, [&] {
-        return make_failure(records_, late.kind, late.sequence, TRIREME_ERROR_TIMEOUT,
-                            "this rank had it queued behind others when its deadline passed",
-                            {records_.rank});
-      });
-      if (first.ok()) first = failure;
+      const std::optional<Status> failure =
+          verdict_behind(*late.backend, late.kind, late.sequence, late.deadline);
+      if (!failure.has_value()) {
+        earliest = std::min(earliest, now_ns() + kLookNs);
+        continue;
+      }
       backend = late.backend;
-      withdraw(turn, failure);
+      withdraw(turn, *failure);
     }
   }
-  if (backend != nullptr) backend->fail(first);
   return earliest;
 }
 
-// The caller locks, and fails the group afterwards.
+// The caller locks.
 void Channel::withdraw(Queue::iterator turn, const Status& status) noexcept {
   withdrawn_.splice(withdrawn_.end(), queue_, turn);
   note_queue();
   Collective& collective = *turn->started;
   collective.backend.reset();  // the caller holds it, too
   records_.flight.end(collective.flight, status.code());
-  collective.complete(with_operation(records_, collective.kind, collective.sequence, status));
+  collective.complete(Status(status));
   changed_.notify_all();
 }
 

@@ -9,6 +9,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "collectives/algorithm_run.hpp"
 #include "collectives/communicator.hpp"
@@ -78,6 +79,10 @@ class Channel {
   // `published`: by Backend::start_brief().
   Status execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
                  Deadline deadline, bool published = false) noexcept;
+  // What ends an operation that is late and has not begun: the group's failure, which is this one's own if what
+  // runs before it has more time. Null: what runs was due earlier, and its verdict is still to come.
+  std::optional<Status> verdict_behind(Backend& backend, OperationKind kind, std::uint64_t sequence,
+                                       Deadline deadline) const noexcept;
   void withdraw(Queue::iterator turn, const Status& status) noexcept;
   FlightRecord::What describe(const PlainOperation& operation,
                               std::uint64_t sequence) const noexcept;
@@ -120,6 +125,7 @@ class Channel {
   // not, by one exchange; it needs the lock only where there is such a reason when it ends.
   static constexpr std::uint64_t kRuns = 1, kWaits = 2, kClosed = 4, kOneCollective = 8;
   std::atomic<std::uint64_t> state_{kClosed};
+  std::atomic<std::uint64_t> due_ns_{UINT64_MAX};  // the deadline of the operation that runs, if it has one yet
   Queue queue_;
   Queue withdrawn_;  // done; the progress thread has yet to call their callbacks
   bool has_thread_ = false;

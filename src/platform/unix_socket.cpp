@@ -166,4 +166,18 @@ int open_process(pid_t pid) {
   return own_descriptor([pid] { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); });
 }
 
+bool process_stands_still(pid_t pid) noexcept {
+  char path[40];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(pid));
+  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  char text[256];
+  const ssize_t bytes = ::read(file, text, sizeof text - 1);
+  ::close(file);
+  if (bytes <= 0) return false;
+  text[bytes] = 0;
+  const char* const name_end = std::strrchr(text, ')');  // the program's name may hold anything
+  return name_end != nullptr && (name_end[1] == ' ') && (name_end[2] == 'T' || name_end[2] == 't');
+}
+
 }  // namespace trireme

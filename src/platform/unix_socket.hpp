@@ -35,5 +35,7 @@ SocketResult receive_packet(int socket, void* data, std::size_t capacity, std::s
 
 // Becomes readable when the process ends; -1 if the system cannot tell.
 int open_process(pid_t pid);
+// Whether a signal or a debugger has stopped the process; false where the system does not tell.
+bool process_stands_still(pid_t pid) noexcept;
 
 }  // namespace trireme

@@ -14,7 +14,7 @@ Status Model::keep(Status status) {
     case TRIREME_ERROR_INVALID_STATE:
     case TRIREME_ERROR_UNSUPPORTED:
     case TRIREME_ERROR_OUT_OF_MEMORY: break;
-    default: give_up(status);
+    default: give_up(status); return Status(failed_);
   }
   return status;
 }
@@ -22,6 +22,10 @@ Status Model::keep(Status status) {
 void Model::give_up(const Status& status) {
   failed_ = status;
   end_groups(status);
+  // Who was late in a small group may have waited there for one of another: the caller's group sees all.
+  if (status.code() != TRIREME_ERROR_TIMEOUT) return;
+  Status whole = link_.communicator->failure();
+  if (whole.code() == TRIREME_ERROR_TIMEOUT) failed_ = std::move(whole);
 }
 
 // A rank that waits in one of them would wait for this one in vain. What has failed already says why; a

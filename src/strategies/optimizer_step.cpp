@@ -94,8 +94,9 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
   };
   Status status = run();
   // Whatever broke a step has left parameters that are neither the old nor the new ones.
-  if (!status.ok()) model.give_up(status);
-  return status;
+  if (status.ok()) return status;
+  model.give_up(status);
+  return Status(model.failed_);
 }
 
 // What is updated goes where it is needed, and the next step may begin.

@@ -191,6 +191,15 @@ void Liaison::wake() {
   }
 }
 
+std::vector<std::int32_t> Liaison::stopped() const {
+  std::vector<std::int32_t> ranks;
+  for (int rank = 0; rank < group_.world_size(); ++rank) {
+    const int process = processes_[static_cast<unsigned>(rank)].load(std::memory_order_relaxed);
+    if (process > 0 && process_stands_still(process)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 Packet Liaison::packet(Packet::Type type) const {
   Packet made;
   made.type = type;
@@ -537,7 +546,10 @@ void Liaison::establish(int rank, int socket) {
   each.socket = socket;
   each.state = State::established;
   PeerCredentials credentials;
-  if (peer_credentials(socket, &credentials)) each.process = open_process(credentials.pid);
+  if (peer_credentials(socket, &credentials)) {
+    each.process = open_process(credentials.pid);
+    processes_[static_cast<unsigned>(rank)].store(credentials.pid, std::memory_order_relaxed);
+  }
   for (const std::uint64_t id : announced_) {
     Packet known = packet(Packet::buffer);
     known.id = id;

@@ -47,6 +47,8 @@ class Liaison {
 
   Status claim();  // takes the name of this rank
   Status start();
+  // Whose process stands still, as far as the system tells.
+  std::vector<std::int32_t> stopped() const;
   bool joined(int rank) const {
     return joined_[static_cast<unsigned>(rank)].load(std::memory_order_acquire);
   }
@@ -134,6 +136,7 @@ class Liaison {
 
   std::array<std::atomic<bool>, kMaxRanks> joined_{};
   std::array<std::atomic<bool>, kMaxRanks> foreign_{};  // with another token
+  std::array<std::atomic<int>, kMaxRanks> processes_{};  // their numbers; 0: unknown
   std::array<std::atomic<bool>, kMaxRanks> died_{};  // as a waiting thread has seen
   int wake_ = -1;  // eventfd
   const std::shared_ptr<Exit> exit_ = std::make_shared<Exit>();

@@ -10,13 +10,16 @@ class ProcessMembership final : public Membership {
  public:
   ProcessMembership(const std::string& group_name, std::shared_ptr<const Token> token, Group& group,
                     std::shared_ptr<Buffers> buffers)
-      : group_(group), liaison_(group_name, std::move(token), group, std::move(buffers)) {}
+      : group_(group), liaison_(group_name, std::move(token), group, std::move(buffers)) {
+    group_.on_silence([this] { return liaison_.stopped(); });
+  }
 
   ~ProcessMembership() override {
     // Nobody is there to hear of a failure to leave; kill, stop and sleep are what these points are for.
     static_cast<void>(failpoint("leave", "before_mark").ok());
     group_.mark_left(group_.rank());
     static_cast<void>(failpoint("leave", "after_mark").ok());
+    group_.on_silence(nullptr);
   }
 
   Status join() {
