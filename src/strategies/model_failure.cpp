@@ -11,9 +11,16 @@ Status Model::keep(Status status) {
   switch (status.code()) {
     case TRIREME_OK:
     case TRIREME_ERROR_INVALID_ARGUMENT:
-    case TRIREME_ERROR_INVALID_STATE:
     case TRIREME_ERROR_UNSUPPORTED:
     case TRIREME_ERROR_OUT_OF_MEMORY: break;
+    case TRIREME_ERROR_INVALID_STATE:
+      // The caller's mistake, but one that no later call can make good.
+      if (link_.communicator->failure().code() != TRIREME_ERROR_INVALID_STATE) break;
+      status = invalid_state(status.message() +
+                             ": the model's communicator was destroyed before the model, which can "
+                             "only be destroyed now");
+      give_up(status);
+      break;
     default: give_up(status); return Status(failed_);
   }
   return status;

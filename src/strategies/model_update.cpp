@@ -1,4 +1,4 @@
-// Model: update in backward, the step that is discarded, and failures that end it.
+// Model: update in backward, and the step that is discarded.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -65,46 +65,6 @@ Status Model::discard(const Status* why) {
   // A rank without a leaf may not have begun the step.
   TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
   return keep(attendance_.leave(link_, false));
-}
-
-// ---- failures ----
-
-Status Model::keep(Status status) {
-  switch (status.code()) {
-    case TRIREME_OK:
-    case TRIREME_ERROR_INVALID_ARGUMENT:
-    case TRIREME_ERROR_UNSUPPORTED:
-    case TRIREME_ERROR_OUT_OF_MEMORY: break;
-    case TRIREME_ERROR_INVALID_STATE:
-      // The caller's mistake, but one that no later call can make good.
-      if (link_.communicator->failure().code() != TRIREME_ERROR_INVALID_STATE) break;
-      status = invalid_state(status.message() +
-                             ": the model's communicator was destroyed before the model, which can "
-                             "only be destroyed now");
-      give_up(status);
-      break;
-    default: give_up(status);
-  }
-  return status;
-}
-
-void Model::give_up(const Status& status) {
-  failed_ = status;
-  tell(status);
-  // Those of other models have part in nothing else that fails.
-  if (norm_group_ != nullptr) norm_group_->fail(status.code(), status.message());
-}
-
-void Model::tell(const Status& status) const noexcept {
-  // Anything else has come from the peers, or they have the same.
-  if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY || status.code() == TRIREME_ERROR_SYSTEM) {
-    fail_groups(status.code(), status.message());
-  }
-}
-
-void Model::fail_groups(trireme_status code, std::string_view why) const noexcept {
-  link_.fail(code, why);
-  if (norm_group_ != nullptr) norm_group_->fail(code, why);
 }
 
 }  // namespace trireme::strategies

@@ -41,7 +41,7 @@ DEFECTS = [
     ("models of a communicator share channels", "src/collectives/communicator.cpp",
      "std::uint32_t place = model - 1;", "std::uint32_t place = (model - 1) % 3;",
      "api_test_models"),
-    ("a model forgets that its communicator was destroyed", "src/strategies/model_update.cpp",
+    ("a model forgets that its communicator was destroyed", "src/strategies/model_failure.cpp",
      "if (link_.communicator->failure().code() != TRIREME_ERROR_INVALID_STATE) break;",
      "break;", "api_test_models"),
     ("the wrong rank is blamed", "src/backends/local/liaison.cpp",
