@@ -110,7 +110,8 @@ static void train_until_it_fails(int rank, void *context, struct outcome *o) {
     rule.kind = TRIREME_OPTIMIZER_SGD;
     rule.learning_rate = 0.5;
     CALL(trireme_optimizer_create(model, &rule, &optimizer));
-    if (status != TRIREME_OK) {
+    /* What the others wait for here may be on its way when the victim stands still. */
+    if (status != TRIREME_OK && status != TRIREME_ERROR_TIMEOUT) {
         fprintf(stderr, "rank %d: %s\n", rank, trireme_last_error());
         _exit(93);
     }
