@@ -32,7 +32,10 @@ void Model::give_up(const Status& status) {
   // Who was late in a small group may have waited there for one of another: the caller's group sees all.
   if (status.code() != TRIREME_ERROR_TIMEOUT) return;
   Status whole = link_.communicator->failure();
-  if (whole.code() == TRIREME_ERROR_TIMEOUT) failed_ = std::move(whole);
+  const FailureDetails *const here = status.details(), *const there = whole.details();
+  if (whole.code() != TRIREME_ERROR_TIMEOUT || there == nullptr) return;
+  if (here != nullptr && here->blamed == there->blamed) return;
+  failed_ = link_.of_step(link_.of_deadline(std::move(whole)));
 }
 
 // A rank that waits in one of them would wait for this one in vain. What has failed already says why; a
@@ -48,7 +51,7 @@ void Model::end_groups(const Status& status) const noexcept {
       const Status cause = failed->failure();
       if (cause.ok()) continue;
       // What a hook or layer has failed, its ranks told before anybody went on: the caller's group is in step.
-      const bool in_step = failed == norm_group_.get() && cause.code() == TRIREME_ERROR_CALLBACK;
+      const bool in_step = cause.code() == TRIREME_ERROR_CALLBACK;
       for (Communicator* const group : groups) {
         const bool lives = in_step && group == link_.communicator.get();
         if (group != failed && !lives) group->fail_with(failed->lineage(), cause);

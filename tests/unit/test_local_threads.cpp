@@ -129,9 +129,9 @@ void a_deadline_names_exactly_the_ranks_that_did_not_arrive(void**) {
     }
     const std::uint64_t wait = backend.rank() == 0 ? kSecond / 20 : kLong;
     *error = failure_is(backend.run(barrier, 1, Deadline::after(wait)), TRIREME_ERROR_TIMEOUT, {2},
-                        std::string("rank 2 did not arrive before the deadline (rank 2 has called "
-                                    "nothing) during barrier, sequence 1 of \"job\"") +
-                            (backend.rank() == 2 ? " (rank 2 is this rank)" : ""));
+                        std::string("rank 2 did not arrive before the deadline (rank 2 has called nothing)") +
+                            (backend.rank() == 2 ? " (rank 2 is this rank)" : "") +
+                            " during barrier, sequence 1 of \"job\"");
     ++done;
   });
   assert_int_equal(set_failpoints("").code(), TRIREME_OK);
