@@ -88,7 +88,14 @@ void note_descriptor(int descriptor) noexcept {
 }
 
 void note_refusal(int error_number) noexcept {
-  refusal.store(error_number, std::memory_order_release);
+  switch (error_number) {
+    case 0:
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM: refusal.store(error_number, std::memory_order_release);
+    default: break;  // such as EINVAL of a listener that is being closed: says nothing of what there is
+  }
 }
 
 int system_refusal() noexcept { return refusal.load(std::memory_order_acquire); }

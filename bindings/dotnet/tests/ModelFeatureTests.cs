@@ -37,13 +37,33 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void Shard_ranks_0_takes_the_ranks_of_the_host()
+        {
+            Ranks.RunAndLeaveTogether(3, c =>
+            {
+                var planned = new List<ulong>();
+                foreach (uint shardRanks in new uint[] { 0, 3 })
+                {
+                    using (var model = new Model(
+                        c, new ModelOptions { Strategy = Strategy.HybridShard, ShardRanks = shardRanks }))
+                    {
+                        model.AddParameter(new ParameterOptions("weight", ElementType.F32, 12, 5));
+                        model.Seal();
+                        planned.Add(model.Memory.PlannedParameters);
+                    }
+                }
+
+                Check.Equal(planned[1], planned[0], "planned bytes of parameters");
+            });
+        }
+
+        [Test]
         public static void Options_that_do_not_fit_are_refused()
         {
             Ranks.RunAndLeaveTogether(3, c =>
             {
                 foreach (ModelOptions options in new[]
                 {
-                    new ModelOptions { Strategy = Strategy.HybridShard },
                     new ModelOptions { Strategy = Strategy.HybridShard, ShardRanks = 2 },
                     new ModelOptions { Strategy = Strategy.Zero3, ShardRanks = 3 },
                     new ModelOptions { Strategy = Strategy.Zero3, Unused = (Unused)3 },

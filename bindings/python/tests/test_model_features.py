@@ -51,7 +51,6 @@ class HybridShardTest(TestCase):
     def test_shard_ranks_that_do_not_fit_are_refused(self):
         def body(group):
             for strategy, shard_ranks in (
-                ("hybrid_shard", 0),
                 ("hybrid_shard", 2),
                 ("hybrid_shard", 6),
                 ("hybrid_shard", -1),
@@ -62,6 +61,14 @@ class HybridShardTest(TestCase):
             group.barrier()
 
         self.ranks(3, body)
+
+    def test_shard_ranks_0_takes_the_ranks_of_the_host(self):
+        def body(group):
+            each = [build(group, "hybrid_shard", shard_ranks=ranks) for ranks in (0, 4)]
+            return [model.memory().planned_parameters for model in each]
+
+        for without, named in self.ranks(4, body):
+            self.assertEqual(without, named)
 
     def test_ranks_that_name_two_sizes_of_shards_are_told(self):
         def body(group):

@@ -40,18 +40,28 @@ class SubgroupTest(TestCase):
 
         self.assertEqual(self.ranks(4, body), [[3, 0, 2], None, [3, 0, 2], [3, 0, 2]])
 
-    def test_a_duplicate_outlives_its_parent_and_the_failure_of_its_parent(self):
+    def test_a_duplicate_outlives_its_parent(self):
         def body(group):
             twin = group.duplicate()
             twin.barrier()
-            if group.rank == 1:
-                group.abort("the parent alone")
-            with self.assertRaises(trireme.AbortedError):
-                group.barrier()
             group.close()
             return members(twin)
 
         self.assertEqual(self.ranks(2, body), [[0, 1]] * 2)
+
+    def test_a_duplicate_fails_with_its_parent(self):
+        def body(group):
+            twin = group.duplicate()
+            twin.barrier()
+            if group.rank == 1:
+                group.abort("the parent")
+            with self.assertRaises(trireme.AbortedError):
+                group.barrier()
+            with self.assertRaisesRegex(trireme.AbortedError, "the parent"):
+                while True:
+                    twin.barrier()
+
+        self.ranks(2, body)
 
     def test_lists_that_differ_are_a_mismatch_on_all(self):
         for outcome in run_ranks(3, lambda group: group.subgroup([0, 1 + group.rank % 2])):
