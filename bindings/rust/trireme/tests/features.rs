@@ -65,11 +65,20 @@ fn hybrid_shards_hold_the_parameters_once_a_shard_and_the_state_once() {
 }
 
 #[test]
+fn shard_ranks_0_takes_the_ranks_of_the_host() {
+    ranks(3, |communicator| {
+        let planned = |shard_ranks| {
+            let options = ModelOptions { shard_ranks, ..ModelOptions::new(Strategy::HybridShard) };
+            sealed(communicator, &options).memory().unwrap().planned_parameters
+        };
+        assert_eq!(planned(0), planned(3));
+    });
+}
+
+#[test]
 fn shards_that_do_not_fit_are_refused() {
     ranks(3, |communicator| {
-        for (strategy, shard_ranks) in
-            [(Strategy::HybridShard, 0), (Strategy::HybridShard, 2), (Strategy::Zero3, 3)]
-        {
+        for (strategy, shard_ranks) in [(Strategy::HybridShard, 2), (Strategy::Zero3, 3)] {
             let options = ModelOptions { shard_ranks, ..ModelOptions::new(strategy) };
             fails(Model::new(communicator, &options), Status::InvalidArgument);
         }
