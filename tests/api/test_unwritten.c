@@ -56,7 +56,7 @@ struct rank {
     struct job *job;
     int number;
     bool acts;
-    char own[MOST * 8];
+    _Alignas(8) char own[MOST * 8];
 };
 
 static struct layer_of {
