@@ -189,7 +189,7 @@ static const struct limit limits[] = {
      {0, 1, 100, 4095, 4096, 10000, 65536, 200000, 300000, M, 1024 * M}},
     {"STACK", RLIMIT_STACK, false, false, false,
      {64 * K, 80 * K, 96 * K, 128 * K, 160 * K, 256 * K, 512 * K, M, 8 * M}},
-    {"NOFILE", RLIMIT_NOFILE, false, true, true,
+    {"NOFILE", RLIMIT_NOFILE, false, false, true, /* UBSan looks at memory by a pipe */
      {3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 28, 32, 48, 256}},
     {"NPROC", RLIMIT_NPROC, true, false, true, {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 500}},
     {"AS", RLIMIT_AS, false, false, true,
