@@ -207,8 +207,12 @@ std::string Group::with_last_calls(const Status& status) const {
 // Who waits in vain for a rank may wait for one that waits itself.
 Status Group::blamed_on_silent(const Status& status) const {
   const FailureDetails* const late = status.details();
-  if (!silent_ || late == nullptr || status.code() != TRIREME_ERROR_TIMEOUT) return status;
-  const std::vector<std::int32_t> silent = silent_();
+  if (late == nullptr || status.code() != TRIREME_ERROR_TIMEOUT) return status;
+  std::vector<std::int32_t> silent;
+  {
+    const std::lock_guard lock(silent_mutex_);
+    if (silent_) silent = silent_();
+  }
   if (silent.empty() || silent == late->blamed) return status;
   FailureDetails details = *late;
   details.blamed = silent;

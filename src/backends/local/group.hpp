@@ -141,7 +141,11 @@ class Group {
   Status failure(const char* operation = nullptr, std::uint64_t sequence = 0) const;
   // Who gives no sign of life: to blame when this rank waits too long, for ranks that may wait themselves. Set before the
   // first operation.
-  void on_silence(std::function<std::vector<std::int32_t>()> silent) { silent_ = std::move(silent); }
+  // When this returns, the one before is not called any more.
+  void on_silence(std::function<std::vector<std::int32_t>()> silent) {
+    const std::lock_guard lock(silent_mutex_);
+    silent_ = std::move(silent);
+  }
   // Called once, after the failure was recorded here: takes the news to peers that share no segment yet.
   void on_failure(std::function<void()> listener);
   FailureRecord own_record() const;  // valid in the listener and after it
@@ -218,6 +222,7 @@ class Group {
   std::shared_ptr<const EndListener> end_listener_;
   std::function<void(int)> death_listener_;
 
+  mutable std::mutex silent_mutex_;  // a thread of the group may fail it while the group ends
   std::function<std::vector<std::int32_t>()> silent_;
   Courier* courier_ = nullptr;
 
