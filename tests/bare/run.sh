@@ -31,7 +31,7 @@ package_host() {
 make_base() {
     local host
     host=$(package_host)
-    [ -n "$host" ] || host=http://deb.debian.org/debian
+    [ -n "$host" ] || skip "apt names no Debian mirror from which debootstrap could make a bare system"
     command -v debootstrap >/dev/null ||
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null 2>&1 ||
         skip "a bare system needs debootstrap, which apt does not give"
