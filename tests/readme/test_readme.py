@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Compiles and runs the programs that README.md, docs and the C# binding's page show; each must
-print 6 on each of four ranks. The two programs of docs/pytorch.md must train to the same parameters but for rounding.
+"""Compiles and runs the programs that the README, docs and the C# binding's page show; each must
+print 6 on each of four ranks. The tutorials are followed by their own commands and must learn the weights that made the
+samples. The two programs of docs/pytorch.md must train to the same parameters but for rounding. Every link of a page
+leads to a file and a heading that exist.
 
 Needs TRIREME_LIBRARY, the path of libtrireme.so.1. Last line: "N passed, N failed, N skipped".
 """
@@ -83,7 +85,8 @@ DOTNET_PAGE = "bindings/dotnet/README.md"
 
 
 PAGES = {
-    "README.md": LANGUAGES,
+    "README.md": ["python"],
+    "docs/first-program.md": LANGUAGES,
     "docs/collectives.md": ["python", "csharp", "rust"],
     DOTNET_PAGE: ["csharp"],
 }
@@ -101,6 +104,93 @@ def run_dotnet_page(program, folder):
     if sorted(printed[len(WANT):]) != WANT:  # the launcher's run
         raise RuntimeError(f"printed {printed}")
     return "\n".join(printed[: len(WANT)])
+
+
+# Of each tutorial: the program's file, and the tool that builds it.
+TUTORIALS = {
+    "c": ("line.c", "cc"),
+    "python": ("line.py", "cc"),
+    "csharp": ("line.cs", "mcs"),
+    "rust": ("src/main.rs", "cargo"),
+}
+
+
+def run_tutorial(language, folder):
+    """Does what the page says, in a folder that looks like that of the project."""
+    page = blocks(f"docs/first-model-{language}.md")
+    program = folder / TUTORIALS[language][0]
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(page[language])
+    (folder / "build").mkdir()
+    (folder / "build/release").symlink_to(LIBRARY.parent)
+    for name in ("bindings", "examples", "include"):
+        (folder / name).symlink_to(ROOT / name)
+    if language == "rust":
+        (folder / "Cargo.toml").write_text(
+            '[package]\nname = "line"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\n'
+            f'trireme = {{ path = "{ROOT}/bindings/rust/trireme" }}\n[workspace]\n'
+        )
+    ENVIRONMENT.update(
+        PYTHONPATH=str(ROOT / "bindings/python"),
+        TRIREME_LIBRARY=str(LIBRARY),
+        CARGO_TARGET_DIR=str(folder / "target"),
+        PATH=f"{LIBRARY.parent}:{os.environ['PATH']}",
+    )
+    commands = page["sh"].replace("FOLDER", str(folder))
+    printed = run("bash", "-euo", "pipefail", "-c", commands, cwd=folder).splitlines()
+    # One rank, then four.
+    want = [f"rank {rank}: 1.000 2.000 3.000 4.000" for rank in (0, 0, 1, 2, 3)]
+    if sorted(printed) != want:
+        raise RuntimeError(f"printed {printed}")
+
+
+def check_tutorials():
+    """How many passed, failed and were skipped."""
+    counts = [0, 0, 0]
+    for language, (_, tool) in TUTORIALS.items():
+        if shutil.which(tool) is None:
+            print(f"skipped: the tutorial for {language}: {tool} is not installed")
+            counts[2] += 1
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                run_tutorial(language, pathlib.Path(folder))
+                counts[0] += 1
+            except (RuntimeError, KeyError, subprocess.TimeoutExpired) as problem:
+                print(f"FAILED: the tutorial for {language}: {problem}")
+                counts[1] += 1
+    return counts
+
+
+def anchors(text):
+    """The names that headings have in links."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(root):
+    """Links of the pages below a folder that lead nowhere."""
+    broken = []
+    pages = [root / "README.md", *root.glob("docs/*.md"), *root.glob("bindings/*/README.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            if re.match(r"\w+:", target):
+                continue
+            if not file.exists() or (anchor and anchor not in anchors(file.read_text())):
+                broken.append(f"{page.relative_to(root)}: {target}")
+    return broken
+
+
+def check_links():
+    if broken := broken_links(ROOT):
+        raise RuntimeError("; ".join(broken))
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        (root / "README.md").write_text("# A\n[good](#a) [no page](docs/b.md) [no heading](#b)\n")
+        if len(broken_links(root)) != 2:
+            raise RuntimeError("links that lead nowhere are not noticed")
 
 
 def trained(program, folder):
@@ -145,6 +235,14 @@ def main():
         except (RuntimeError, ValueError, subprocess.TimeoutExpired) as problem:
             print(f"FAILED: docs/pytorch.md: {problem}")
             failed += 1
+    try:
+        check_links()
+        passed += 1
+    except RuntimeError as problem:
+        print(f"FAILED: links: {problem}")
+        failed += 1
+    counts = check_tutorials()
+    passed, failed, skipped = passed + counts[0], failed + counts[1], skipped + counts[2]
     for page, language in ((page, language) for page in PAGES for language in PAGES[page]):
         runner, tool = LANGUAGES[language]
         if page == DOTNET_PAGE:
