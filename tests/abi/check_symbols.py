@@ -9,7 +9,7 @@ import sys
 import headers
 
 BINDINGS = {
-    "python": "bindings/python/trireme/_native*.py",
+    "python": "bindings/python/trireme/_abi/*.py",
     "dotnet": "bindings/dotnet/src/NativeMethods*.cs",
     "rust": "bindings/rust/trireme-sys/src/functions*.rs",
 }

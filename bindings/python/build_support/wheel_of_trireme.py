@@ -76,8 +76,8 @@ def build_wheel(
     project = _project()
     stem = f"{project['name']}-{project['version']}"
     tag = f"py3-none-linux_{platform.machine()}"
-    sources = sorted((HERE / "trireme").glob("*.py")) + [HERE / "trireme" / "py.typed"]
-    files = {f"trireme/{path.name}": path.read_bytes() for path in sources}
+    sources = sorted((HERE / "trireme").rglob("*.py")) + [HERE / "trireme" / "py.typed"]
+    files = {path.relative_to(HERE).as_posix(): path.read_bytes() for path in sources}
     with tempfile.TemporaryDirectory() as work:
         for name, content in _binaries(pathlib.Path(work)).items():
             files[f"trireme/{name}"] = content

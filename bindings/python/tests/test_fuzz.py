@@ -16,6 +16,8 @@ from typing import Any
 
 CALLS = 400_000 if os.environ.get("TRIREME_TEST_LONG") else 20_000
 
+OUT_HANDLE = ctypes.POINTER(ctypes.c_void_p)
+
 # These would end the process by order, or print from a callback that is gone.
 LEFT_OUT = {"trireme_failpoint_set", "trireme_set_log_callback"}
 NUMBERS_32 = (0, 0, 1, 2, 3, 8, 11, 12, 16, -1, 99, 2**31 - 1, -(2**31))
@@ -127,7 +129,7 @@ class Fuzzer:
         self.called.add(name)
         if result is ctypes.c_int32 and status not in self.known:
             raise AssertionError(f"{name} answered {status}")
-        if status == 0 and kinds and kinds[-1] is self.native._out_handle and arguments[-1]:
+        if status == 0 and kinds and kinds[-1] is OUT_HANDLE and arguments[-1]:
             self.remember(arguments[-1][0])
 
     def run(self, calls: int) -> None:
