@@ -10,10 +10,11 @@ from __future__ import annotations
 import pathlib
 import sys
 
+import abi_dotnet
 import abi_headers
 import abi_python
 
-LANGUAGES = (abi_python,)
+LANGUAGES = (abi_python, abi_dotnet)
 
 
 def generated(include: pathlib.Path = abi_headers.INCLUDE) -> dict[str, str]:

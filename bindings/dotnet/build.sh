@@ -9,7 +9,7 @@ mkdir -p "$folder"
 
 compile() { mcs -nologo -langversion:7.2 -unsafe -optimize -debug -warnaserror "$@"; }
 
-compile -target:library -doc:"$folder/Trireme.xml" -nowarn:1573,1591 -out:"$folder/Trireme.dll" "$here"/src/*.cs
+compile -target:library -doc:"$folder/Trireme.xml" -nowarn:1573,1591 -out:"$folder/Trireme.dll" "$here"/src/*.cs "$here"/src/Abi/*.cs
 cp "$here/src/Trireme.dll.config" "$folder/"
 [ "${2-}" = --no-tests ] ||
     compile -r:"$folder/Trireme.dll" -out:"$folder/Trireme.Tests.exe" "$here"/tests/*.cs

@@ -10,7 +10,7 @@ import headers
 
 BINDINGS = {
     "python": "bindings/python/trireme/_abi/*.py",
-    "dotnet": "bindings/dotnet/src/NativeMethods*.cs",
+    "dotnet": "bindings/dotnet/src/Abi/*.cs",
     "rust": "bindings/rust/trireme-sys/src/functions*.rs",
 }
 

@@ -203,7 +203,7 @@ namespace Trireme
                 ulong length;
                 fixed (byte* text = bytes)
                 {
-                    TriremeException.Check(read(handle, text, (ulong)bytes.Length, &length));
+                    TriremeException.Check(read(handle, text, (ulong)bytes.Length, out length));
                 }
 
                 if (length < (ulong)bytes.Length)
@@ -216,7 +216,7 @@ namespace Trireme
         }
 
         private unsafe delegate Status TextFunction(
-            CommunicatorHandle communicator, byte* text, ulong capacity, ulong* length);
+            CommunicatorHandle communicator, byte* text, ulong capacity, out ulong length);
     }
 
     /// <summary>What a communicator has done so far.</summary>

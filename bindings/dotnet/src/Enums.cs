@@ -5,22 +5,22 @@ namespace Trireme
     /// <summary>What a call of the native library answered.</summary>
     public enum Status
     {
-        Ok = 0,
-        InvalidArgument = -1,
-        InvalidHandle = -2,
-        InvalidState = -3,
-        Unsupported = -4,
-        OutOfMemory = -5,
-        Timeout = -6,
-        Aborted = -7,
-        PeerLost = -8,
-        Mismatch = -9,
-        Corrupt = -10,
-        Authentication = -11,
-        System = -12,
-        Callback = -13,
-        Cancelled = -14,
-        Internal = -15,
+        Ok = NativeMethods.TRIREME_OK,
+        InvalidArgument = NativeMethods.TRIREME_ERROR_INVALID_ARGUMENT,
+        InvalidHandle = NativeMethods.TRIREME_ERROR_INVALID_HANDLE,
+        InvalidState = NativeMethods.TRIREME_ERROR_INVALID_STATE,
+        Unsupported = NativeMethods.TRIREME_ERROR_UNSUPPORTED,
+        OutOfMemory = NativeMethods.TRIREME_ERROR_OUT_OF_MEMORY,
+        Timeout = NativeMethods.TRIREME_ERROR_TIMEOUT,
+        Aborted = NativeMethods.TRIREME_ERROR_ABORTED,
+        PeerLost = NativeMethods.TRIREME_ERROR_PEER_LOST,
+        Mismatch = NativeMethods.TRIREME_ERROR_MISMATCH,
+        Corrupt = NativeMethods.TRIREME_ERROR_CORRUPT,
+        Authentication = NativeMethods.TRIREME_ERROR_AUTHENTICATION,
+        System = NativeMethods.TRIREME_ERROR_SYSTEM,
+        Callback = NativeMethods.TRIREME_ERROR_CALLBACK,
+        Cancelled = NativeMethods.TRIREME_ERROR_CANCELLED,
+        Internal = NativeMethods.TRIREME_ERROR_INTERNAL,
     }
 
     /// <summary>Type of the elements of a buffer.</summary>
@@ -28,108 +28,108 @@ namespace Trireme
     {
         /// <summary>The one that belongs to the C# type, for example F32 for float.</summary>
         Automatic = 0,
-        I8 = 1,
-        U8 = 2,
-        I16 = 3,
-        U16 = 4,
-        I32 = 5,
-        U32 = 6,
-        I64 = 7,
-        U64 = 8,
+        I8 = NativeMethods.TRIREME_DTYPE_I8,
+        U8 = NativeMethods.TRIREME_DTYPE_U8,
+        I16 = NativeMethods.TRIREME_DTYPE_I16,
+        U16 = NativeMethods.TRIREME_DTYPE_U16,
+        I32 = NativeMethods.TRIREME_DTYPE_I32,
+        U32 = NativeMethods.TRIREME_DTYPE_U32,
+        I64 = NativeMethods.TRIREME_DTYPE_I64,
+        U64 = NativeMethods.TRIREME_DTYPE_U64,
 
         /// <summary>IEEE binary16, in any 2-byte type.</summary>
-        F16 = 9,
+        F16 = NativeMethods.TRIREME_DTYPE_F16,
 
         /// <summary>bfloat16, in any 2-byte type.</summary>
-        Bf16 = 10,
-        F32 = 11,
-        F64 = 12,
-        F8E4M3 = 13,
-        F8E5M2 = 14,
-        Bool = 15,
+        Bf16 = NativeMethods.TRIREME_DTYPE_BF16,
+        F32 = NativeMethods.TRIREME_DTYPE_F32,
+        F64 = NativeMethods.TRIREME_DTYPE_F64,
+        F8E4M3 = NativeMethods.TRIREME_DTYPE_F8E4M3,
+        F8E5M2 = NativeMethods.TRIREME_DTYPE_F8E5M2,
+        Bool = NativeMethods.TRIREME_DTYPE_BOOL,
 
         /// <summary>Moved and never reduced; works for every type without references.</summary>
-        Bytes = 16,
+        Bytes = NativeMethods.TRIREME_DTYPE_BYTES,
     }
 
     /// <summary>How contributions of ranks become one value.</summary>
     public enum Reduction
     {
-        Sum = 1,
-        Average = 2,
-        Product = 3,
-        Min = 4,
-        Max = 5,
-        Band = 6,
-        Bor = 7,
-        Bxor = 8,
+        Sum = NativeMethods.TRIREME_SUM,
+        Average = NativeMethods.TRIREME_AVERAGE,
+        Product = NativeMethods.TRIREME_PRODUCT,
+        Min = NativeMethods.TRIREME_MIN,
+        Max = NativeMethods.TRIREME_MAX,
+        Band = NativeMethods.TRIREME_BAND,
+        Bor = NativeMethods.TRIREME_BOR,
+        Bxor = NativeMethods.TRIREME_BXOR,
 
         /// <summary>Sum, then multiplication by <see cref="OperationOptions.Scale"/>.</summary>
-        ScaledSum = 9,
+        ScaledSum = NativeMethods.TRIREME_SCALED_SUM,
     }
 
     /// <summary>Where a buffer lives.</summary>
     public enum DeviceKind
     {
-        Default = 0,
-        Host = 1,
-        Cuda = 2,
+        Default = NativeMethods.TRIREME_DEVICE_DEFAULT,
+        Host = NativeMethods.TRIREME_DEVICE_HOST,
+        Cuda = NativeMethods.TRIREME_DEVICE_CUDA,
     }
 
     /// <summary>Operations a backend can be asked about.</summary>
     public enum Operation
     {
         Any = 0,
-        AllReduce = 1,
-        ReduceScatter = 2,
-        ReduceScatterV = 3,
-        AllGather = 4,
-        AllGatherV = 5,
-        Broadcast = 6,
-        Barrier = 7,
-        Send = 8,
-        Receive = 9,
-        Reduce = 10,
-        Gather = 11,
-        GatherV = 12,
-        Scatter = 13,
-        ScatterV = 14,
-        AllToAll = 15,
-        AllToAllV = 16,
-        Probe = 17,
+        AllReduce = NativeMethods.TRIREME_OPERATION_ALL_REDUCE,
+        ReduceScatter = NativeMethods.TRIREME_OPERATION_REDUCE_SCATTER,
+        ReduceScatterV = NativeMethods.TRIREME_OPERATION_REDUCE_SCATTER_V,
+        AllGather = NativeMethods.TRIREME_OPERATION_ALL_GATHER,
+        AllGatherV = NativeMethods.TRIREME_OPERATION_ALL_GATHER_V,
+        Broadcast = NativeMethods.TRIREME_OPERATION_BROADCAST,
+        Barrier = NativeMethods.TRIREME_OPERATION_BARRIER,
+        Send = NativeMethods.TRIREME_OPERATION_SEND,
+        Receive = NativeMethods.TRIREME_OPERATION_RECEIVE,
+        Reduce = NativeMethods.TRIREME_OPERATION_REDUCE,
+        Gather = NativeMethods.TRIREME_OPERATION_GATHER,
+        GatherV = NativeMethods.TRIREME_OPERATION_GATHER_V,
+        Scatter = NativeMethods.TRIREME_OPERATION_SCATTER,
+        ScatterV = NativeMethods.TRIREME_OPERATION_SCATTER_V,
+        AllToAll = NativeMethods.TRIREME_OPERATION_ALL_TO_ALL,
+        AllToAllV = NativeMethods.TRIREME_OPERATION_ALL_TO_ALL_V,
+        Probe = NativeMethods.TRIREME_OPERATION_PROBE,
     }
 
     /// <summary>How a collective is made of messages between two ranks.</summary>
     public enum Algorithm
     {
         /// <summary>The library chooses.</summary>
-        Automatic = 0,
-        Direct = 1,
-        Ring = 2,
-        HalvingDoubling = 3,
-        Binomial = 4,
-        DoubleTree = 5,
-        Bruck = 6,
-        Pairwise = 7,
-        Native = 8,
+        Automatic = NativeMethods.TRIREME_ALGORITHM_AUTOMATIC,
+        Direct = NativeMethods.TRIREME_ALGORITHM_DIRECT,
+        Ring = NativeMethods.TRIREME_ALGORITHM_RING,
+        HalvingDoubling = NativeMethods.TRIREME_ALGORITHM_HALVING_DOUBLING,
+        Binomial = NativeMethods.TRIREME_ALGORITHM_BINOMIAL,
+        DoubleTree = NativeMethods.TRIREME_ALGORITHM_DOUBLE_TREE,
+        Bruck = NativeMethods.TRIREME_ALGORITHM_BRUCK,
+        Pairwise = NativeMethods.TRIREME_ALGORITHM_PAIRWISE,
+        Native = NativeMethods.TRIREME_ALGORITHM_NATIVE,
     }
 
     /// <summary>Flags of one call, as the library numbers them.</summary>
     [System.Flags]
     internal enum CallFlags : uint
     {
-        Reproducible = 1,
-        Buffered = 2,
-        AnyTag = 4,
+        Reproducible = NativeMethods.TRIREME_CALL_REPRODUCIBLE,
+        Buffered = NativeMethods.TRIREME_CALL_BUFFERED,
+        AnyTag = NativeMethods.TRIREME_CALL_ANY_TAG,
     }
 
     /// <summary>How urgent a collective is.</summary>
     public enum Priority
     {
-        Normal = 0,
+        Normal = NativeMethods.TRIREME_PRIORITY_NORMAL,
 
         /// <summary>Does not wait behind normal ones: it has a queue of its own.</summary>
-        High = 1,
+        High = NativeMethods.TRIREME_PRIORITY_HIGH,
     }
 
     /// <summary>How ranks are numbered along the axes of a mesh.</summary>
@@ -139,43 +139,43 @@ namespace Trireme
         /// "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names
         /// are slower than these.
         /// </summary>
-        ByName = 0,
+        ByName = NativeMethods.TRIREME_MESH_BY_NAME,
 
         /// <summary>The last axis of the list is fastest.</summary>
-        LastFastest = 1,
+        LastFastest = NativeMethods.TRIREME_MESH_LAST_FASTEST,
 
         /// <summary>The first axis of the list is fastest.</summary>
-        FirstFastest = 2,
+        FirstFastest = NativeMethods.TRIREME_MESH_FIRST_FASTEST,
     }
 
     /// <summary>How much a log message matters.</summary>
     public enum LogLevel
     {
-        Error = 1,
-        Warning = 2,
-        Info = 3,
-        Debug = 4,
+        Error = NativeMethods.TRIREME_LOG_ERROR,
+        Warning = NativeMethods.TRIREME_LOG_WARNING,
+        Info = NativeMethods.TRIREME_LOG_INFO,
+        Debug = NativeMethods.TRIREME_LOG_DEBUG,
     }
 
     /// <summary>How a model is spread over the ranks.</summary>
     public enum Strategy
     {
         /// <summary>Everything on every rank (DDP).</summary>
-        DataParallel = 1,
+        DataParallel = NativeMethods.TRIREME_STRATEGY_DATA_PARALLEL,
 
         /// <summary>Optimizer state sharded.</summary>
-        Zero1 = 2,
+        Zero1 = NativeMethods.TRIREME_STRATEGY_ZERO1,
 
         /// <summary>Gradients too.</summary>
-        Zero2 = 3,
+        Zero2 = NativeMethods.TRIREME_STRATEGY_ZERO2,
 
         /// <summary>Parameters too (fully sharded).</summary>
-        Zero3 = 4,
+        Zero3 = NativeMethods.TRIREME_STRATEGY_ZERO3,
 
         /// <summary>
         /// Parameters within groups of ShardRanks, gradients and state over all ranks.
         /// </summary>
-        HybridShard = 5,
+        HybridShard = NativeMethods.TRIREME_STRATEGY_HYBRID_SHARD,
 
         /// <summary>Another name of DataParallel; Library.NameOf() prints one for both.</summary>
         NoShard = DataParallel,
@@ -190,23 +190,23 @@ namespace Trireme
     /// <summary>How the gradients of ranks, or of leaves, become one.</summary>
     public enum Gradients
     {
-        Average = 0,
-        Sum = 1,
+        Average = NativeMethods.TRIREME_GRADIENTS_AVERAGE,
+        Sum = NativeMethods.TRIREME_GRADIENTS_SUM,
     }
 
     /// <summary>What becomes of parameters whose gradient is not handed in.</summary>
     public enum Unused
     {
         /// <summary>The end of the backward pass fails and names them.</summary>
-        Error = 0,
+        Error = NativeMethods.TRIREME_UNUSED_ERROR,
 
         /// <summary>The gradient counts as zero.</summary>
-        Zero = 1,
+        Zero = NativeMethods.TRIREME_UNUSED_ZERO,
 
         /// <summary>
         /// As Zero, but a parameter that no rank had a gradient for is not updated in that step.
         /// </summary>
-        Skip = 2,
+        Skip = NativeMethods.TRIREME_UNUSED_SKIP,
     }
 
     /// <summary>
@@ -215,13 +215,13 @@ namespace Trireme
     public enum ShareParameters
     {
         /// <summary>Zero3 and HybridShard do, if the ranks of a copy share memory.</summary>
-        Auto = 0,
+        Auto = NativeMethods.TRIREME_SHARE_AUTO,
 
         /// <summary>Zero1 and Zero2 too, or the model is refused.</summary>
-        Always = 1,
+        Always = NativeMethods.TRIREME_SHARE_ALWAYS,
 
         /// <summary>Every rank has memory of its own, and gathers copy.</summary>
-        Never = 2,
+        Never = NativeMethods.TRIREME_SHARE_NEVER,
     }
 
     [Flags]
@@ -232,55 +232,55 @@ namespace Trireme
         /// <summary>
         /// Ranks may be absent from a pass, and join the others when they run out of data.
         /// </summary>
-        Uneven = 1,
+        Uneven = NativeMethods.TRIREME_MODEL_UNEVEN,
 
         /// <summary>
         /// Buckets are reduced in the reverse order of registration in all steps, and not in the
         /// order in which the first step's gradients came.
         /// </summary>
-        FixedOrder = 2,
+        FixedOrder = NativeMethods.TRIREME_MODEL_FIXED_ORDER,
 
         /// <summary>Shards are cut between rows of parameters.</summary>
-        WholeRows = 4,
+        WholeRows = NativeMethods.TRIREME_MODEL_WHOLE_ROWS,
 
         /// <summary>
         /// Zero3, HybridShard: units stay whole after their release until parameters change.
         /// </summary>
-        KeepGathered = 8,
+        KeepGathered = NativeMethods.TRIREME_MODEL_KEEP_GATHERED,
 
         /// <summary>
         /// Each bucket is updated as soon as it is reduced, and no gradients are kept: a parameter may
         /// change from the moment its gradient is handed in until the step ends.
         /// </summary>
-        UpdateInBackward = 16,
+        UpdateInBackward = NativeMethods.TRIREME_MODEL_UPDATE_IN_BACKWARD,
     }
 
     /// <summary>When a bucket hook is called.</summary>
     public enum HookPhase
     {
         /// <summary>This rank's contribution is complete and no peer sees it yet.</summary>
-        Before = 1,
+        Before = NativeMethods.TRIREME_HOOK_BEFORE,
 
         /// <summary>
         /// The part of the reduced gradients that this rank updates, before it is clipped.
         /// </summary>
-        After = 2,
+        After = NativeMethods.TRIREME_HOOK_AFTER,
     }
 
     /// <summary>Why a layer of a trainer is called.</summary>
     public enum LayerPhase
     {
         /// <summary>Before backward.</summary>
-        Forward = 1,
+        Forward = NativeMethods.TRIREME_PHASE_FORWARD,
 
         /// <summary>Forward again, of what was not kept.</summary>
-        Recompute = 2,
+        Recompute = NativeMethods.TRIREME_PHASE_RECOMPUTE,
 
         /// <summary>Gradients.</summary>
-        Backward = 3,
+        Backward = NativeMethods.TRIREME_PHASE_BACKWARD,
 
         /// <summary>Forward that no backward follows.</summary>
-        Evaluate = 4,
+        Evaluate = NativeMethods.TRIREME_PHASE_EVALUATE,
     }
 
     [Flags]
@@ -289,7 +289,7 @@ namespace Trireme
         None = 0,
 
         /// <summary>Has no gradient and is not updated.</summary>
-        Frozen = 1,
+        Frozen = NativeMethods.TRIREME_PARAMETER_FROZEN,
     }
 
     [Flags]
@@ -298,32 +298,32 @@ namespace Trireme
         None = 0,
 
         /// <summary>Keep the gradients here and add the next pass to them.</summary>
-        NoSync = 1,
+        NoSync = NativeMethods.TRIREME_BACKWARD_NO_SYNC,
 
         /// <summary>
         /// This rank of an uneven model has no data for the pass and hands in nothing.
         /// </summary>
-        Absent = 2,
+        Absent = NativeMethods.TRIREME_BACKWARD_ABSENT,
     }
 
     /// <summary>An update rule.</summary>
     public enum OptimizerKind
     {
-        Sgd = 1,
-        Adam = 2,
-        Adamw = 3,
+        Sgd = NativeMethods.TRIREME_OPTIMIZER_SGD,
+        Adam = NativeMethods.TRIREME_OPTIMIZER_ADAM,
+        Adamw = NativeMethods.TRIREME_OPTIMIZER_ADAMW,
 
         /// <summary>The delegate <see cref="OptimizerOptions.Rule"/>.</summary>
-        User = 4,
-        Adagrad = 5,
-        Rmsprop = 6,
-        Lion = 7,
-        Lamb = 8,
-        Lars = 9,
-        Adafactor = 10,
+        User = NativeMethods.TRIREME_OPTIMIZER_USER,
+        Adagrad = NativeMethods.TRIREME_OPTIMIZER_ADAGRAD,
+        Rmsprop = NativeMethods.TRIREME_OPTIMIZER_RMSPROP,
+        Lion = NativeMethods.TRIREME_OPTIMIZER_LION,
+        Lamb = NativeMethods.TRIREME_OPTIMIZER_LAMB,
+        Lars = NativeMethods.TRIREME_OPTIMIZER_LARS,
+        Adafactor = NativeMethods.TRIREME_OPTIMIZER_ADAFACTOR,
 
         /// <summary>Matrices go along orthogonal ones, all else goes as with Adamw.</summary>
-        Muon = 11,
+        Muon = NativeMethods.TRIREME_OPTIMIZER_MUON,
     }
 
     /// <summary>What is different for one group of parameters.</summary>
@@ -333,51 +333,51 @@ namespace Trireme
         None = 0,
 
         /// <summary>Of Muon: none of its parameters is a matrix.</summary>
-        Elementwise = 1,
+        Elementwise = NativeMethods.TRIREME_GROUP_ELEMENTWISE,
     }
 
     /// <summary>By what Muon multiplies the learning rate of a matrix.</summary>
     public enum RateAdjustment
     {
         /// <summary>sqrt(max(1, rows / columns)).</summary>
-        Original = 0,
+        Original = NativeMethods.TRIREME_RATE_ORIGINAL,
 
         /// <summary>0.2 * sqrt(max(rows, columns)): rates and decays as for Adamw.</summary>
-        MatchAdamw = 1,
+        MatchAdamw = NativeMethods.TRIREME_RATE_MATCH_ADAMW,
     }
 
     /// <summary>What a range of state belongs to.</summary>
     public enum StateKind
     {
         /// <summary>The parameter's own values.</summary>
-        Parameter = 1,
+        Parameter = NativeMethods.TRIREME_STATE_PARAMETER,
 
         /// <summary>A state vector of the update rule.</summary>
-        Optimizer = 2,
+        Optimizer = NativeMethods.TRIREME_STATE_OPTIMIZER,
 
         /// <summary>Of Adafactor and a matrix: a number for each row.</summary>
-        Rows = 3,
+        Rows = NativeMethods.TRIREME_STATE_ROWS,
 
         /// <summary>Of Adafactor and a matrix: a number for each column.</summary>
-        Columns = 4,
+        Columns = NativeMethods.TRIREME_STATE_COLUMNS,
     }
 
     /// <summary>How the factor of the learning rate goes; schedule.h has the formulas.</summary>
     public enum ScheduleKind
     {
-        Constant = 1,
+        Constant = NativeMethods.TRIREME_SCHEDULE_CONSTANT,
 
         /// <summary>Falls along a straight line.</summary>
-        Linear = 2,
+        Linear = NativeMethods.TRIREME_SCHEDULE_LINEAR,
 
         /// <summary>Falls along half a cosine.</summary>
-        Cosine = 3,
+        Cosine = NativeMethods.TRIREME_SCHEDULE_COSINE,
 
         /// <summary>Rises and falls.</summary>
-        OneCycle = 4,
+        OneCycle = NativeMethods.TRIREME_SCHEDULE_ONE_CYCLE,
 
         /// <summary>The caller's own function.</summary>
-        User = 5,
+        User = NativeMethods.TRIREME_SCHEDULE_USER,
     }
 
     /// <summary>How a schedule begins and bends.</summary>
@@ -387,36 +387,36 @@ namespace Trireme
         None = 0,
 
         /// <summary>With WarmUpSteps: the first factor is 0.</summary>
-        FromZero = 1,
+        FromZero = NativeMethods.TRIREME_SCHEDULE_FROM_ZERO,
 
         /// <summary>OneCycle only: straight lines.</summary>
-        LinearAnnealing = 2,
+        LinearAnnealing = NativeMethods.TRIREME_SCHEDULE_LINEAR_ANNEALING,
     }
 
     [Flags]
     public enum OptimizerFlags
     {
         None = 0,
-        Nesterov = 1,
+        Nesterov = NativeMethods.TRIREME_OPTIMIZER_NESTEROV,
 
         /// <summary>
         /// zero1: gradients are reduced in the step, which updates each while its sum is in the
         /// cache: the fewest bytes, the same bits. See optimizer_shard.h for what it goes with.
         /// </summary>
-        OneSweep = 2,
+        OneSweep = NativeMethods.TRIREME_OPTIMIZER_ONE_SWEEP,
 
         /// <summary>Rmsprop: gradients are divided by their spread around their mean.</summary>
-        Centered = 4,
+        Centered = NativeMethods.TRIREME_OPTIMIZER_CENTERED,
 
         /// <summary>
         /// Parameters of F16 and Bf16 are the roundings of masters of F32, which the rule changes.
         /// </summary>
-        MasterWeights = 8,
+        MasterWeights = NativeMethods.TRIREME_OPTIMIZER_MASTER_WEIGHTS,
 
         /// <summary>
         /// Parameters of Bf16 are rounded by chance: right on average. See
         /// <see cref="OptimizerOptions.RoundingSeed"/>.
         /// </summary>
-        StochasticRounding = 16,
+        StochasticRounding = NativeMethods.TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING,
     }
 }

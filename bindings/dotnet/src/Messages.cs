@@ -41,7 +41,7 @@ namespace Trireme
     public sealed partial class Communicator
     {
         /// <summary>In place of the rank that sends: any.</summary>
-        public const int AnySource = NativeMethods.AnySource;
+        public const int AnySource = NativeMethods.TRIREME_ANY_SOURCE;
 
         /// <summary>
         /// Receives at most as many elements as there is room for, and tells what came. A longer

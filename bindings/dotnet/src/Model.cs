@@ -316,7 +316,7 @@ namespace Trireme
                     };
                     ulong parameter;
                     TriremeException.Check(NativeMethods.trireme_model_add_parameter(
-                        handle, ref native, &parameter));
+                        handle, ref native, out parameter));
                     types.Add(options.Type);
                     return parameter;
                 }

@@ -224,7 +224,7 @@ namespace Trireme
         /// <summary>A state vector, 0 before the first step.</summary>
         public Span<T> State<T>(int index) where T : struct
         {
-            if (index < 0 || index >= NativeMethods.MaxStates)
+            if (index < 0 || index >= NativeMethods.TRIREME_MAX_STATES)
             {
                 throw new ArgumentOutOfRangeException(nameof(index), index, "At most 8 states.");
             }

@@ -10,7 +10,7 @@ namespace Trireme
     {
         /// <summary>To be kept with the numbers; Restore() refuses one that it does not know.</summary>
         public uint Version { get; set; } =
-            NativeMethods.OptimizerCountersVersion;
+            NativeMethods.TRIREME_OPTIMIZER_COUNTERS_VERSION;
 
         /// <summary>Steps that were made.</summary>
         public ulong Steps { get; set; }
@@ -57,8 +57,8 @@ namespace Trireme
                 fixed (ulong* firstSteps = steps)
                 fixed (double* firstFactor = factors)
                 {
-                    native.ParameterSteps = firstSteps;
-                    native.GroupRateFactors = firstFactor;
+                    native.ParameterSteps = (IntPtr)firstSteps;
+                    native.GroupRateFactors = (IntPtr)firstFactor;
                     TriremeException.Check(
                         NativeMethods.trireme_optimizer_get_counters(handle, ref native));
                 }
@@ -103,9 +103,9 @@ namespace Trireme
             fixed (ulong* firstSteps = steps)
             fixed (double* firstFactor = factors)
             {
-                native.ParameterSteps = firstSteps;
+                native.ParameterSteps = (IntPtr)firstSteps;
                 native.ParameterCount = (ulong)steps.Length;
-                native.GroupRateFactors = firstFactor;
+                native.GroupRateFactors = (IntPtr)firstFactor;
                 native.GroupCount = (ulong)factors.Length;
                 TriremeException.Check(
                     NativeMethods.trireme_optimizer_restore(handle, ref native));

@@ -117,7 +117,7 @@ namespace Trireme
             fixed (byte* first = state)
             {
                 TriremeException.Check(
-                    NativeMethods.trireme_optimizer_save(handle, first, size, null));
+                    NativeMethods.trireme_optimizer_save(handle, first, size, out size));
             }
 
             return state;

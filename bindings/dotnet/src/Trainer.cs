@@ -255,7 +255,9 @@ namespace Trireme
                 var nativeOptions = new NativeTrainerOptions
                 {
                     StructSize = (uint)sizeof(NativeTrainerOptions),
-                    Flags = options.ZeroGradients ? NativeTrainerOptions.ZeroGradients : 0,
+                    Flags = options.ZeroGradients
+                        ? (uint)NativeMethods.TRIREME_TRAINER_ZERO_GRADIENTS
+                        : 0,
                     MicroBatches = options.MicroBatches,
                     CheckpointEvery = options.CheckpointEvery,
                     ActivationBudgetBytes = options.ActivationBudgetBytes,

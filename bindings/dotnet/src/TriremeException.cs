@@ -286,7 +286,7 @@ namespace Trireme
                 return none;
             }
 
-            int listed = (int)Math.Min(info.BlamedCount, (uint)NativeMethods.MaxBlamedRanks);
+            int listed = (int)Math.Min(info.BlamedCount, (uint)NativeMethods.TRIREME_MAX_BLAMED_RANKS);
             var blamed = new int[listed];
             for (int i = 0; i < listed; ++i)
             {

@@ -169,7 +169,7 @@ namespace Trireme.Tests
             }
 
             long one = SizeOf(field.FieldType);
-            return field.Name == "States" ? one * NativeMethods.MaxStates : one;
+            return field.Name == "States" ? one * NativeMethods.TRIREME_MAX_STATES : one;
         }
 
         private static long ConstantOf(string name, long versionPart)
@@ -177,16 +177,16 @@ namespace Trireme.Tests
             switch (name)
             {
                 case "TRIREME_OK": return (long)Status.Ok;
-                case "TRIREME_MAX_BLAMED_RANKS": return NativeMethods.MaxBlamedRanks;
-                case "TRIREME_ANY_SOURCE": return NativeMethods.AnySource;
-                case "TRIREME_MAX_AXES": return NativeMethods.MaxAxes;
-                case "TRIREME_MAX_STATES": return NativeMethods.MaxStates;
+                case "TRIREME_MAX_BLAMED_RANKS": return NativeMethods.TRIREME_MAX_BLAMED_RANKS;
+                case "TRIREME_ANY_SOURCE": return NativeMethods.TRIREME_ANY_SOURCE;
+                case "TRIREME_MAX_AXES": return NativeMethods.TRIREME_MAX_AXES;
+                case "TRIREME_MAX_STATES": return NativeMethods.TRIREME_MAX_STATES;
                 case "TRIREME_OPTIMIZER_COUNTERS_VERSION":
-                    return NativeMethods.OptimizerCountersVersion;
+                    return NativeMethods.TRIREME_OPTIMIZER_COUNTERS_VERSION;
                 case "TRIREME_TRAINER_ZERO_GRADIENTS":
-                    return NativeTrainerOptions.ZeroGradients;
+                    return NativeMethods.TRIREME_TRAINER_ZERO_GRADIENTS;
                 case "TRIREME_TRANSPORT_FRAME_BYTES_MIN":
-                    return NativeMethods.TransportFrameBytesMin;
+                    return NativeMethods.TRIREME_TRANSPORT_FRAME_BYTES_MIN;
             }
 
             if (name.StartsWith("TRIREME_VERSION"))
