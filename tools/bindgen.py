@@ -13,8 +13,9 @@ import sys
 import abi_dotnet
 import abi_headers
 import abi_python
+import abi_rust
 
-LANGUAGES = (abi_python, abi_dotnet)
+LANGUAGES = (abi_python, abi_dotnet, abi_rust)
 
 
 def generated(include: pathlib.Path = abi_headers.INCLUDE) -> dict[str, str]:

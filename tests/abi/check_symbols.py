@@ -11,7 +11,7 @@ import headers
 BINDINGS = {
     "python": "bindings/python/trireme/_abi/*.py",
     "dotnet": "bindings/dotnet/src/Abi/*.cs",
-    "rust": "bindings/rust/trireme-sys/src/functions*.rs",
+    "rust": "bindings/rust/trireme-sys/src/abi/*.rs",
 }
 
 

@@ -17,7 +17,7 @@ use crate::model::Model;
 use crate::schedule::{OwnSchedule, ScheduleKind, ScheduleOptions};
 
 /// Most state vectors that a caller's own rule can ask for.
-pub const MAX_STATES: usize = sys::TRIREME_MAX_STATES;
+pub const MAX_STATES: usize = sys::TRIREME_MAX_STATES as usize;
 
 /// The library's update rules; `optimizer_shard.h` gives the formulas.
 #[non_exhaustive]
