@@ -10,6 +10,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "abi"), str(HERE.parent / "faults")]
 
+import check_circles
 import check_comments
 import check_failpoints
 import check_headers
@@ -97,6 +98,12 @@ class Gates(unittest.TestCase):
         self.assertEqual(check_failpoints.check(listed, sources, tests), [])
         for less in (("", tests), (sources, ""), (sources + 'failpoint("a", "b")', tests)):
             self.assertTrue(check_failpoints.check(listed, *less))
+
+    def test_modules_that_import_each_other_are_noticed(self):
+        a, b, c = "from ._b import x", "from . import _c", "if TYPE_CHECKING:\n  from ._a import y"
+        line = {"t": "from ._a import x", "t._a": a, "t._b": b, "t._c": ""}
+        self.assertEqual(check_circles.circles(line), [])
+        self.assertEqual(check_circles.circles({**line, "t._c": c}), [("t._a", "t._b", "t._c")])
 
     def test_every_seeded_defect_fits_its_source(self):
         for name, source, before, *_ in seeded_defects.DEFECTS:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from ctypes import byref, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from . import _native
 from ._errors import InvalidHandleError, check
 from ._native import library
+from ._operation import Operations
 from ._values import LETTERS, Dtype, dtype_number, in_range
-
-if TYPE_CHECKING:
-    from ._communicator import Communicator
 
 
 def _cast(view: Any, letter: str, shape: tuple[int, ...] | None = None) -> memoryview[Any]:
@@ -55,7 +53,7 @@ class Buffer:
     makes no copy. close() lets go of it; the memory goes back once no view is left.
     """
 
-    def __init__(self, communicator: Communicator, nbytes: int) -> None:
+    def __init__(self, communicator: Operations, nbytes: int) -> None:
         handle = c_void_p()
         check(
             library.trireme_buffer_alloc(

@@ -119,6 +119,10 @@ class Operations:
     _rank: int
     _world_size: int
 
+    def close(self) -> None:
+        """Leaves the group."""
+        raise NotImplementedError
+
     def _whole(self, whole: str, whole_count: int, block: str, count: int) -> None:
         """The library believes the lengths it is told, so they are compared here."""
         if whole_count != count * self._world_size:

@@ -14,15 +14,13 @@ import weakref
 from collections import deque
 from ctypes import byref, c_int32, c_void_p
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Callable, Generator, NamedTuple, Sequence
+from typing import Any, Callable, Generator, NamedTuple, Sequence
 
 from . import _native
 from ._errors import TriremeError, check, last_failure
 from ._native import library
+from ._operation import Operations
 from ._values import FOREVER_NS, dtype_name, nanoseconds
-
-if TYPE_CHECKING:
-    from ._communicator import Communicator
 
 _destroy = library.trireme_request_destroy
 _test = library.trireme_request_test
@@ -97,7 +95,7 @@ class Request:
     __slots__ = ("_handle", "_owner", "__weakref__")
 
     def __init__(
-        self, owner: Communicator, start: Any, arguments: Sequence[Any], keep: Any
+        self, owner: Operations, start: Any, arguments: Sequence[Any], keep: Any
     ) -> None:
         self._handle = 0
         if _orphans:
@@ -253,7 +251,7 @@ def wait_all(requests: Sequence[Request], timeout: float | None = None) -> None:
 
 # ---- the end of the process ----------------------------------------------------------------
 
-communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+communicators: weakref.WeakSet[Operations] = weakref.WeakSet()
 # Functions that the library calls, or that have it call others.
 called_back = {_completed.__code__}
 

@@ -9,12 +9,10 @@ import threading
 import time
 import weakref
 from ctypes import c_void_p
-from typing import TYPE_CHECKING, Any, Optional, Protocol, Tuple
+from typing import Any, Optional, Protocol, Tuple
 
 from . import _native
-
-if TYPE_CHECKING:
-    from ._communicator import Communicator
+from ._operation import Operations
 
 
 class Transport(Protocol):
@@ -40,7 +38,7 @@ class _Carried:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.communicator: weakref.ref[Communicator] | None = None
+        self.communicator: weakref.ref[Operations] | None = None
 
 
 _carried: dict[int, _Carried] = {}
@@ -123,7 +121,7 @@ def forget(number: int) -> None:
     _carried.pop(number, None)
 
 
-def belongs_to(number: int, communicator: Communicator) -> None:
+def belongs_to(number: int, communicator: Operations) -> None:
     """Says who is closed at the end of the process."""
     carried = _carried.get(number)
     if carried is not None:
