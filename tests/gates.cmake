@@ -8,6 +8,7 @@ endfunction()
 add_gate(gates ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/test_gates.py)
 add_gate(includes ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_includes.py)
 add_gate(circles ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_circles.py)
+add_gate(bindgen ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/bindgen.py --check)
 add_gate(failpoints
   ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_failpoints.py)
 add_gate(layout ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/abi/check_layout.py)

@@ -64,7 +64,7 @@ def check(root=ROOT):
             problems.append(f"{name}: no such room")
             continue
         problems += problems_of_source(name, name.parts[1], path.read_text())
-    for folder in ("include", "src", "bindings", "tests", "examples"):
+    for folder in ("include", "src", "bindings", "tests", "tools", "examples"):
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in SOURCES and not BUILT & set(path.relative_to(root).parts):
                 lines = path.read_text().count("\n")

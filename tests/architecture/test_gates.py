@@ -9,7 +9,10 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "abi"), str(HERE.parent / "faults")]
+sys.path[:0] = [str(HERE.parents[1] / "tools")]
 
+import abi_headers
+import bindgen
 import check_circles
 import check_comments
 import check_failpoints
@@ -98,6 +101,34 @@ class Gates(unittest.TestCase):
         self.assertEqual(check_failpoints.check(listed, sources, tests), [])
         for less in (("", tests), (sources, ""), (sources + 'failpoint("a", "b")', tests)):
             self.assertTrue(check_failpoints.check(listed, *less))
+
+    def bindgen_differences(self):
+        wanted = bindgen.generated(self.include / "trireme")
+        return bindgen.differences(wanted, bindgen.present())
+
+    def test_a_ground_layer_that_a_header_has_left_behind_is_noticed(self):
+        self.assertEqual(self.bindgen_differences(), [])
+        self.change("transport.h", "/**< Handed to every function; may be NULL. */", "/**< New. */")
+        self.change("log.h", "TRIREME_LOG_ERROR   = 1", "TRIREME_LOG_ERROR   = 9")
+        self.change("buffer.h", "communicator, uint64_t bytes,", "communicator, uint32_t bytes,")
+        self.assertEqual(len(self.bindgen_differences()), 9)
+
+    def test_a_generated_file_of_no_header_or_none_of_a_header_is_noticed(self):
+        for wanted, found in (({}, {"a/x.py": ""}), ({"a/x.py": ""}, {})):
+            self.assertEqual(len(bindgen.differences(wanted, found)), 1)
+
+    def test_a_header_that_the_generator_does_not_understand_is_an_error_at_its_line(self):
+        for old, new, place in (
+            ("TRIREME_LOG_ERROR   = 1,", "TRIREME_LOG_ERROR   = 1 << 0,", r"log\.h:\d+: "),
+            ("const char *message", "const wchar_t *message", r"log\.h: .*unknown type wchar_t"),
+            ("typedef int32_t trireme_log_level;", "int x;", r"log\.h:\d+: "),
+            ("/** Numbers of the levels. */", "", r"log\.h:\d+: .*no comment"),
+        ):
+            before = (self.include / "trireme/log.h").read_text()
+            self.change("log.h", old, new)
+            with self.assertRaisesRegex(abi_headers.HeaderError, place):
+                bindgen.generated(self.include / "trireme")
+            (self.include / "trireme/log.h").write_text(before)
 
     def test_modules_that_import_each_other_are_noticed(self):
         a, b, c = "from ._b import x", "from . import _c", "if TYPE_CHECKING:\n  from ._a import y"
