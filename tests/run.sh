@@ -180,6 +180,8 @@ step_quickstart() {
 }
 
 requires_build_tools && requires libcmocka-dev python3 || { say "cannot build"; exit 1; }
+requires python3-numpy || skip "tests with numpy: python3-numpy is missing"
+requires iproute2 || skip "tests between hosts: ip (iproute2) is missing"
 requires libopenblas-dev || skip "examples/gpt: OpenBLAS is missing"
 requires libgloo-dev || skip "backend gloo: Gloo (libgloo-dev) is missing"
 requires openmpi-bin libopenmpi-dev mpich libmpich-dev || skip "mpi://: Open MPI and MPICH are missing"

@@ -1,7 +1,11 @@
 #include "kernels/vector.hpp"
 
-#if defined(__x86_64__)
+// The build can leave out all loops but those for any machine: CMake's TRIREME_VECTOR_LOOPS.
+#if defined(__x86_64__) && !defined(TRIREME_NO_VECTOR_LOOPS)
+#define TRIREME_LEVELS 1
 #include <cpuid.h>
+#else
+#define TRIREME_LEVELS 0
 #endif
 
 #include <atomic>
@@ -12,7 +16,7 @@ namespace trireme::kernels {
 
 namespace {
 
-#if defined(__x86_64__)
+#if TRIREME_LEVELS
 // Not every compiler's __builtin_cpu_supports() knows it.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -21,7 +25,7 @@ bool has_f16c() {
 #endif
 
 VectorLevel machine_level() {
-#if defined(__x86_64__)
+#if TRIREME_LEVELS
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) {
     return VectorLevel::scalar;
   }
@@ -63,7 +67,7 @@ void force_vector_level(VectorLevel level) {
 }
 
 const Loops& loops() {
-#if defined(__x86_64__)
+#if TRIREME_LEVELS
   switch (vector_level()) {
     case VectorLevel::avx512: return avx512::loops;
     case VectorLevel::avx2: return avx2::loops;

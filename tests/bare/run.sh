@@ -20,6 +20,12 @@ mkdir -p "$folder"
 exec 9>"$folder/lock"
 flock -n 9 || { echo "another tests/bare/run.sh uses $folder"; exit 2; }
 
+# have PROGRAM: whether the package of that name is here, or could be installed.
+have() {
+    command -v "$1" >/dev/null ||
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >/dev/null 2>&1
+}
+
 # The address that this machine's apt takes Debian's packages from.
 package_host() {
     local files
@@ -32,9 +38,7 @@ make_base() {
     local host
     host=$(package_host)
     [ -n "$host" ] || skip "apt names no Debian mirror from which debootstrap could make a bare system"
-    command -v debootstrap >/dev/null ||
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null 2>&1 ||
-        skip "a bare system needs debootstrap, which apt does not give"
+    have debootstrap || skip "a bare system needs debootstrap, which apt does not give"
     rm -rf "$folder/base" "$folder/base.new"
     echo "making a bare Debian 12 in $folder/base: about a minute"
     # Not as base before it is whole.
@@ -48,6 +52,7 @@ make_base() {
     mv "$folder/base.new" "$folder/base"
 }
 
+have git || skip "a clean clone needs git, which apt does not give"
 [ -e "$folder/base/etc/debian_version" ] || make_base
 if [ -z "$keep" ] || [ ! -e "$folder/system/etc/debian_version" ]; then
     rm -rf --one-file-system "$folder/system"
