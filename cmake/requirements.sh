@@ -37,7 +37,7 @@ requires_build_tools() {
     requires "${packages[@]}"
 }
 
-# configure_and_build PRESET FOLDER [CMAKE OPTION...]
+# configure_and_build PRESET FOLDER [CMAKE OPTION...]: builds all, or the targets named in build_targets.
 configure_and_build() {
     local preset=$1 folder=$2
     shift 2
@@ -48,5 +48,6 @@ configure_and_build() {
     fi
     (cd "$root" && cmake --preset "$preset" -B "$folder" "$@" >"$folder.configure.log" 2>&1) ||
         { cat "$folder.configure.log"; return 1; }
-    cmake --build "$folder" >"$folder.build.log" 2>&1 || { tail -n 60 "$folder.build.log"; return 1; }
+    # shellcheck disable=SC2086 # targets are words
+    cmake --build "$folder" ${build_targets:+--target $build_targets} >"$folder.build.log" 2>&1 || { tail -n 60 "$folder.build.log"; return 1; }
 }

@@ -11,6 +11,8 @@ cmake --install "$build" --prefix "$work/first" >"$work/log" || { cat "$work/log
 mv "$work/first" "$work/moved" # relocatable, or what follows fails
 library=$(dirname "$(find "$work/moved" -name 'libtrireme.so.1' | head -n 1)")
 
+# Where nothing but Ninja builds, CMake does not find it by itself.
+! command -v ninja >/dev/null || export CMAKE_GENERATOR=${CMAKE_GENERATOR:-Ninja}
 cmake -S "$here" -B "$work/by-cmake" -DCMAKE_PREFIX_PATH="$work/moved" >"$work/log" &&
     cmake --build "$work/by-cmake" >>"$work/log" || { cat "$work/log"; exit 1; }
 test "$("$work/by-cmake/consumer")" = 42

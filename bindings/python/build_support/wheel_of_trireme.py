@@ -12,6 +12,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import subprocess
 import tempfile
 import zipfile
@@ -45,7 +46,9 @@ def _binaries(work: pathlib.Path) -> dict[str, bytes]:
             "TRIREME_LIBRARY to the path of libtrireme.so.1"
         )
     options = ["-DCMAKE_BUILD_TYPE=Release", "-DTRIREME_BUILD_TESTS=OFF"]
-    options += ["-DTRIREME_BUILD_EXAMPLES=OFF"]
+    options += ["-DTRIREME_BUILD_EXAMPLES=OFF", "-DCMAKE_UNITY_BUILD=ON"]
+    if shutil.which("ninja") and "CMAKE_GENERATOR" not in os.environ:
+        options += ["-G", "Ninja"]
     configure = ["cmake", "-S", REPOSITORY, "-B", work, *options]
     targets = {"trireme": "libtrireme.so.1", "trireme_cli": "trireme"}
     if subprocess.run([*configure, "-DTRIREME_BUILD_CLI=ON"], check=False).returncode != 0:
