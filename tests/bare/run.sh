@@ -67,6 +67,8 @@ exec unshare --mount --propagation private --pid --fork --kill-child -- bash -c 
     set -e
     system=$1
     shift
+    # A mount of its own, or nobody there could make namespaces of mounts.
+    mount --bind "$system" "$system"
     mount -t proc proc "$system/proc"
     mount -t sysfs -o ro sysfs "$system/sys" 2>/dev/null || true
     mount --rbind /dev "$system/dev"
