@@ -6,7 +6,9 @@ Enums.cs. Texts are UTF-8 addresses, so that the marshaller never copies or free
 
 from __future__ import annotations
 
-from abi_headers import Alias, Callback, Function, Header, Headers, Struct, Type, Variable
+from abi_headers import (
+    Alias, Callback, Function, Header, HeaderError, Headers, Struct, Type, Variable,
+)
 from abi_text import WIDTH, brief, camel, first_line, pascal, prose, wrapped
 
 FOLDER = "bindings/dotnet/src/Abi"
@@ -49,7 +51,22 @@ PARAMETERS = {
 
 
 def files(headers: Headers) -> dict[str, str]:
+    check_exceptions(headers)
     return {f"{pascal(header.stem)}.cs": File(headers, header).text() for header in headers.all}
+
+
+def check_exceptions(headers: Headers) -> None:
+    """An exception whose function, parameter or type has another name by now would be forgotten."""
+    functions = {item.name: item for header in headers.all for item in header.of(Function)}
+    for name in [*ENUMS, *MAY_BE_NULL]:
+        if name not in headers.declared:
+            raise HeaderError(f"an exception of abi_dotnet.py names {name}, which is no type")
+    for name in CALLING_BACK - functions.keys():
+        raise HeaderError(f"an exception of abi_dotnet.py names {name}, which is no function")
+    for name, parameter in PARAMETERS:
+        known = functions[name].parameters if name in functions else []
+        if parameter not in [each.name for each in known]:
+            raise HeaderError(f"an exception of abi_dotnet.py names {name}({parameter}), unknown")
 
 
 class File:

@@ -86,7 +86,9 @@ class Enum(Declaration):
 
     @property
     def flags(self) -> bool:
-        return not self.name and self.doc[0].text.split()[0] in ("Flags", "Bits")
+        """Whether its numbers are bits: by their names, or by the first word of the comment."""
+        named = all("_FLAG_" in constant.name for constant in self.constants)
+        return not self.name and (named or self.doc[0].text.split()[0] in ("Flags", "Bits"))
 
 
 @dataclasses.dataclass
@@ -202,7 +204,7 @@ class Parser:
             _, text, offset = self.tokens[self.at]
             if self.last is None or self.last.doc:
                 raise self.fail("a comment behind nothing, or a second one", offset)
-            self.last.doc = blocks(text)
+            self.last.doc = self.comment(text, offset)
             self.at += 1
         return self.tokens[self.at][1]
 
@@ -225,6 +227,9 @@ class Parser:
             return []
         _, text, offset = self.tokens[self.at]
         self.at += 1
+        return self.comment(text, offset)
+
+    def comment(self, text: str, offset: int) -> list[Block]:
         try:
             return blocks(text)
         except HeaderError as problem:

@@ -123,12 +123,24 @@ class Gates(unittest.TestCase):
             ("const char *message", "const wchar_t *message", r"log\.h: .*unknown type wchar_t"),
             ("typedef int32_t trireme_log_level;", "int x;", r"log\.h:\d+: "),
             ("/** Numbers of the levels. */", "", r"log\.h:\d+: .*no comment"),
+            ("= 3,", "= 3, /**< @warning x */", r"log\.h:\d+: @warning"),
         ):
             before = (self.include / "trireme/log.h").read_text()
             self.change("log.h", old, new)
             with self.assertRaisesRegex(abi_headers.HeaderError, place):
                 bindgen.generated(self.include / "trireme")
             (self.include / "trireme/log.h").write_text(before)
+
+    def test_an_exception_for_a_function_that_has_another_name_is_noticed(self):
+        for name, old, new in (
+            ("coalesced.h", "CALL\ntrireme_broadcast_to_buffer(", "CALL\ntrireme_x("),
+            ("trainer.h", "CALL\ntrireme_trainer_step(", "CALL\ntrireme_x("),
+        ):
+            before = (self.include / "trireme" / name).read_text()
+            self.change(name, old, new)
+            with self.assertRaisesRegex(abi_headers.HeaderError, "abi_dotnet.py names trireme_"):
+                bindgen.generated(self.include / "trireme")
+            (self.include / "trireme" / name).write_text(before)
 
     def test_modules_that_import_each_other_are_noticed(self):
         a, b, c = "from ._b import x", "from . import _c", "if TYPE_CHECKING:\n  from ._a import y"
