@@ -184,7 +184,7 @@ class File:
             return "IntPtr" if plain else f"{pascal(kind.base)}Handle"
         if self.headers.is_struct(kind):
             struct = f"Native{pascal(kind.base)}"
-            array = behind.endswith("count")
+            array = behind.endswith("count") and not behind.startswith("out_")
             return f"{struct}*" if array or kind.base in MAY_BE_NULL else f"ref {struct}"
         if kind.base == "void":
             if name in OPAQUE:
