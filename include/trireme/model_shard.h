@@ -262,8 +262,8 @@ trireme_model_add_parameter(trireme_model *model, const trireme_parameter_option
  * destroyed.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out, or a rank would hold more than
  * memory_limit_bytes. Then all ranks have the same message, which tells which rank would hold how
- * much of what, what each other strategy would need with the same options, and the least that
- * works. Nothing was allocated; the communicator lives on, this model can only be destroyed.
+ * much of what, what each other strategy would need with the same options, the least that works, and
+ * how many ranks would be enough. Optimizer state counts if planned_rule is set. Nothing was allocated; the communicator lives on, this model can only be destroyed.
  * @retval TRIREME_ERROR_SYSTEM  Also: on this rank or another no file can be made in offload_path, or
  * it has no room; the message names the directory. The communicator lives on, this model can only
  * be destroyed.

@@ -1,9 +1,15 @@
 #include "strategies/memory_limit.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "optimizers/factored.hpp"
 #include "sharding/plan.hpp"
+#include "strategies/factored.hpp"
+#include "strategies/matrix_plan.hpp"
+#include "strategies/offload.hpp"
+#include "strategies/optimizer.hpp"
 #include "strategies/strategy.hpp"
 
 namespace trireme::strategies {
@@ -22,12 +28,11 @@ struct Need {
 };
 
 // Of the rank that holds most.
-Need most_of(const MemoryLimit& limit, const sharding::Registry& registry, const Layout& layout,
-             std::uint32_t states) {
+Need most_of(const MemoryLimit& limit, const sharding::Registry& registry, const Layout& layout) {
   Need most;
   for (std::uint32_t rank = 0; rank < layout.spread.world_size; ++rank) {
     Need need{rank, plan_memory(registry, layout, limit.skips, limit.uneven, rank),
-              plan_state_bytes(layout, states, rank), limit.added_working};
+              plan_state_bytes(layout, limit.states, rank), limit.added_working};
     if (limit.state_of) {
       const auto [state, working] = limit.state_of(layout, rank);
       need.state = state;
@@ -55,16 +60,106 @@ sharding::Spread tightest(sharding::Spread spread) {
   return spread;
 }
 
+// The fewest ranks that are found to be enough with a strategy and all else the same; 0: none up to
+// `*tried`.
+std::uint32_t ranks_enough(const MemoryLimit& limit, const sharding::Registry& registry,
+                           trireme_strategy strategy, std::uint32_t* tried) {
+  constexpr std::uint32_t kMostRanks = 1024;
+  // Of looks at a group for a rank in a layout of so many parts: a refusal is to come at once.
+  constexpr double kMostWork = 5e7;
+  const sharding::Spread own = limit.spread_of(strategy);
+  // Copies of the parameters have as many ranks as before, and so have the parts of a gather.
+  const bool copies = strategy == TRIREME_STRATEGY_HYBRID_SHARD;
+  const std::uint32_t step =
+      copies ? own.shard_ranks * own.shard_stride : std::max(own.reshard_ranks, 1U);
+  const double parts = static_cast<double>(registry.parameters().size());
+  const auto fits = [&](std::uint32_t times) {
+    sharding::Spread spread = own;
+    spread.rank = 0;
+    spread.world_size = times * step;
+    if (!copies) spread.shard_ranks = spread.world_size;
+    return most_of(limit, registry, Layout(registry, spread)).all() <= limit.bytes;
+  };
+  const auto may_try = [&](std::uint64_t times) {
+    const double ranks = static_cast<double>(times) * step;
+    return ranks <= kMostRanks && ranks * ranks * parts <= kMostWork;
+  };
+  std::uint32_t less = own.world_size / step;
+  *tried = own.world_size;
+  std::uint32_t enough = 2 * less;
+  for (; may_try(enough) && !fits(enough); enough *= 2) less = enough;
+  *tried = std::max(*tried, less * step);
+  if (!may_try(enough)) return 0;
+  while (enough - less > 1) {
+    const std::uint32_t between = less + (enough - less) / 2;
+    (fits(between) ? enough : less) = between;
+  }
+  return enough * step;
+}
+
+// Its own strategy first, then those that give more ranks less each.
+std::string ranks_advice(const MemoryLimit& limit, const sharding::Registry& registry,
+                         trireme_strategy own) {
+  std::uint32_t tried = 0;
+  for (const trireme_strategy strategy :
+       {own, trireme_strategy{TRIREME_STRATEGY_ZERO3}, trireme_strategy{TRIREME_STRATEGY_ZERO2},
+        trireme_strategy{TRIREME_STRATEGY_ZERO1}}) {
+    if (!limit.possible(strategy)) continue;
+    const std::uint32_t ranks = ranks_enough(limit, registry, strategy, &tried);
+    if (ranks == 0) continue;
+    return "; with the same options " + std::to_string(ranks) + " ranks would be enough with " +
+           strategy_name(strategy);
+  }
+  return "; with the same options no number of ranks up to " + std::to_string(tried) +
+         " would be enough";
+}
+
 }  // namespace
 
+void count_rule(const optimizers::Settings& settings, const sharding::Registry& registry,
+                MemoryLimit* limit) {
+  const bool factored = optimizers::is_factored(settings);
+  limit->rule = optimizers::kind_name(settings.rule.kind);
+  limit->states = settings.states;
+  limit->masters = settings.master_weights;
+  limit->added_working = Optimizer::trust_bytes(settings, registry) +
+                         (factored ? Factored::plan_working(registry) : 0);
+  if (!settings.offload_path.empty()) {
+    limit->state_of = [&settings](const Layout& layout, std::uint32_t rank) {
+      const OffloadPlan plan(piece_sizes(layout, rank), settings);
+      return std::pair(plan.resident_bytes, plan.buffer_bytes());
+    };
+  }
+  if (factored) {
+    limit->state_of = [&registry](const Layout& layout, std::uint32_t rank) {
+      return std::pair(Factored::plan_state(registry, layout, rank), std::uint64_t{0});
+    };
+  }
+  if (settings.has_matrices()) {
+    limit->state_of = [&settings, &registry](const Layout& layout, std::uint32_t rank) {
+      const MatrixPlan plan(registry, layout, settings);
+      return std::pair(plan.bytes[rank].state, plan.bytes[rank].working());
+    };
+  }
+}
+
+Status count_planned_rule(trireme_optimizer_kind kind, const sharding::Registry& registry,
+                          optimizers::Settings* settings, MemoryLimit* limit) {
+  trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
+  options.kind = kind;
+  TRIREME_RETURN_IF_ERROR(optimizers::read_settings(options, settings));
+  count_rule(*settings, registry, limit);
+  return Status::success();
+}
+
 Status check_memory_limit(const MemoryLimit& limit, const sharding::Registry& registry,
-                          const Layout& layout, std::uint32_t states) {
+                          const Layout& layout) {
   if (limit.bytes == 0) return Status::success();
-  const Need need = most_of(limit, registry, layout, states);
+  const Need need = most_of(limit, registry, layout);
   if (need.all() <= limit.bytes) return Status::success();
 
   const auto with = [&](const sharding::Spread& spread) {
-    return most_of(limit, registry, Layout(registry, spread), states).all();
+    return most_of(limit, registry, Layout(registry, spread)).all();
   };
   // Small groups may need more than large ones, as each begins at a place of its own.
   const auto smallest = [&](const sharding::Spread& spread) {
@@ -90,7 +185,11 @@ Status check_memory_limit(const MemoryLimit& limit, const sharding::Registry& re
                      ": parameters " + std::to_string(need.plan.parameters) + ", gradients " +
                      std::to_string(need.plan.gradients) + ", working memory " +
                      std::to_string(need.working());
-  if (states > 0 || limit.masters) text += ", optimizer state " + std::to_string(need.state);
+  if (limit.rule != nullptr) {
+    text += ", optimizer state " + std::to_string(need.state) + " of " + limit.rule;
+  } else {
+    text += ", no optimizer state, as planned_rule is not set";
+  }
   text += "; memory_limit_bytes is " + amount(limit.bytes) + "; with the smallest buckets and " +
           "units " + strategy_name(layout.spread.strategy) + " would need " +
           amount(smallest(layout.spread)) + others + "; the least is " + amount(least) + ", with " +
@@ -98,6 +197,11 @@ Status check_memory_limit(const MemoryLimit& limit, const sharding::Registry& re
   if (least < with(limit.spread_of(leanest))) {
     text += " and bucket_bytes, first_bucket_bytes, prefetch_bytes and minimum_unit_bytes of 1";
     if (layout.spread.persistent_unit_bytes > 0) text += ", persistent_unit_bytes of 0";
+  }
+  text += ranks_advice(limit, registry, layout.spread.strategy);
+  if (limit.rule == nullptr) {
+    text += "; trireme_optimizer_create() compares the state of its rule, too: set planned_rule to "
+            "count it now";
   }
   return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, std::move(text));
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "optimizers/settings.hpp"
 #include "platform/status.hpp"
 #include "sharding/layout.hpp"
 #include "sharding/registry.hpp"
@@ -16,7 +17,11 @@ struct MemoryLimit {
   std::uint64_t bytes = 0;  // 0: none
   bool skips = false;       // parameters can be skipped
   bool uneven = false;
-  std::uint64_t added_working = 0;  // by an optimizer
+  // Of the optimizer that is counted too: the name of its rule, null if there is none, vectors of
+  // state, and working memory.
+  const char* rule = nullptr;
+  std::uint32_t states = 0;
+  std::uint64_t added_working = 0;
   // Bytes of optimizer state of a rank in memory, and of working memory for its step that are not in
   // added_working, where it is not so many vectors: where some of it lies in a file, or rules keep
   // other things.
@@ -29,8 +34,15 @@ struct MemoryLimit {
   std::function<bool(trireme_strategy)> possible;
 };
 
-// `layout` is the model's; `states` vectors of optimizer state count too.
+// Counts state and working memory of an optimizer. `limit` must not outlive the others.
+void count_rule(const optimizers::Settings& settings, const sharding::Registry& registry,
+                MemoryLimit* limit);
+// The same of a rule with its default options, which is valid.
+Status count_planned_rule(trireme_optimizer_kind kind, const sharding::Registry& registry,
+                          optimizers::Settings* settings, MemoryLimit* limit);
+
+// `layout` is the model's.
 Status check_memory_limit(const MemoryLimit& limit, const sharding::Registry& registry,
-                          const sharding::Layout& layout, std::uint32_t states);
+                          const sharding::Layout& layout);
 
 }  // namespace trireme::strategies

@@ -92,6 +92,8 @@ std::vector<Fact> Model::facts() const {
       {"offload_ratio", text_of(options_.offload_ratio)},
       {"offload_buffer_bytes", std::to_string(options_.offload_buffer_bytes)},
       {"memory_limit_bytes", std::to_string(options_.memory_limit_bytes)},
+      {"planned_rule",
+       options_.planned_rule != 0 ? optimizers::kind_name(options_.planned_rule) : "not set"},
       {"bucket_hook", options_.bucket_hook != nullptr ? "set" : "not set"}};
   for (Fact& fact : registry_.facts()) facts.push_back(std::move(fact));
   return facts;
@@ -197,6 +199,15 @@ MemoryLimit Model::memory_limit() const {
   return limit;
 }
 
+Status Model::check_plan(const sharding::Layout& layout) const {
+  MemoryLimit limit = memory_limit();
+  optimizers::Settings rule;
+  if (options_.planned_rule != 0) {
+    TRIREME_RETURN_IF_ERROR(count_planned_rule(options_.planned_rule, registry_, &rule, &limit));
+  }
+  return check_memory_limit(limit, registry_, layout);
+}
+
 Status Model::seal() {
   if (layout_ != nullptr) return invalid_state("the model is sealed");
   TRIREME_RETURN_IF_ERROR(Status(failed_));
@@ -216,7 +227,7 @@ Status Model::seal() {
     // Before any group is made or memory shared: ranks that want different ones could not even talk
     // about it. And before the limit is looked at, which is then the same on all ranks.
     failed_ = agree(link_, facts(), Status::success());
-    if (failed_.ok()) failed_ = check_memory_limit(memory_limit(), registry_, *layout, 0);
+    if (failed_.ok()) failed_ = check_plan(*layout);
     if (failed_.ok() && groups) {
       failed_ = make_groups();
       if (!failed_.ok()) end_groups(failed_);

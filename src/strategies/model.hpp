@@ -82,6 +82,8 @@ class Model {
   // How the parameters would lie with a strategy and the options of this model.
   sharding::Spread spread_of(trireme_strategy strategy) const;
   MemoryLimit memory_limit() const;
+  // Whether what a layout holds, with the state of the rule that is planned, is within the limit.
+  Status check_plan(const sharding::Layout& layout) const;
   bool skips() const { return options_.unused == TRIREME_UNUSED_SKIP; }
   bool uneven() const { return (options_.flags & TRIREME_MODEL_UNEVEN) != 0; }
   bool updates_in_backward() const {

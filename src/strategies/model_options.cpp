@@ -1,5 +1,7 @@
 #include "strategies/model_options.hpp"
 
+#include <trireme/optimizer_options.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -63,6 +65,20 @@ Status check_offload(const trireme_model_options& options) {
                           std::to_string(kLeast));
 }
 
+Status check_planned_rule(const trireme_model_options& options) {
+  if (options.planned_rule == 0) return Status::success();
+  const std::string what = "options.planned_rule " + std::to_string(options.planned_rule);
+  if (options.planned_rule < 0 || options.planned_rule > TRIREME_OPTIMIZER_MUON) {
+    return invalid_argument(what + " is no TRIREME_OPTIMIZER_*");
+  }
+  if (options.planned_rule == TRIREME_OPTIMIZER_USER) {
+    return invalid_argument(what + " is a rule of the caller, whose vectors are known to "
+                                   "trireme_optimizer_create() only; leave it 0");
+  }
+  if (options.memory_limit_bytes > 0) return Status::success();
+  return invalid_argument(what + " means nothing without options.memory_limit_bytes");
+}
+
 }  // namespace
 
 Status check_model_options(const Communicator& communicator, const trireme_model_options& options) {
@@ -102,7 +118,7 @@ Status check_model_options(const Communicator& communicator, const trireme_model
     return invalid_argument("options.reduce_dtype " + std::to_string(options.reduce_dtype) +
                             " is neither TRIREME_DTYPE_F16 nor TRIREME_DTYPE_BF16");
   }
-  if (options.reserved != 0) return invalid_argument("options.reserved must be 0");
+  TRIREME_RETURN_IF_ERROR(check_planned_rule(options));
   if ((options.flags & TRIREME_MODEL_UPDATE_IN_BACKWARD) != 0) {
     const bool uneven = (options.flags & TRIREME_MODEL_UNEVEN) != 0;
     if (uneven || options.unused == TRIREME_UNUSED_SKIP) {

@@ -61,7 +61,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
                        Status::success());
   if (ready.code() == TRIREME_ERROR_MISMATCH) return ready;
   const std::uint64_t word_bytes = optimizer->step_word_bytes(norm_ranks == nullptr);
-  const std::uint64_t trust_bytes = optimizer->trust_bytes();
+  const std::uint64_t trust_bytes = Optimizer::trust_bytes(settings, model->registry_);
   const bool factored = optimizers::is_factored(settings);
   const std::uint64_t factored_bytes = factored ? Factored::plan_working(model->registry_) : 0;
   // What comes out the same on all ranks of one model, if not on all norm_ranks.
@@ -84,28 +84,9 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
       TRIREME_RETURN_IF_ERROR(optimizer->check_groups());
       TRIREME_RETURN_IF_ERROR(optimizer->check_narrow());
       MemoryLimit limit = model->memory_limit();
-      limit.added_working = word_bytes + trust_bytes + factored_bytes;
-      if (!settings.offload_path.empty()) {
-        limit.state_of = [&settings](const sharding::Layout& layout, std::uint32_t rank) {
-          const OffloadPlan plan(piece_sizes(layout, rank), settings);
-          return std::pair(plan.resident_bytes, plan.buffer_bytes());
-        };
-      }
-      if (factored) {
-        limit.state_of = [&registry = model->registry_](const sharding::Layout& layout,
-                                                        std::uint32_t rank) {
-          return std::pair(Factored::plan_state(registry, layout, rank), std::uint64_t{0});
-        };
-      }
-      if (settings.has_matrices()) {
-        limit.state_of = [&](const sharding::Layout& layout, std::uint32_t rank) {
-          const MatrixPlan plan(model->registry_, layout, settings);
-          return std::pair(plan.bytes[rank].state, plan.bytes[rank].working());
-        };
-      }
-      limit.masters = settings.master_weights;
-      TRIREME_RETURN_IF_ERROR(
-          check_memory_limit(limit, model->registry_, *model->layout_, settings.states));
+      count_rule(settings, model->registry_, &limit);
+      limit.added_working += word_bytes;
+      TRIREME_RETURN_IF_ERROR(check_memory_limit(limit, model->registry_, *model->layout_));
     }
     Status allocated = Status::success();
     if (master_bytes > 0) {

@@ -29,6 +29,9 @@ class Optimizer {
                        const trireme_optimizer_options& options,
                        const std::shared_ptr<Communicator>& norm_ranks,
                        std::shared_ptr<Optimizer>* out);
+  // Working memory of a rule for norms of parameters.
+  static std::uint64_t trust_bytes(const optimizers::Settings& settings,
+                                   const sharding::Registry& registry);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
@@ -164,7 +167,6 @@ class Optimizer {
   double scale_of(std::uint64_t parameter, double norm) const;
   void count_skipped(const std::int64_t* words);
   Status update(double norm);
-  std::uint64_t trust_bytes() const;
   void place_norms();
   Status update_by_norms(double norm);
   Status add_up_norms();

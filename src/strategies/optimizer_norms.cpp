@@ -18,9 +18,10 @@ constexpr std::uint64_t kWordsOfParameter = 2 * GradientNorm::kWords;
 
 }  // namespace
 
-std::uint64_t Optimizer::trust_bytes() const {
-  if (!optimizers::needs_norms(settings_)) return 0;
-  const std::vector<Parameter>& parameters = model_->registry_.parameters();
+std::uint64_t Optimizer::trust_bytes(const optimizers::Settings& settings,
+                                     const sharding::Registry& registry) {
+  if (!optimizers::needs_norms(settings)) return 0;
+  const std::vector<Parameter>& parameters = registry.parameters();
   std::uint64_t trained = 0;
   for (std::size_t i = 0; i < parameters.size(); ++i) trained += is_trained(parameters[i], i);
   return trained * kWordsOfParameter * sizeof(std::int64_t);

@@ -24,6 +24,7 @@ struct job {
     int32_t share;
     int kind;
     uint64_t most[MOST_RANKS]; /* that each rank really holds */
+    trireme_optimizer_kind rule;
     uint64_t limit;
     char texts[MOST_RANKS][1024];
     struct verdict verdicts[MOST_RANKS];
@@ -62,6 +63,8 @@ static trireme_status seal(struct verdict *v, trireme_communicator *communicator
     }
     return trireme_model_seal(*out);
 }
+
+static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
 
 static uint64_t held(struct verdict *v, const trireme_model *model) {
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
@@ -199,7 +202,7 @@ static void seal_with_the_least(trireme_communicator *communicator, int rank, vo
     const char *const text = strstr(trireme_last_error(), "the least is ");
     uint64_t least = 0;
     char name[32] = "";
-    if (!EXPECT(v, text != NULL && sscanf(text, "the least is %" SCNu64 " bytes, with %31s", &least,
+    if (!EXPECT(v, text != NULL && sscanf(text, "the least is %" SCNu64 " bytes, with %31[a-z0-9_]", &least,
                                           name) == 2)) {
         return;
     }
@@ -273,6 +276,204 @@ static void state_counts_when_the_optimizer_is_made(void **state) {
     }
 }
 
+/* ---- a rule that is planned ---- */
+
+/* What each rank holds with a rule. */
+static void measure_rule(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model_options options = options_of(job, job->strategy);
+    trireme_model *model = NULL;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, seal(v, communicator, &options, &model));
+    EXPECT_STATUS(v, TRIREME_OK, make_optimizer(model, job->rule, &optimizer));
+    job->most[rank] = held(v, model);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+/* What a seal lets through, the optimizer has room for; a byte less, and there is no model. */
+static void plan_the_rule(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model_options options = options_of(job, job->strategy);
+    trireme_model *model = NULL;
+    trireme_optimizer *optimizer = NULL;
+    options.planned_rule = job->rule;
+    options.memory_limit_bytes = job->limit;
+    EXPECT_STATUS(v, TRIREME_OK, seal(v, communicator, &options, &model));
+    EXPECT_STATUS(v, TRIREME_OK, make_optimizer(model, job->rule, &optimizer));
+    EXPECT(v, held(v, model) <= job->limit);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    model = NULL;
+    options.memory_limit_bytes = job->limit - 1;
+    EXPECT_STATUS(v, TRIREME_ERROR_OUT_OF_MEMORY, seal(v, communicator, &options, &model));
+    snprintf(job->texts[rank], sizeof job->texts[rank], "%s", trireme_last_error());
+    trireme_model_destroy(model);
+    sum_again(v, communicator, job->world_size);
+}
+
+static void a_planned_rule_counts_when_the_model_is_sealed(void **state) {
+    (void)state;
+    for (int world_size = 1; world_size <= MOST_RANKS; ++world_size) {
+        for (trireme_optimizer_kind rule = 1; rule <= TRIREME_OPTIMIZER_MUON; ++rule) {
+            if (rule == TRIREME_OPTIMIZER_USER) continue;
+            struct job job = {.world_size = world_size, .rule = rule, .share = TRIREME_SHARE_NEVER};
+            for (job.strategy = 1; job.strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++job.strategy) {
+                run_job(&job, measure_rule);
+                job.limit = most_of(&job);
+                run_job(&job, plan_the_rule);
+                /* Of the rank that has most, which with muon may be another than the first. */
+                assert_text_has(&job, "%s needs %" PRIu64 " bytes: parameters ", "",
+                                job.limit);
+                char wanted[64];
+                snprintf(wanted, sizeof wanted, " of %s; memory_limit_bytes is",
+                         trireme_optimizer_kind_name(rule));
+                assert_non_null(strstr(job.texts[0], ", optimizer state "));
+                assert_non_null(strstr(job.texts[0], wanted));
+                assert_null(strstr(job.texts[0], "planned_rule"));
+            }
+        }
+    }
+}
+
+/* Without one the text tells that state is missing, and what finds it. */
+static void seal_without_a_rule(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model_options options = options_of(job, job->strategy);
+    trireme_model *model = NULL;
+    options.memory_limit_bytes = 1;
+    EXPECT_STATUS(v, TRIREME_ERROR_OUT_OF_MEMORY, seal(v, communicator, &options, &model));
+    EXPECT(v, says(", no optimizer state, as planned_rule is not set; "));
+    EXPECT(v, says("trireme_optimizer_create() compares the state of its rule, too: set planned_rule"));
+    trireme_model_destroy(model);
+}
+
+static void a_report_without_a_rule_says_so(void **state) {
+    (void)state;
+    struct job job = {.world_size = 2, .share = TRIREME_SHARE_NEVER};
+    for (job.strategy = 1; job.strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++job.strategy) {
+        run_job(&job, seal_without_a_rule);
+    }
+}
+
+/* The number of ranks that a refusal names: 0 if it names none. */
+static int ranks_of(const struct job *job, const char *strategy) {
+    const char *const text = strstr(job->texts[0], "; with the same options ");
+    for (const char *at = text; at != NULL; at = strstr(at + 1, "; with the same options ")) {
+        int ranks = 0, end = 0;
+        char name[32] = "";
+        if (sscanf(at, "; with the same options %d ranks would be enough with %31[a-z0-9_]%n", &ranks,
+                   name, &end) == 2 &&
+            strcmp(name, strategy) == 0) {
+            return ranks;
+        }
+    }
+    return 0;
+}
+
+static void seal_planned(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model_options options = options_of(job, job->strategy);
+    trireme_model *model = NULL;
+    options.planned_rule = job->rule;
+    options.memory_limit_bytes = job->limit;
+    const trireme_status status = seal(v, communicator, &options, &model);
+    EXPECT(v, status == (job->kind == 1 ? TRIREME_OK : TRIREME_ERROR_OUT_OF_MEMORY));
+    if (status != TRIREME_OK) {
+        snprintf(job->texts[rank], sizeof job->texts[rank], "%s", trireme_last_error());
+    }
+    trireme_model_destroy(model);
+}
+
+/* So many ranks as the text names are really enough for state and all, and one less is not. */
+static void the_ranks_that_are_named_are_enough(void **state) {
+    (void)state;
+    int named = 0;
+    for (trireme_strategy strategy = TRIREME_STRATEGY_ZERO1; strategy <= TRIREME_STRATEGY_ZERO3;
+         ++strategy) {
+        for (int fits = 2; fits <= MOST_RANKS; ++fits) {
+            struct job job = {.strategy = strategy,
+                              .world_size = fits,
+                              .rule = TRIREME_OPTIMIZER_ADAMW,
+                              .share = TRIREME_SHARE_NEVER};
+            run_job(&job, measure_rule);
+            job.limit = most_of(&job);
+            job.world_size = 1;
+            run_job(&job, seal_planned);
+            job.world_size = ranks_of(&job, trireme_strategy_name(strategy));
+            assert_in_range(job.world_size, 2, fits);
+            job.kind = 1;
+            run_job(&job, seal_planned);
+            job.kind = 0;
+            while (--job.world_size > 0) run_job(&job, seal_planned);
+            ++named;
+        }
+    }
+    assert_int_equal(named, 9);
+    /* Ranks do not help one that keeps all; where that is so, the text has the leanest. */
+    struct job job = {.strategy = TRIREME_STRATEGY_DATA_PARALLEL,
+                      .world_size = 2,
+                      .rule = TRIREME_OPTIMIZER_ADAMW,
+                      .share = TRIREME_SHARE_NEVER};
+    job.limit = 1;
+    run_job(&job, seal_planned);
+    assert_int_equal(ranks_of(&job, "data_parallel"), 0);
+    assert_non_null(strstr(job.texts[0], "; with the same options no number of ranks up to 1024 "));
+    /* What leaves it no room in any number has room in zero1. */
+    job.limit = 7200;
+    run_job(&job, seal_planned);
+    assert_int_equal(ranks_of(&job, "data_parallel"), 0);
+    job.world_size = ranks_of(&job, "zero1");
+    assert_in_range(job.world_size, 3, MOST_RANKS);
+    job.strategy = TRIREME_STRATEGY_ZERO1;
+    job.kind = 1;
+    run_job(&job, seal_planned);
+}
+
+/* A rule that is none, that only its caller knows, or that nothing is compared with. */
+static void plan_wrongly(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_model_options options = options_of(job, TRIREME_STRATEGY_ZERO2);
+    trireme_model *model = NULL;
+    options.memory_limit_bytes = 1 << 20;
+    static const int32_t kNone[] = {-1, TRIREME_OPTIMIZER_MUON + 1, INT32_MAX, INT32_MIN};
+    for (int i = 0; i < 4; ++i) {
+        char wanted[64];
+        options.planned_rule = kNone[i];
+        snprintf(wanted, sizeof wanted, "planned_rule %" PRId32 " is no TRIREME_OPTIMIZER_*", kNone[i]);
+        EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                      trireme_model_create(communicator, &options, &model));
+        EXPECT(v, says(wanted));
+    }
+    options.planned_rule = TRIREME_OPTIMIZER_USER;
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_model_create(communicator, &options, &model));
+    EXPECT(v, says("planned_rule 4 is a rule of the caller"));
+    options.planned_rule = TRIREME_OPTIMIZER_ADAM;
+    options.memory_limit_bytes = 0;
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_model_create(communicator, &options, &model));
+    EXPECT(v, says("planned_rule 2 means nothing without options.memory_limit_bytes"));
+    EXPECT(v, model == NULL);
+    options.memory_limit_bytes = 1 << 20;
+    if (rank == 1) options.planned_rule = 0;
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, seal(v, communicator, &options, &model));
+    EXPECT(v, says("planned_rule is adam on rank 0 and not set on rank 1"));
+    trireme_model_destroy(model);
+    sum_again(v, communicator, job->world_size);
+}
+
+static void rules_that_cannot_be_planned_are_refused(void **state) {
+    (void)state;
+    struct job job = {.world_size = 2, .share = TRIREME_SHARE_NEVER};
+    run_job(&job, plan_wrongly);
+}
+
 /* Ranks that set different limits, or describe different models, get MISMATCH and nothing else. */
 static void set_different_limits(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
@@ -303,6 +504,10 @@ int main(void) {
         cmocka_unit_test(all_numbers_of_a_refusal_are_those_of_real_models),
         cmocka_unit_test(the_least_that_is_named_works),
         cmocka_unit_test(state_counts_when_the_optimizer_is_made),
+        cmocka_unit_test(a_planned_rule_counts_when_the_model_is_sealed),
+        cmocka_unit_test(a_report_without_a_rule_says_so),
+        cmocka_unit_test(the_ranks_that_are_named_are_enough),
+        cmocka_unit_test(rules_that_cannot_be_planned_are_refused),
         cmocka_unit_test(different_limits_are_a_mismatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,6 +64,12 @@ namespace Trireme
         public ulong MemoryLimitBytes { get; set; }
 
         /// <summary>
+        /// Seal counts the state of this rule with its defaults against MemoryLimitBytes. Not without
+        /// that, and not User. Null: of no rule.
+        /// </summary>
+        public OptimizerKind? PlannedRule { get; set; }
+
+        /// <summary>
         /// HybridShard: the ranks of a copy are this far apart; 0 is 1, neighbours.
         /// </summary>
         public uint ShardStride { get; set; }
@@ -179,6 +185,7 @@ namespace Trireme
                 ShardStride = options.ShardStride,
                 ReshardRanks = options.ReshardRanks,
                 ReduceDtype = (int)options.ReduceType,
+                PlannedRule = (int)(options.PlannedRule ?? 0),
                 OffloadRatio = options.OffloadRatio,
                 OffloadBufferBytes = options.OffloadBufferBytes,
             };

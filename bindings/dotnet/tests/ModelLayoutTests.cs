@@ -36,6 +36,17 @@ namespace Trireme.Tests
 
                     Check.Throws<HostMemoryException>(
                         () => ModelTests.Sealed(c, Limited(strategy, needs - 1)));
+                    ModelOptions planned = Limited(strategy, needs);
+                    planned.PlannedRule = OptimizerKind.Adamw;
+                    Check.Contains(
+                        " of adamw; ",
+                        Check.Throws<HostMemoryException>(
+                            () => ModelTests.Sealed(c, planned)).Message);
+                    planned.PlannedRule = OptimizerKind.User;
+                    Check.Contains(
+                        "a rule of the caller",
+                        Check.Throws<InvalidArgumentException>(
+                            () => ModelTests.Sealed(c, planned)).Message);
                 }
             });
         }

@@ -56,11 +56,30 @@ class MemoryLimitTest(TestCase):
                 trireme.Optimizer(model, "sgd").close()
                 with self.assertRaises(trireme.OutOfMemoryError):
                     build(group, strategy, memory_limit_bytes=said - 1, **options)
+                self.assertIn("no optimizer state, as planned_rule is not set", text)
+                options["planned_rule"] = "AdamW"
+                with self.assertRaisesRegex(trireme.OutOfMemoryError, "optimizer state .* of adamw"):
+                    build(group, strategy, memory_limit_bytes=said, **options)
                 group.barrier()
                 return text
 
             texts = self.ranks(2, body)
             self.assertEqual(texts[0], texts[1])
+
+    def test_a_rule_that_cannot_be_planned_is_refused(self):
+        def body(group):
+            for rule, words in (
+                ("user", "a rule of the caller"),
+                ("adam", "without options.memory_limit_bytes"),
+            ):
+                limit = 0 if rule == "adam" else 1 << 20
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, words):
+                    build(group, "zero1", memory_limit_bytes=limit, planned_rule=rule)
+            with self.assertRaisesRegex(trireme.InvalidArgumentError, "planned_rule"):
+                build(group, "zero1", memory_limit_bytes=1, planned_rule="adamm")
+            group.barrier()
+
+        self.ranks(2, body)
 
     def test_limits_that_differ_are_a_mismatch(self):
         def body(group):

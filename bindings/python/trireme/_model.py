@@ -21,6 +21,7 @@ from ._values import (
     GRADIENTS,
     LETTERS,
     SHARE,
+    OPTIMIZERS,
     UNUSED,
     Dtype,
     Name,
@@ -167,6 +168,7 @@ class Model:
         offload_path: str | os.PathLike[str] | None = None,
         offload_ratio: float = 0.0,
         offload_buffer_bytes: int = 0,
+        planned_rule: Name | None = None,
     ) -> None:
         """`leaves` above 0 makes training reproducible: the same bits for any number of ranks.
 
@@ -179,7 +181,8 @@ class Model:
         it raises comes out of Optimizer.step(), which has then failed on all ranks. It must not
         use the model. A rank that would hold more than `memory_limit_bytes` makes seal() fail on
         all ranks with a text that tells what would fit, and the optimizer's creation too, whose
-        state counts as well.
+        state counts as well. With `planned_rule`, such as "adamw", seal() counts the state of that
+        rule with its defaults.
 
         After the first step buckets are reduced in the order in which gradients came; not with
         `fixed_order`. With `whole_rows` shards are cut between rows. With `keep_gathered` units of
@@ -222,6 +225,9 @@ class Model:
             reduce_dtype=0
             if reduce_dtype is None
             else dtype_number(reduce_dtype, "reduce_dtype"),
+            planned_rule=0
+            if planned_rule is None
+            else number_of(planned_rule, OPTIMIZERS, "planned_rule"),
             offload_path=None if offload_path is None else os.fsencode(offload_path),
             offload_ratio=offload_ratio,
             offload_buffer_bytes=in_range(offload_buffer_bytes, 64, "offload_buffer_bytes"),

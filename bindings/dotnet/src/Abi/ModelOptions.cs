@@ -135,12 +135,13 @@ namespace Trireme
 
         /// <summary>
         /// Most that any rank may plan to hold: parameters, gradients and working memory at
-        /// trireme_model_seal(), optimizer state too at trireme_optimizer_create(); above it, both
-        /// fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks before anything is allocated. What
-        /// the two habits named above take beyond the plan does not count, nor do the words of an
-        /// optimizer with norm_ranks (552 bytes for each group of group_max_norms and each
-        /// different count of replicas), and on ranks of a transport one more group that
-        /// hybrid_shard or reshard_ranks sends from. Default: no limit.
+        /// trireme_model_seal(), with planned_rule optimizer state too; optimizer state at
+        /// trireme_optimizer_create(); above it, both fail with TRIREME_ERROR_OUT_OF_MEMORY on all
+        /// ranks before anything is allocated. What the two habits named above take beyond the plan
+        /// does not count, nor do the words of an optimizer with norm_ranks (552 bytes for each
+        /// group of group_max_norms and each different count of replicas), and on ranks of a
+        /// transport one more group that hybrid_shard or reshard_ranks sends from. Default: no
+        /// limit.
         /// </summary>
         public ulong MemoryLimitBytes;
 
@@ -177,8 +178,14 @@ namespace Trireme
         /// </summary>
         public int ReduceDtype;
 
-        /// <summary>Must be 0.</summary>
-        public uint Reserved;
+        /// <summary>
+        /// TRIREME_OPTIMIZER_*, but not USER: trireme_model_seal() counts state and working memory
+        /// of this rule with its default options against memory_limit_bytes. Plans only: the
+        /// optimizer may have another rule, and trireme_optimizer_create() compares what that one
+        /// takes. The options of an optimizer may take more, such as momentum of SGD and master
+        /// weights. Not without memory_limit_bytes. 0: no rule is counted.
+        /// </summary>
+        public int PlannedRule;
 
         /// <summary>
         /// zero3, hybrid_shard: a directory. What this rank holds of the parameters (units that

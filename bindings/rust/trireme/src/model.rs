@@ -294,6 +294,7 @@ impl Model {
             Share::Never => sys::TRIREME_SHARE_NEVER,
         };
         raw.memory_limit_bytes = options.memory_limit_bytes;
+        raw.planned_rule = options.planned_rule.map_or(0, crate::optimizer::Kind::code);
         raw.shard_stride = options.shard_stride;
         raw.reshard_ranks = options.reshard_ranks;
         raw.reduce_dtype = options.reduce_dtype.map_or(0, |dtype| dtype as i32);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::element::Dtype;
 use crate::model::Strategy;
 use crate::offload::Offload;
+use crate::optimizer::Kind;
 
 /// How the gradients of ranks (or leaves) become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +73,9 @@ pub struct ModelOptions<'a> {
     /// Most that any rank may plan to hold; above it `seal`, and the creation of the optimizer,
     /// whose state counts too, fail on all ranks and tell what would fit. 0: no limit.
     pub memory_limit_bytes: u64,
+    /// `seal` counts the state of this rule with its defaults against `memory_limit_bytes`. Not
+    /// without that, and no rule of the caller.
+    pub planned_rule: Option<Kind>,
     /// HybridShard: the ranks of a copy are this far apart. 0: 1, neighbours.
     pub shard_stride: u32,
     /// Buckets are reduced in the reverse order of registration in all steps, and not in the order
@@ -115,6 +119,7 @@ impl ModelOptions<'_> {
             uneven: false,
             share: Share::Auto,
             memory_limit_bytes: 0,
+            planned_rule: None,
             shard_stride: 0,
             fixed_order: false,
             whole_rows: false,

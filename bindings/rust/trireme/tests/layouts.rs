@@ -80,6 +80,12 @@ fn a_memory_limit_is_kept_and_its_text_tells_what_would_fit() {
             Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
             let mut less = described(communicator, &limited(needs - 1));
             fails(less.seal(), Status::OutOfMemory);
+            let planned = ModelOptions { planned_rule: Some(Kind::AdamW), ..limited(needs) };
+            let error = fails(described(communicator, &planned).seal(), Status::OutOfMemory);
+            assert!(error.message().contains(" of adamw; "), "{error}");
+            let alone = ModelOptions { planned_rule: Some(Kind::AdamW), ..plain };
+            let error = fails(Model::new(communicator, &alone), Status::InvalidArgument);
+            assert!(error.message().contains("without options.memory_limit_bytes"), "{error}");
             communicator.barrier().unwrap();
         });
     }

@@ -165,12 +165,13 @@ structs! {
         /// Handed to bucket_hook.
         hook_data: *mut c_void,
         /// Most that any rank may plan to hold: parameters, gradients and working memory at
-        /// trireme_model_seal(), optimizer state too at trireme_optimizer_create(); above it, both
-        /// fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks before anything is allocated. What
-        /// the two habits named above take beyond the plan does not count, nor do the words of an
-        /// optimizer with norm_ranks (552 bytes for each group of group_max_norms and each
-        /// different count of replicas), and on ranks of a transport one more group that
-        /// hybrid_shard or reshard_ranks sends from. Default: no limit.
+        /// trireme_model_seal(), with planned_rule optimizer state too; optimizer state at
+        /// trireme_optimizer_create(); above it, both fail with TRIREME_ERROR_OUT_OF_MEMORY on all
+        /// ranks before anything is allocated. What the two habits named above take beyond the plan
+        /// does not count, nor do the words of an optimizer with norm_ranks (552 bytes for each
+        /// group of group_max_norms and each different count of replicas), and on ranks of a
+        /// transport one more group that hybrid_shard or reshard_ranks sends from. Default: no
+        /// limit.
         memory_limit_bytes: u64,
         /// hybrid_shard: the ranks of a copy are this far apart, such as N/S for those of S hosts
         /// with N/S ranks each, or the size of all axes of a mesh that vary faster than the one of
@@ -196,8 +197,12 @@ structs! {
         /// trained parameters of f32, f16 and bf16; not with TRIREME_OPTIMIZER_ONE_SWEEP. 0:
         /// gradients travel as f32, or f64 where the parameter is.
         reduce_dtype: trireme_dtype,
-        /// Must be 0.
-        reserved: u32,
+        /// TRIREME_OPTIMIZER_\*, but not USER: trireme_model_seal() counts state and working memory
+        /// of this rule with its default options against memory_limit_bytes. Plans only: the
+        /// optimizer may have another rule, and trireme_optimizer_create() compares what that one
+        /// takes. The options of an optimizer may take more, such as momentum of SGD and master
+        /// weights. Not without memory_limit_bytes. 0: no rule is counted.
+        planned_rule: i32,
         /// zero3, hybrid_shard: a directory. What this rank holds of the parameters (units that
         /// stay whole excepted) lies in a file in it, which each rank makes for itself, without a
         /// name, so that nothing is left of it when the process ends: see "Parameters in a file" in
