@@ -144,6 +144,7 @@ step_tsan() { run_ctest tsan; }
 step_python() {
     requires python3-numpy python3-pip python3-setuptools python3-wheel python3-venv ||
         { skip "python: packages are missing"; return; }
+    requires python3-torch || skip "python: tests with PyTorch: python3-torch is missing"
     run_counted python bash "$root/bindings/python/test.sh" "$python"
 }
 step_dotnet() {

@@ -79,7 +79,7 @@ DEFECTS = [
      "if (due <= deadline.moment_ns() && now_ns() < deadline.moment_ns() + kVerdictNs) return {};", "",
      "faults_test_frozen_training"),
     ("a rank that waits for a frozen one is blamed", "src/backends/local/processes.cpp",
-     "return liaison_.stopped();", "return {};", "faults_test_frozen_training"),
+     "return liaison_.stopped();", "return std::vector<std::int32_t>();", "faults_test_frozen_training"),
     ("a model that gives up leaves one of its groups", "src/strategies/model_failure.cpp",
      "if (group != failed && !lives) group->fail_with", "if (false) group->fail_with",
      "api_test_norm_ranks"),
