@@ -195,7 +195,7 @@ struct Decision {
   std::shared_ptr<const void> meeting;  // keeps it open, if that is for this rank to do
 };
 
-// Hears why a group has failed. Must not wait for anybody; may run while the backend ends.
+// Hears why a group has failed, as Backend::shared_failure(). Must not wait for anybody; may run while the backend ends.
 using EndListener = std::function<void(const Status& failure)>;
 
 // How far Backend::start_brief() came.
@@ -274,6 +274,8 @@ class Backend {
   virtual void fail(const Status& status) noexcept = 0;
   // The failure that poisoned the group, or success. Any thread.
   virtual Status failure() const = 0;
+  // The same as ranks of other groups may hear it: without what is told to this rank alone.
+  virtual Status shared_failure() const { return failure(); }
 
   // Whom to tell when the group has failed, whichever rank found that and whatever this one is at; at once if
   // it has. Perhaps more than once. Before anything else is called.
@@ -289,6 +291,11 @@ class Backend {
   virtual bool counts_as_lost(int rank) const { return static_cast<void>(rank), false; }
   // Ends a decide() of another thread; every later one fails.
   virtual void stop_deciding() noexcept {}
+
+  // Whom the collective that this rank runs in the channel waits for, as far as it shows. Any thread, any time.
+  virtual std::vector<std::int32_t> awaited(std::uint32_t channel) const {
+    return static_cast<void>(channel), std::vector<std::int32_t>{};
+  }
 
   virtual TrafficCounters traffic() const = 0;
   // By rank. Any thread, any time; after a failure it stays as it was then.

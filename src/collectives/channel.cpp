@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "backends/parts.hpp"
 #include "collectives/algorithm.hpp"
@@ -333,11 +334,13 @@ std::optional<Status> Channel::verdict_behind(Backend& backend, OperationKind ki
     Status failure = backend.failure();
     if (!failure.ok()) return failure;
     if (due <= deadline.moment_ns() && now_ns() < deadline.moment_ns() + kVerdictNs) return {};
-    // The peers will wait for an operation that never comes: the group is out of step.
-    const std::string text = "rank " + std::to_string(records_.rank) +
-                             " had it queued behind others when its deadline passed";
+    // The peers will wait for an operation that never comes: the group is out of step. Not by this rank's fault.
+    std::vector<std::int32_t> awaited = backend.awaited(number_);
+    const std::string text = "rank " + std::to_string(records_.rank) + " had it queued behind " +
+                             (awaited.empty() ? "others" : "one that waits for " + list_ranks(awaited)) +
+                             " when its deadline passed";
     failure = make_failure(records_, kind, sequence, TRIREME_ERROR_TIMEOUT, text.c_str(),
-                           {records_.rank});
+                           std::move(awaited));
     backend.fail(failure);
     return with_operation(records_, kind, sequence, failure);
   } catch (...) {

@@ -184,6 +184,10 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     const std::shared_ptr<Backend> backend = this->backend();
     return backend == nullptr ? records_.left() : backend->failure();
   }
+  Status shared_failure() const override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    return backend == nullptr ? records_.left() : backend->shared_failure();
+  }
 
   Status run(Operation&& operation, Deadline deadline) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
@@ -326,7 +330,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   void take_child(const std::weak_ptr<Communicator>& child) override {
     offspring_->add(child);
     const std::shared_ptr<Backend> backend = this->backend();
-    const Status failure = backend == nullptr ? Status::success() : backend->failure();
+    const Status failure = backend == nullptr ? Status::success() : backend->shared_failure();
     if (!failure.ok()) offspring_->end(failure);
   }
 

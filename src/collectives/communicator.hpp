@@ -86,6 +86,7 @@ class Communicator {
 
   virtual Status wait_ready(Deadline deadline) const = 0;
   virtual Status failure() const = 0;  // that poisoned it, or success
+  virtual Status shared_failure() const = 0;  // see Backend
 
   // Collectives of a channel run in the order of these calls, across both forms; run() executes on
   // the calling thread when the channel's queue is empty, start() on the channel's progress thread,
@@ -131,7 +132,7 @@ class Communicator {
   // Fails the group: this rank has no memory to hand out what an operation has given it. The peers have done it, so
   // that it cannot be called again.
   virtual void fail_to_hand_out() noexcept = 0;
-  // Fails the group because `failed`, another one of this rank, has failed.
+  // Fails the group because `failed`, another one of this rank, has failed: `failure` is its shared_failure().
   virtual void fail_with(const Lineage& failed, const Status& failure) noexcept = 0;
   // From now on this group fails when `parent` does, whoever of the parent's ranks finds that.
   virtual void follow(Communicator& parent) = 0;

@@ -7,20 +7,6 @@
 #include "collectives/communicator.hpp"
 
 namespace trireme {
-namespace {
-
-// What a group tells its own rank alone, " (rank 2 is this rank)", goes: other ranks of the heir read it, too.
-std::string for_all(std::string text) {
-  const std::string end = " is this rank)";
-  for (auto at = text.find(end); at != std::string::npos; at = text.find(end)) {
-    const auto begin = text.rfind(" (rank ", at);
-    if (begin == std::string::npos) break;
-    text.erase(begin, at + end.size() - begin);
-  }
-  return text;
-}
-
-}  // namespace
 
 Status inherited_failure(const Lineage& failed, const Status& failure, const Lineage& heir) {
   FailureDetails details;
@@ -35,7 +21,7 @@ Status inherited_failure(const Lineage& failed, const Status& failure, const Lin
       details.blamed.push_back(static_cast<std::int32_t>(found - heir.ranks.begin()));
     }
   }
-  return Status::failure(failure.code(), "\"" + failed.name + "\" failed: " + for_all(failure.message()))
+  return Status::failure(failure.code(), "\"" + failed.name + "\" failed: " + failure.message())
       .with_details(std::move(details));
 }
 

@@ -48,7 +48,7 @@ void Model::end_groups(const Status& status) const noexcept {
     }
     if (norm_group_ != nullptr) groups.push_back(norm_group_.get());
     for (Communicator* const failed : groups) {
-      const Status cause = failed->failure();
+      const Status cause = failed->shared_failure();
       if (cause.ok()) continue;
       // What a hook or layer has failed, its ranks told before anybody went on: the caller's group is in step.
       const bool in_step = cause.code() == TRIREME_ERROR_CALLBACK;

@@ -14,15 +14,21 @@
 
 #include "processes.h"
 
-enum { RANKS = 4, STEPS = 2, MOST = 70001 };
+enum { RANKS = 4, STEPS = 2, MOST = 262147 };
 
 struct group {
     uint32_t shard_ranks;
     char rendezvous[96];
 };
 
-/* Elements of the one parameter: 4 KiB of each rank's part, and around it. */
-static const uint64_t sizes[] = {100, 1025, 4096, 4100, MOST};
+/* Elements of the one parameter: 4 KiB of each rank's part, and around it; in a long run many more. */
+static const uint64_t sizes[] = {100,  1025, 4096, 4100,  70001, 1,     2,     3,     7,     1023, 1024,
+                                 2048, 4095, 4097, 4099,  8191,  8192,  16384, 16385, 32767, 32772,
+                                 65536, MOST};
+
+static int size_count(void) {
+    return getenv("TRIREME_TEST_LONG") == NULL ? 5 : (int)(sizeof sizes / sizeof *sizes);
+}
 
 static void must(trireme_status status, struct outcome *outcome) {
     if (status == TRIREME_OK) return;
@@ -76,7 +82,7 @@ static void run(int rank, void *context, struct outcome *outcome) {
     const struct group *const group = context;
     trireme_communicator *const communicator =
         join_process(rank, RANKS, group->rendezvous, PATIENT_NS);
-    for (int s = 0; s < 5; ++s) {
+    for (int s = 0; s < size_count(); ++s) {
         for (int whole = 0; whole < 2; ++whole) {
             train(communicator, rank, group, sizes[s], TRIREME_SHARE_NEVER, whole != 0, outcome);
             train(communicator, rank, group, sizes[s], TRIREME_SHARE_AUTO, whole != 0, outcome);
@@ -88,6 +94,7 @@ static void run(int rank, void *context, struct outcome *outcome) {
 static void every_size_is_trained(void **state) {
     (void)state;
     static const uint32_t kShardRanks[] = {1, 2, 4, 0}; /* 0: those of the host */
+    int trials = 0;
     for (int k = 0; k < 4; ++k) {
         const uint32_t shard_ranks = kShardRanks[k];
         struct group group = {.shard_ranks = shard_ranks};
@@ -101,10 +108,12 @@ static void every_size_is_trained(void **state) {
                 fail_msg("rank %d, shard_ranks %u: exit code %d, %s %s", rank, shard_ranks,
                          outcome->exit_code, outcome->message, outcome->text);
             }
-            assert_int_equal(outcome->rounds, 20);
+            assert_int_equal(outcome->rounds, 4 * size_count());
         }
+        trials += 4 * size_count();
         free_processes(&processes);
     }
+    printf("trials: %d trainings of %d processes\n", trials, RANKS);
 }
 
 int main(void) {

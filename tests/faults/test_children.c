@@ -16,6 +16,7 @@
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 
+#include "models.h"
 #include "processes.h"
 
 #define F32 TRIREME_DTYPE_F32
@@ -174,21 +175,8 @@ static void train(const struct training *s, trireme_communicator *group, int ran
     options.shard_ranks = s->shard_ranks;
     options.reshard_ranks = s->reshard_ranks;
     options.share_parameters = s->share;
-    CALL(trireme_model_create(half != NULL ? half : group, &options, &model));
-    static const char *const names[] = {"a", "b", "c"};
-    const uint64_t count = COUNT;
-    for (int i = 0; i < 3; ++i) {
-        trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
-        parameter.name = names[i];
-        parameter.dtype = F32;
-        parameter.dimensions = 1;
-        parameter.shape = &count;
-        CALL(trireme_model_add_parameter(model, &parameter, NULL));
-    }
-    CALL(trireme_model_seal(model));
-    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
-    rule.learning_rate = 0.5;
+    CALL(make_model(half != NULL ? half : group, &options, 3, COUNT, &model));
+    trireme_optimizer_options rule = plain_rule();
     rule.max_norm = s->norm_ranks ? 1e9 : 0;
     rule.norm_ranks = s->norm_ranks ? group : NULL;
     CALL(trireme_optimizer_create(model, &rule, &optimizer));

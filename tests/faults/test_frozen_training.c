@@ -15,6 +15,7 @@
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 
+#include "models.h"
 #include "processes.h"
 
 #define F32 TRIREME_DTYPE_F32
@@ -94,21 +95,8 @@ static void train_until_it_fails(int rank, void *context, struct outcome *o) {
     options.share_parameters = s->share;
     options.timeout_ns = SHORT_DEADLINE_NS;
     trireme_status status = trireme_barrier(group, NULL);
-    CALL(trireme_model_create(group, &options, &model));
-    static const char *const names[UNITS] = {"a", "b", "c", "d", "e", "f"};
-    const uint64_t count = COUNT;
-    for (int i = 0; i < UNITS; ++i) {
-        trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
-        parameter.name = names[i];
-        parameter.dtype = F32;
-        parameter.dimensions = 1;
-        parameter.shape = &count;
-        CALL(trireme_model_add_parameter(model, &parameter, NULL));
-    }
-    CALL(trireme_model_seal(model));
-    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
-    rule.learning_rate = 0.5;
+    CALL(make_model(group, &options, UNITS, COUNT, &model));
+    const trireme_optimizer_options rule = plain_rule();
     CALL(trireme_optimizer_create(model, &rule, &optimizer));
     /* What the others wait for here may be on its way when the victim stands still. */
     if (status != TRIREME_OK && status != TRIREME_ERROR_TIMEOUT) {
@@ -222,7 +210,7 @@ static void everybody_names_the_frozen_rank_alone(void **state) {
         }
     }
     wrong += freeze_and_check(count);
-    printf("frozen: training: %d trials, %d with another verdict\n", started, wrong);
+    printf("trials: %d trainings with a frozen rank, %d with another verdict\n", started, wrong);
     assert_int_equal(wrong, 0);
 }
 

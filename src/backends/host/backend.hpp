@@ -75,10 +75,14 @@ class HostBackend final : public Backend {
   void stop_deciding() noexcept override { carrier_->decisions().stop(); }
   void fail(const Status& status) noexcept override { group_.fail(status); }
   Status failure() const override { return after_failure(group_.failure()); }
+  Status shared_failure() const override { return after_failure(group_.shared_failure()); }
   void on_end(std::shared_ptr<const EndListener> listener) override {
     carrier_->on_end(std::move(listener));
   }
   TrafficCounters traffic() const override;
+  std::vector<std::int32_t> awaited(std::uint32_t channel) const override {
+    return group_.awaited(channel);
+  }
   std::vector<LastCalls> last_calls() const override { return group_.last_calls(); }
 
  private:

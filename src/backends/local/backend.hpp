@@ -55,6 +55,7 @@ class LocalBackend final : public Backend {
   }
   void fail(const Status& status) noexcept override { group_.fail(status); }
   Status failure() const override { return group_.failure(); }
+  Status shared_failure() const override { return group_.shared_failure(); }
   void on_end(std::shared_ptr<const EndListener> listener) override {
     membership_->on_end(std::move(listener));
   }
@@ -71,6 +72,9 @@ class LocalBackend final : public Backend {
     all.bytes_sent += brief.bytes_sent;
     all.bytes_received += brief.bytes_received;
     return all;
+  }
+  std::vector<std::int32_t> awaited(std::uint32_t channel) const override {
+    return group_.awaited(channel);
   }
   std::vector<LastCalls> last_calls() const override { return group_.last_calls(); }
 

@@ -210,8 +210,7 @@ Status Run::wait_until_all(Arrived arrived) {
     const std::uint64_t now = now_ns();
     const bool late = now >= deadline_.moment_ns();
     if (late || stall.due(now)) {
-      const std::uint32_t used = group_.channels_of(me_);
-      for (std::uint32_t channel = 0; fetches && channel < used; ++channel) {
+      for (std::uint32_t channel = 0; fetches && channel < kChannels; ++channel) {
         courier->fetch(channel);  // who is late here may have come elsewhere
       }
       std::vector<std::int32_t> missing;

@@ -223,9 +223,80 @@ Status Group::blamed_on_silent(const Status& status) const {
       .with_details(std::move(details));
 }
 
+// Every rank takes the same steps in a channel, so who has taken more than another one waits for it there.
+std::vector<std::int32_t> Group::behind(std::uint32_t channel, int rank) const {
+  const Segment& shared = *segment();
+  const auto steps = [&](int of) {
+    return shared.lane(channel, of).position.load(std::memory_order_acquire);
+  };
+  std::vector<std::int32_t> ranks;
+  const std::uint64_t taken = steps(rank);
+  for (int other = 0; taken > 0 && other < world_size_; ++other) {
+    if (steps(other) < taken) ranks.push_back(other);
+  }
+  return ranks;
+}
+
+std::vector<std::int32_t> Group::awaited(std::uint32_t channel) const {
+  if (segment() == nullptr) return {};
+  return behind(channel, rank_);
+}
+
+// Whether that rank waits in any channel, and for whom else than this rank.
+bool Group::waits(int rank, std::uint32_t channels, std::vector<bool>* awaited) const {
+  bool any = false;
+  for (std::uint32_t channel = 0; channel < channels; ++channel) {
+    for (const std::int32_t other : behind(channel, rank)) {
+      any = true;
+      (*awaited)[static_cast<std::size_t>(other)] = true;
+    }
+  }
+  (*awaited)[static_cast<std::size_t>(rank_)] = false;
+  return any;
+}
+
+// A late rank may wait in another channel itself. To blame are those who wait for nobody: the late ones, or
+// if all of them wait, whom they wait for in the end. Ranks that wait for each other alone keep the blame.
+Status Group::blamed_on_roots(const Status& status) const {
+  const FailureDetails* const late = status.details();
+  if (late == nullptr || status.code() != TRIREME_ERROR_TIMEOUT || segment() == nullptr) return status;
+  std::uint32_t channels = sees_peers_ ? 0 : kChannels;
+  for (int rank = 0; sees_peers_ && rank < world_size_; ++rank) {
+    channels = std::max(channels, channels_of(rank));
+  }
+  std::vector<std::int32_t> roots;
+  std::vector<std::int32_t> waiting;
+  std::vector<std::int32_t> front = late->blamed;
+  std::vector<bool> met(static_cast<std::size_t>(world_size_));
+  for (const std::int32_t rank : front) met[static_cast<std::size_t>(rank)] = true;
+  while (roots.empty() && !front.empty()) {
+    std::vector<bool> next(static_cast<std::size_t>(world_size_));
+    for (const std::int32_t rank : front) {
+      const bool blocked = rank != rank_ && waits(rank, channels, &next);
+      (blocked ? waiting : roots).push_back(rank);
+    }
+    front.clear();
+    for (int rank = 0; rank < world_size_; ++rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      if (!next[at] || met[at]) continue;
+      met[at] = true;
+      front.push_back(rank);
+    }
+  }
+  if (roots.empty() || waiting.empty()) return status;
+  std::sort(waiting.begin(), waiting.end());
+  FailureDetails details = *late;
+  details.blamed = roots;
+  return Status::failure(TRIREME_ERROR_TIMEOUT, list_ranks(roots) +
+                                                    (roots.size() == 1 ? " keeps " : " keep ") +
+                                                    list_ranks(waiting) + " waiting elsewhere; " +
+                                                    status.message())
+      .with_details(std::move(details));
+}
+
 void Group::fail(const Status& status) noexcept {
   try {
-    const Status told = blamed_on_silent(status);
+    const Status told = blamed_on_silent(blamed_on_roots(status));
     fail(to_record(told, with_last_calls(told), world_size_));
   } catch (...) {  // no memory for what the ranks called last
     fail(to_record(status, status.message(), world_size_));
@@ -260,7 +331,7 @@ void Group::fail(const FailureRecord& record) noexcept {
   }
 }
 
-Status Group::failure(const char* operation, std::uint64_t sequence) const {
+Status Group::failure_for(Reader reader, const char* operation, std::uint64_t sequence) const {
   if (!failed()) return Status::success();
   FailureRecord record;
   std::unique_lock lock(mutex_);
@@ -292,8 +363,9 @@ Status Group::failure(const char* operation, std::uint64_t sequence) const {
     if ((record.blamed[rank / 64] >> (rank % 64) & 1) != 0) details.blamed.push_back(rank);
   }
   std::string text = take_text(record.text);
-  const bool own = std::find(details.blamed.begin(), details.blamed.end(), rank_) !=
-                   details.blamed.end();
+  const bool own = reader == Reader::this_rank &&
+                   std::find(details.blamed.begin(), details.blamed.end(), rank_) !=
+                       details.blamed.end();
   if (own && text.find("this rank") == std::string::npos && text.find("this one") == std::string::npos) {
     text += " (rank " + std::to_string(rank_) + " is this rank)";
   }
@@ -336,7 +408,7 @@ void Group::tell_end() const noexcept {
       const std::lock_guard lock(mutex_);
       listener = end_listener_;
     }
-    if (listener != nullptr) (*listener)(failure());
+    if (listener != nullptr) (*listener)(shared_failure());
   } catch (...) {  // no memory to say it: the deadlines are left
   }
 }

@@ -103,6 +103,8 @@ class Group {
     const std::uint32_t used = segment()->member(rank).channels.load(std::memory_order_seq_cst);
     return used < kChannels ? used : kChannels;
   }
+  // Whom this rank waits for in a channel: those who have not come as far there.
+  std::vector<std::int32_t> awaited(std::uint32_t channel) const;
   // For a transport: the peers' calls are not in this segment.
   void hide_calls_of_peers() { sees_peers_ = false; }
 
@@ -138,7 +140,10 @@ class Group {
   void fail(const Status& status) noexcept;
   // The failure, with its details, or success. The first operation that meets a failure of no operation (a lost peer) gives it
   // its name; without arguments nothing is added.
-  Status failure(const char* operation = nullptr, std::uint64_t sequence = 0) const;
+  Status failure(const char* operation = nullptr, std::uint64_t sequence = 0) const {
+    return failure_for(Reader::this_rank, operation, sequence);
+  }
+  Status shared_failure() const { return failure_for(Reader::all, nullptr, 0); }
   // Who gives no sign of life: to blame when this rank waits too long, for ranks that may wait themselves. Set before the
   // first operation.
   // When this returns, the one before is not called any more.
@@ -198,7 +203,12 @@ class Group {
   void tell_end() const noexcept;
   void look_for_deaths() const noexcept;
   std::string with_last_calls(const Status& status) const;
+  enum class Reader { this_rank, all };  // to this rank alone it is said that it is itself to blame
+  Status failure_for(Reader reader, const char* operation, std::uint64_t sequence) const;
   Status blamed_on_silent(const Status& status) const;
+  Status blamed_on_roots(const Status& status) const;
+  std::vector<std::int32_t> behind(std::uint32_t channel, int rank) const;
+  bool waits(int rank, std::uint32_t channels, std::vector<bool>* awaited) const;
 
   const int rank_;
   const int world_size_;

@@ -96,7 +96,7 @@ class ThreadMembership final : public Membership {
 
   void on_end(std::shared_ptr<const EndListener> listener) override {
     threads_->listen(group_.rank(), listener);
-    const Status failure = group_.failure();  // perhaps told before
+    const Status failure = group_.shared_failure();  // perhaps told before
     if (!failure.ok()) (*listener)(failure);
   }
 
