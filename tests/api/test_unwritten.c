@@ -310,17 +310,22 @@ static void everywhere(const struct job *wanted) {
     }
 }
 
+/* The same in another layer. */
+static void everywhere_of(struct job job, int layer, const char *words) {
+    job.layer = layer;
+    job.words[0] = words;
+    everywhere(&job);
+}
+
 static void a_gradient_that_is_not_written_is_named(void **state) {
     (void)state;
     struct job job = {.act = SKIPS, .rank = 1, .layer = 0, .which = 1};
     job.words[0] = "layer 0 (\"first\") did not write 1 of its 2 gradients: \"p1\"";
     job.words[1] = "TRIREME_TRAINER_ZERO_GRADIENTS";
     everywhere(&job);
-    job.layer = 2;
     job.which = 0;
     job.rank = 0;
-    job.words[0] = "layer 2 (\"last\") did not write 1 of its 13 gradients: \"p2\"";
-    everywhere(&job);
+    everywhere_of(job, 2, "layer 2 (\"last\") did not write 1 of its 13 gradients: \"p2\"");
 }
 
 static void ten_of_many_are_listed(void **state) {
@@ -366,9 +371,7 @@ static void an_input_gradient_that_is_not_written_is_named(void **state) {
     job.words[0] = "layer 2 (\"last\") did not write its input_gradient";
     job.words[1] = "has come to a gradient of layer 0 (\"first\")";
     everywhere(&job);
-    job.layer = 1;
-    job.words[0] = "layer 1 (\"middle\") did not write its input_gradient";
-    everywhere(&job);
+    everywhere_of(job, 1, "layer 1 (\"middle\") did not write its input_gradient");
 }
 
 static void a_part_of_it_is_named_where_it_comes_to_a_gradient(void **state) {
