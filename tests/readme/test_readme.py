@@ -199,9 +199,10 @@ def trained(program, folder):
     environment = dict(
         ENVIRONMENT, PYTHONPATH=str(ROOT / "bindings/python"), TRIREME_LIBRARY=str(LIBRARY)
     )
-    command = [LIBRARY.parent / "trireme", "run", "--no-prefix", "--nproc-per-node", "2", "--"]
+    # By itself the launcher names PyTorch's usual port, which another job of this machine may have.
+    command = [LIBRARY.parent / "trireme", "run", "--standalone", "--no-prefix", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*command, sys.executable, folder / "train.py"],
+        [*command, "--", sys.executable, folder / "train.py"],
         capture_output=True, text=True, timeout=300, env=environment,
     )
     if done.returncode != 0:
