@@ -199,11 +199,6 @@ static void ask_for_wrong_ways(trireme_communicator *communicator, int rank, voi
         EXPECT(v, says("options.reduce_dtype") && model == NULL);
     }
     options.reduce_dtype = F16;
-    options.reserved = 1;
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_model_create(communicator, &options, &model));
-    EXPECT(v, says("options.reserved"));
-    options.reserved = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
     EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED, add(model, "wide", F64, 3));
     EXPECT(v, says("a trained parameter of f64 in a model with reduce_dtype f16"));
