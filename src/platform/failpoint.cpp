@@ -44,6 +44,7 @@ constexpr const char* kNetwork[] = {
     "call.before_hello",     "call.before_proof",   "call.before_verdict", "gate.before_enter",
     "meeting.before_request", "meeting.after_request", "meeting.after_reply",
     "meeting.before_tell",   "meeting.mid_tell",    "mesh.before_listen",  "mesh.before_dial",
+    "mesh.before_watch",     "signs.before_count",
     "mesh.before_adopt",     "frame.mid_head",      "frame.mid_body",      "frame.before_rest",
     "piece.before_first",    "piece.mid_piece",     "piece.before_done",   "leave.before_goodbye",
     "leave.after_goodbye",   "store.before_ask",    "store.after_ask",     "store.before_take",

@@ -40,11 +40,14 @@ Mesh::Mesh(const Options& options)
       engine_(options.engine),
       lines_(options.lines),
       line_peers_(options.line_peers),
-      life_(static_cast<std::size_t>(options.world_size)),
+      silent_("it gave no sign of life for " +
+              std::to_string(options.place.silence_ns / kMillisecond) + " ms"),
+      signs_(options.world_size, options.place.silence_ns, waker_),
       where_(static_cast<std::size_t>(options.world_size)),
       reasons_(static_cast<std::size_t>(options.world_size)),
       codes_(static_cast<std::size_t>(options.world_size)) {
   for (int rank = 0; rank < n_; ++rank) peers_.push_back(std::make_unique<Peer>());
+  lost_.reserve(peers_.size());  // a loss is told without memory
 }
 
 Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
@@ -69,13 +72,18 @@ Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
   if (!mesh->epoll_) return Status::system(errno, "an epoll descriptor");
   TRIREME_RETURN_IF_ERROR(mesh->news_.open());
   TRIREME_RETURN_IF_ERROR(mesh->waker_.open());
+  TRIREME_RETURN_IF_ERROR(mesh->signs_.open());
   epoll_event event{EPOLLIN, {.u32 = kNews}};
   if (epoll_ctl(mesh->epoll_.get(), EPOLL_CTL_ADD, mesh->news_.get(), &event) != 0) {
     return Status::system(errno, "an epoll descriptor");
   }
   TRIREME_RETURN_IF_ERROR(start_thread([mesh] { mesh->watch(); }));
+  Status started = start_thread([mesh] {
+    while (mesh->signs_.turn()) {
+    }
+  });
   mesh->joiners_ = 1;
-  const Status started = start_thread([mesh] { mesh->join(); });
+  if (started.ok()) started = start_thread([mesh] { mesh->join(); });
   if (!started.ok()) {
     mesh->joiners_ = 0;
     mesh->leave();
@@ -143,11 +151,9 @@ void Mesh::fail(const Status& status) noexcept {
 }
 
 std::vector<std::int32_t> Mesh::silent() {
-  const std::lock_guard lock(mutex_);
   std::vector<std::int32_t> out;
   for (int rank = 0; rank < n_; ++rank) {
-    if (rank == me_ || !life_[static_cast<std::size_t>(rank)]) continue;
-    if (peers_[static_cast<std::size_t>(rank)]->silence_ns >= kSuspectNs) out.push_back(rank);
+    if (signs_.silence_ns(rank) >= kSuspectNs) out.push_back(rank);
   }
   return out;
 }
@@ -274,6 +280,7 @@ void Mesh::read(int rank) {
   const Moved result =
       peer.data.receive(peer.in.data() + peer.end, peer.in.size() - peer.end, &moved);
   peer.end += moved;
+  if (moved > 0) signs_.hear(rank);
   if (result != Moved::ended) return;
   const int error_number = errno;
   end(rank, TRIREME_ERROR_PEER_LOST,
@@ -484,10 +491,7 @@ void Mesh::join() noexcept {
 bool Mesh::wants(int rank, Purpose purpose) {
   if (rank <= me_ || rank >= n_) return false;
   const auto at = static_cast<std::size_t>(rank);
-  if (purpose == Purpose::control) {
-    const std::lock_guard lock(mutex_);
-    return !life_[at];
-  }
+  if (purpose == Purpose::control) return !signs_.has(rank);
   if (purpose == Purpose::engine) return lines_ != nullptr && lines_->find(rank) == nullptr;
   const std::lock_guard lock(peers_[at]->mutex);
   return !peers_[at]->data;
@@ -497,9 +501,7 @@ void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& ke
   const auto at = static_cast<std::size_t>(rank);
   socket.tune(place_.silence_ns);
   if (purpose == Purpose::control) {
-    const std::lock_guard lock(mutex_);
-    life_[at] = std::move(socket);
-    waker_.wake();
+    signs_.add(rank, std::move(socket));
     return;
   }
   if (purpose == Purpose::engine) {

@@ -3,8 +3,8 @@
 // transport of a host::HostBackend, which it also tells whom it lost. An engine of that backend may
 // get a third one to each peer, or to some.
 //
-// Two threads of its own: one gets the rank in, and ends then; the other lets peers in, watches their
-// signs of life, and takes the rank out. The backend's threads send and receive frames.
+// Three threads of its own: one gets the rank in, and ends then; one lets peers in, and takes the rank
+// out; one gives signs of life and hears those of peers. The backend's threads send and receive frames.
 #pragma once
 
 #include <trireme/transport.h>
@@ -21,6 +21,7 @@
 #include "backends/tcp/gate.hpp"
 #include "backends/tcp/lines.hpp"
 #include "backends/tcp/seal.hpp"
+#include "backends/tcp/signs.hpp"
 
 namespace trireme::tcp {
 
@@ -73,11 +74,6 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
     std::size_t begin = 0;
     std::size_t end = 0;
     bool ended = false;
-    // The watching thread's.
-    bool life_ended = false;
-    bool heard = false;
-    std::uint64_t silence_ns = 0;
-    bool given_up = false;
   };
 
   std::int32_t send(int to, const void* data, std::uint64_t bytes, std::uint64_t timeout_ns);
@@ -101,8 +97,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
 
   // Watching.
   void watch() noexcept;
-  void turn(std::uint64_t* next_tick_ns, std::uint64_t* last_ns);
-  void tick(std::uint64_t elapsed_ns);
+  void turn();
+  bool all_are_in();
   void linger() noexcept;
 
   void lose(int rank, const std::string& why,
@@ -117,11 +113,13 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   const std::string engine_;
   const std::shared_ptr<Lines> lines_;
   const LinePeers line_peers_;
+  const std::string silent_;  // why a rank is lost that was given up
   Endpoint meeting_;
   Entry own_{};
   Socket epoll_;
   Waker news_;   // for the receiving thread
   Waker waker_;  // for the watching thread
+  Signs signs_;
   std::unique_ptr<Gate> gate_;
   std::shared_ptr<Directory> directory_;
   std::vector<std::unique_ptr<Peer>> peers_;
@@ -131,7 +129,6 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   std::atomic<bool> met_{false};  // frames may come
   std::atomic<int> joiners_{0};
   std::mutex mutex_;  // guards the following; taken after that of a peer
-  std::vector<Socket> life_;
   std::vector<std::string> where_;     // by rank: "10.0.0.2:4711"
   std::vector<std::string> reasons_;   // by rank: why it is lost
   std::vector<trireme_status> codes_;  // by rank: as what; 0: it is not

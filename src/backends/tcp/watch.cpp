@@ -1,15 +1,18 @@
-// The watching thread of a mesh: lets peers in, gives and hears signs of life, and takes the rank out.
+// The watching thread of a mesh: lets peers in, tells of those who were given up, and takes the rank out.
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
 #include <algorithm>
+#include <new>
 
 #include "backends/tcp/mesh.hpp"
+#include "platform/failpoint.hpp"
 
 namespace trireme::tcp {
 namespace {
 
-constexpr std::uint64_t kTickNs = 200 * kMillisecond;
+constexpr int kTurnMs = 200;
+constexpr int kPauseMs = 10;
 // How long a rank that leaves goes on to deliver what it has sent.
 constexpr std::uint64_t kLingerNs = 2'000 * kMillisecond;
 constexpr int kLingerStepMs = 2;
@@ -24,85 +27,44 @@ bool has_unanswered(const Socket& socket) {
 }  // namespace
 
 void Mesh::watch() noexcept {
-  std::uint64_t last_ns = now_ns();
-  std::uint64_t next_tick_ns = last_ns + kTickNs;
   while (!stop_.load(std::memory_order_acquire)) {
     try {
-      turn(&next_tick_ns, &last_ns);
-    } catch (...) {  // no memory for a moment: the peers' signs of life go on
+      turn();
+    } catch (...) {  // no memory for a moment
+      ::poll(nullptr, 0, kPauseMs);
     }
   }
   linger();
 }
 
-void Mesh::turn(std::uint64_t* next_tick_ns, std::uint64_t* last_ns) {
+void Mesh::turn() {
+  // Needs no memory, and so comes first.
+  for (int rank = 0; rank < n_; ++rank) {
+    if (signs_.is_given_up(rank)) lose(rank, silent_);
+  }
+  if (!failpoint("mesh", "before_watch").ok()) throw std::bad_alloc();
   std::vector<pollfd> polled{{waker_.get(), POLLIN, 0}};
-  {
-    const std::lock_guard lock(mutex_);
-    for (std::size_t rank = 0; rank < life_.size(); ++rank) {
-      polled.push_back({peers_[rank]->life_ended ? -1 : life_[rank].get(), POLLIN, 0});
-    }
-  }
-  const std::size_t gate = polled.size();
   gate_->add_to(&polled);
-  const std::uint64_t now = now_ns();
-  const std::uint64_t rest = now < *next_tick_ns ? *next_tick_ns - now : 0;
-  ::poll(polled.data(), polled.size(), static_cast<int>((rest + kMillisecond - 1) / kMillisecond));
+  ::poll(polled.data(), polled.size(), kTurnMs);
   if (polled[0].revents != 0) waker_.clear();
-  for (std::size_t rank = 0; rank < life_.size(); ++rank) {
-    if (polled[1 + rank].revents == 0) continue;
-    char signs[64];
-    std::size_t moved = 0;
-    const std::lock_guard lock(mutex_);
-    // That it ends says nothing by itself: what the peer has said before is on the other connection.
-    if (life_[rank].receive(signs, sizeof signs, &moved) == Moved::ended) {
-      peers_[rank]->life_ended = true;
-    }
-    peers_[rank]->heard = peers_[rank]->heard || moved > 0;
-  }
   std::vector<Purpose> purposes{Purpose::control, Purpose::data};
   if (lines_ != nullptr) purposes.push_back(Purpose::engine);
-  gate_->serve(polled, gate, purposes,
+  gate_->serve(polled, 1, purposes,
                [this](int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
                  if (wants(rank, purpose)) adopt(rank, purpose, std::move(socket), keys);
                });
-  const std::uint64_t after = now_ns();
-  if (after < *next_tick_ns) return;
-  tick(after - *last_ns);
-  *last_ns = after;
-  *next_tick_ns = after + kTickNs;
+  if (all_are_in()) gate_->close();
 }
 
-void Mesh::tick(std::uint64_t elapsed_ns) {
-  // A time in which this thread did not run is none in which a peer was silent.
-  const std::uint64_t counted = std::min(elapsed_ns, 2 * kTickNs);
-  bool all = true;
-  for (std::size_t rank = 0; rank < life_.size(); ++rank) {
-    Peer& peer = *peers_[rank];
-    if (static_cast<int>(rank) == me_) continue;
-    {
-      const std::lock_guard lock(peer.mutex);
-      all = all && peer.data;
-    }
-    bool silent = false;
-    {
-      const std::lock_guard lock(mutex_);
-      all = all && life_[rank];
-      if (!life_[rank] || peer.given_up) continue;
-      const char sign = 1;
-      std::size_t moved = 0;
-      if (!peer.life_ended) static_cast<void>(life_[rank].send(&sign, 1, &moved));
-      peer.silence_ns = peer.heard ? 0 : peer.silence_ns + counted;
-      peer.heard = false;
-      silent = peer.silence_ns >= place_.silence_ns;
-      peer.given_up = silent;
-    }
-    if (silent) {
-      lose(static_cast<int>(rank), "it gave no sign of life for " +
-                                       std::to_string(place_.silence_ns / kMillisecond) + " ms");
-    }
+bool Mesh::all_are_in() {
+  for (int rank = 0; rank < n_; ++rank) {
+    if (rank == me_) continue;
+    if (!signs_.has(rank)) return false;
+    Peer& peer = *peers_[static_cast<std::size_t>(rank)];
+    const std::lock_guard lock(peer.mutex);
+    if (!peer.data) return false;
   }
-  if (all) gate_->close();
+  return true;
 }
 
 // Called when nothing more is sent. A process that ends takes what its system has not got yet with it.
@@ -164,8 +126,7 @@ void Mesh::linger() noexcept {
     peer->data.reset();
   }
   if (lines_ != nullptr) lines_->close();
-  const std::lock_guard lock(mutex_);
-  for (Socket& life : life_) life.reset();
+  signs_.stop();
 }
 
 }  // namespace trireme::tcp
