@@ -176,7 +176,7 @@ DEFECTS = [
      "  details.blamed = {rank};\n  const std::string& why",
      "  details.blamed = {(rank + 1) % n_};\n  const std::string& why", "faults_test_network"),
     ("network: silence has no end", "src/backends/tcp/signs.cpp",
-     "if (silence_ns < limit_ns_) continue;", "continue;", "unit_test_faulty_network"),
+     "if (silence_ns < limit_ns) continue;", "continue;", "unit_test_faulty_network"),
     ("network: signs of life wait for who writes a frame", "src/backends/tcp/mesh.cpp",
      "    while (mesh->signs_.turn()) {\n",
      "    while (mesh->signs_.turn()) {\n"

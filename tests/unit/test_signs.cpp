@@ -35,6 +35,17 @@ struct Pair {
     signs.add(1, Socket(ends[0]));
     assert_true(signs.has(1));
   }
+  void give_sign() {
+    const char sign = 1;
+    std::size_t moved = 0;
+    assert_true(peer.send(&sign, 1, &moved) == Moved::some);
+  }
+  // The peer's first sign is heard.
+  void begin() {
+    count_once();
+    give_sign();
+    while (signs.silence_ns(1) != 0) assert_true(signs.turn());
+  }
   bool is_woken() const {
     pollfd entry{given_up.get(), POLLIN, 0};
     return ::poll(&entry, 1, 0) > 0;
@@ -48,6 +59,7 @@ struct Pair {
 
 void who_says_nothing_is_given_up_and_still_has_signs(void**) {
   Pair pair;
+  pair.begin();
   while (!pair.signs.is_given_up(1)) {
     assert_false(pair.is_woken());
     pair.count_once();
@@ -67,18 +79,24 @@ void a_sign_or_a_word_elsewhere_ends_a_silence(void**) {
     pair.count_once();
     pair.count_once();
     assert_true(pair.signs.silence_ns(1) > 0);
-    const char sign = 1;
-    std::size_t moved = 0;
     if (elsewhere) pair.signs.hear(1);
-    if (!elsewhere) assert_true(pair.peer.send(&sign, 1, &moved) == Moved::some);
+    if (!elsewhere) pair.give_sign();
     pair.count_once();
     assert_int_equal(pair.signs.silence_ns(1), 0);
   }
 }
 
+// A peer answers a call before it takes the connection from its entrance, which may be held.
+void who_has_not_begun_is_waited_for(void**) {
+  Pair pair;
+  while (pair.signs.silence_ns(1) < 2 * kLimitNs) pair.count_once();
+  assert_false(pair.signs.is_given_up(1));
+}
+
 // A thread that did not run for longer than the limit has looked once, not for all that time.
 void a_late_turn_is_no_silence_of_a_peer(void**) {
   Pair pair;
+  pair.begin();
   assert_true(set_failpoints("signs.before_count=sleep(1500)@1").ok());
   pair.count_once();
   assert_true(set_failpoints(nullptr).ok());
@@ -99,6 +117,7 @@ void who_stops_closes_what_it_has(void**) {
 // Its other connection says why; this one only says nothing any more.
 void a_connection_that_ends_is_a_silence(void**) {
   Pair pair;
+  pair.begin();
   pair.peer.reset();
   while (!pair.signs.is_given_up(1)) pair.count_once();
   assert_true(pair.signs.silence_ns(1) >= kLimitNs);
@@ -110,6 +129,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(who_says_nothing_is_given_up_and_still_has_signs),
       cmocka_unit_test(a_sign_or_a_word_elsewhere_ends_a_silence),
+      cmocka_unit_test(who_has_not_begun_is_waited_for),
       cmocka_unit_test(a_late_turn_is_no_silence_of_a_peer),
       cmocka_unit_test(who_stops_closes_what_it_has),
       cmocka_unit_test(a_connection_that_ends_is_a_silence),

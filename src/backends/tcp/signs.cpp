@@ -6,6 +6,9 @@ namespace trireme::tcp {
 namespace {
 
 constexpr std::uint64_t kTickNs = 200 * kMillisecond;
+// A peer that has answered the call may need so much longer to begin: it gives signs once it has taken
+// the connection from its entrance.
+constexpr std::uint64_t kFirstNs = 10'000 * kMillisecond;
 
 }  // namespace
 
@@ -119,7 +122,9 @@ void Signs::count(std::uint64_t elapsed_ns) noexcept {
     const std::uint64_t before = peer->silence_ns.load(std::memory_order_relaxed);
     const std::uint64_t silence_ns = heard ? 0 : before + counted;
     peer->silence_ns.store(silence_ns, std::memory_order_relaxed);
-    if (silence_ns < limit_ns_) continue;
+    peer->begun = peer->begun || heard;
+    const std::uint64_t limit_ns = peer->begun ? limit_ns_ : limit_ns_ + kFirstNs;
+    if (silence_ns < limit_ns) continue;
     peer->given_up.store(true, std::memory_order_release);
     given_up_.wake();
   }

@@ -16,7 +16,8 @@ namespace trireme::tcp {
 
 class Signs {
  public:
-  // A peer is given up that says nothing for so long. `given_up` is woken then.
+  // A peer is given up that says nothing for so long, and somewhat longer before its first sign.
+  // `given_up` is woken then.
   Signs(int world_size, std::uint64_t silence_ns, const Waker& given_up);
   Status open();
 
@@ -41,7 +42,9 @@ class Signs {
     std::atomic<bool> heard{false};
     std::atomic<std::uint64_t> silence_ns{0};
     std::atomic<bool> given_up{false};
-    bool ended = false;  // the connection; the turning thread's
+    // The turning thread's.
+    bool ended = false;  // the connection
+    bool begun = false;  // it has said something
   };
 
   void give() noexcept;
