@@ -159,7 +159,7 @@ static void judge(const struct trial *trial, const struct outcome *outcomes, con
 }
 
 /* So many at once, since they mostly sleep. */
-enum { MOST_AT_ONCE = 24 };
+enum { MOST_AT_ONCE = 32 };
 static struct trial trials[MOST_AT_ONCE];
 static struct processes groups[MOST_AT_ONCE];
 static struct outcome outcomes[MOST_AT_ONCE][RANKS];
@@ -190,7 +190,7 @@ static void run_trials(int count, bool processes) {
 
 /* Whether one rank waits for the other: what reads or writes this rank's part alone does not. */
 static bool waits(trireme_strategy strategy, enum act one) {
-    const bool whole = strategy == TRIREME_STRATEGY_DATA_PARALLEL;
+    const bool whole = strategy != TRIREME_STRATEGY_ZERO3;
     return !(whole && (one == GET_PARAMETERS || one == GATHER));
 }
 
@@ -209,7 +209,7 @@ static void run_all(bool processes) {
                     const bool of_none = second == BARRIER && other > 0;
                     if (same || of_none) continue;
                     if (!waits(strategies[s], first) || !waits(strategies[s], second)) continue;
-                    if (!is_long() && turn++ % (is_quick() ? 7 : 3) != 0) continue;
+                    if (!is_long() && second != BARRIER && turn++ % (is_quick() ? 7 : 3) != 0) continue;
                     trials[count++] = (struct trial){.strategy = strategies[s],
                                                      .acts = {(enum act)first, (enum act)second},
                                                      .models = {0, other}};

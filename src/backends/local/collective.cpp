@@ -149,7 +149,7 @@ std::string Run::likely_cause(const std::vector<std::int32_t>& missing) const {
     // It waits there for this rank.
     if (steps(rank) > steps(me_)) return ", perhaps because the priorities differ";
   }
-  return "";
+  return where_else(missing);
 }
 
 // Where these ranks wait for this one, if their slots tell what their last calls do not.
