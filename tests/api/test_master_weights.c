@@ -562,7 +562,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_ERROR_OUT_OF_MEMORY,
                   trireme_optimizer_create(model, &rule, &optimizer));
     char words[60];
-    snprintf(words, sizeof words, "optimizer state %d;", 12 * TOTAL);
+    snprintf(words, sizeof words, "optimizer state %d of adamw;", 12 * TOTAL);
     EXPECT(v, says(words) && optimizer == NULL);
     trireme_model_destroy(model);
     model = make(v, all, job, limit + 1);
