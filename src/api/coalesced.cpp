@@ -151,7 +151,8 @@ trireme_status discover(const char* function, trireme_communicator* handle,
     call.apply_options(&operation);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
     TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
-    TRIREME_RETURN_IF_ERROR(call.communicator->run(std::move(operation), call.deadline()));
+    TRIREME_RETURN_IF_ERROR(
+        call.of_deadline(call.communicator->run(std::move(operation), call.deadline())));
     if (found->memory == nullptr) return Status::success();
     hand_out(*call.communicator, [&] {
       call.communicator->adopt(found->memory);

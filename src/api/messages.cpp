@@ -93,7 +93,9 @@ Status prepare(Call* call, trireme_communicator* handle, const trireme_operation
 
 Status start_call(const Call& call, const MessageArguments& message,
                   std::shared_ptr<Request>* out) {
-  return call.communicator->start_message(message, call.deadline(), out);
+  TRIREME_RETURN_IF_ERROR(call.communicator->start_message(message, call.deadline(), out));
+  call.tell_deadline_of(**out);
+  return Status::success();
 }
 
 template <class Make>
@@ -105,9 +107,11 @@ trireme_status run_message(const char* function, trireme_communicator* handle,
     MessageArguments message;
     TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, flags, &message, make));
     if ((call.options.flags & TRIREME_CALL_BUFFERED) != 0) {
-      return call.communicator->send_buffered(message, call.deadline());
+      return call.of_deadline(call.communicator->send_buffered(message, call.deadline()));
     }
-    if (!in_group()) return call.communicator->run_message(message, call.deadline(), nullptr);
+    if (!in_group()) {
+      return call.of_deadline(call.communicator->run_message(message, call.deadline(), nullptr));
+    }
     std::shared_ptr<Request> request;
     TRIREME_RETURN_IF_ERROR(start_call(call, message, &request));
     add_to_group(std::move(request));
@@ -143,7 +147,8 @@ trireme_status run_and_tell(const char* function, trireme_communicator* handle,
     TRIREME_RETURN_IF_ERROR(refuse_in_group());
     TRIREME_RETURN_IF_ERROR(check_message_info(out_info));
     TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, kReceiveFlags, &message, make));
-    TRIREME_RETURN_IF_ERROR(call.communicator->run_message(message, call.deadline(), &met));
+    TRIREME_RETURN_IF_ERROR(
+        call.of_deadline(call.communicator->run_message(message, call.deadline(), &met)));
     write_message_info(met, out_info);
     return Status::success();
   });
@@ -237,7 +242,8 @@ trireme_status trireme_receive_to_buffer(trireme_communicator* communicator, tri
                                       return make_receive(opened, nullptr, 0, "count", dtype, from,
                                                           tag, Message::Fit::allocate, out);
                                     }));
-    TRIREME_RETURN_IF_ERROR(call.communicator->run_message(message, call.deadline(), &met));
+    TRIREME_RETURN_IF_ERROR(
+        call.of_deadline(call.communicator->run_message(message, call.deadline(), &met)));
     hand_out(*call.communicator, [&] {
       call.communicator->adopt(met.memory);
       *out_buffer = insert_buffer(call.communicator, met.memory);
@@ -282,7 +288,9 @@ trireme_status trireme_send_receive(trireme_communicator* communicator, const vo
         make_send(*call.communicator, send, send_count, dtype, to, send_tag, &sent));
     const std::uint64_t size = dtype_size(dtype);
     TRIREME_RETURN_IF_ERROR(check_apart(send, send_count * size, receive, receive_count * size));
-    if (!in_group()) return call.communicator->run_messages(sent, received, call.deadline());
+    if (!in_group()) {
+      return call.of_deadline(call.communicator->run_messages(sent, received, call.deadline()));
+    }
     for (const MessageArguments* const each : {&sent, &received}) {
       std::shared_ptr<Request> request;
       TRIREME_RETURN_IF_ERROR(start_call(call, *each, &request));

@@ -98,9 +98,15 @@ struct Call {
   }
   // A failure that is late tells its deadline.
   Status of_deadline(Status status) const {
-    return tell_deadline(std::move(status), timeout_ns(),
-                         options.timeout_ns != 0 ? "timeout_ns of the call's options"
-                                                 : "timeout_ns of the communicator's options");
+    return tell_deadline(std::move(status), timeout_ns(), deadline_option());
+  }
+  // The same of what was started, whenever it ends.
+  void tell_deadline_of(Request& request) const {
+    request.set_deadline_text(timeout_ns(), deadline_option());
+  }
+  const char* deadline_option() const {
+    return options.timeout_ns != 0 ? "timeout_ns of the call's options"
+                                   : "timeout_ns of the communicator's options";
   }
   Deadline deadline() const { return Deadline::after(timeout_ns()); }
   // Before the operation is filled in: composites copy it.
@@ -130,6 +136,7 @@ inline Status run_or_add(const Call& call, Operation operation) {
   std::shared_ptr<Request> request;
   TRIREME_RETURN_IF_ERROR(
       call.communicator->start(std::move(operation), call.deadline(), &request));
+  call.tell_deadline_of(*request);
   add_to_group(std::move(request));
   return Status::success();
 }
@@ -185,6 +192,7 @@ trireme_status start(const char* function, trireme_communicator* handle,
     std::shared_ptr<Request> request;
     TRIREME_RETURN_IF_ERROR(
         call.communicator->start(std::move(operation), call.deadline(), &request));
+    call.tell_deadline_of(*request);
     hand_over(std::move(request), out_request);
     return Status::success();
   });

@@ -41,6 +41,8 @@ enum class OperationKind : std::uint32_t {
 };
 
 const char* operation_name(OperationKind kind);  // "all_reduce"
+// The group of its failpoints, which is its name unless that is of several words.
+const char* failpoint_name(OperationKind kind);
 std::string list_ranks(const std::vector<std::int32_t>& ranks);  // "rank 2", "ranks 1, 2 and 5"
 
 // Gets, for elements [first, first + count) of this rank's range, where each rank's contribution lies: sources[r] is the

@@ -26,9 +26,13 @@ const char* operation_name(OperationKind kind) {
     case OperationKind::all_to_all: return "all_to_all";
     case OperationKind::all_to_all_v: return "all_to_all_v";
     case OperationKind::probe: return "probe";
-    case OperationKind::fold: return "fold";
+    case OperationKind::fold: return "gradient reduction";
   }
   return "unknown";  // a number out of a peer's memory
+}
+
+const char* failpoint_name(OperationKind kind) {
+  return kind == OperationKind::fold ? "fold" : operation_name(kind);
 }
 
 std::string list_ranks(const std::vector<std::int32_t>& ranks) {

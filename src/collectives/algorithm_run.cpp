@@ -131,6 +131,7 @@ class Run {
         sequence_(sequence),
         deadline_(deadline),
         name_(operation_name(operation.as_called().kind)),
+        point_(failpoint_name(operation.as_called().kind)),
         me_(backend.rank()),
         n_(backend.world_size()),
         size_(dtype_size(operation.dtype)),
@@ -143,7 +144,7 @@ class Run {
   Status execute() {
     TRIREME_RETURN_IF_ERROR(
         backend_.agree(op_, sequence_, deadline_, &gives_));
-    TRIREME_RETURN_IF_ERROR(failpoint(name_, "before_move"));
+    TRIREME_RETURN_IF_ERROR(failpoint(point_, "before_move"));
     plan();
     const std::uint64_t longest = longest_block();
     if (pattern_ == Pattern::barrier) {
@@ -154,8 +155,8 @@ class Run {
       TRIREME_RETURN_IF_ERROR(run_section());
     }
     TRIREME_RETURN_IF_ERROR(visit_middle());
-    TRIREME_RETURN_IF_ERROR(failpoint(name_, "after_move"));
-    return failpoint(name_, "before_leave");
+    TRIREME_RETURN_IF_ERROR(failpoint(point_, "after_move"));
+    return failpoint(point_, "before_leave");
   }
 
  private:
@@ -445,7 +446,7 @@ class Run {
   Status visit_middle() {
     if (visited_middle_) return Status::success();
     visited_middle_ = true;
-    return failpoint(name_, "mid_move");
+    return failpoint(point_, "mid_move");
   }
 
   Backend& backend_;
@@ -456,6 +457,7 @@ class Run {
   const std::uint64_t sequence_;
   const Deadline deadline_;
   const char* const name_;
+  const char* const point_;  // of failpoints
   const int me_;
   const int n_;
   const std::uint64_t size_;  // of one element

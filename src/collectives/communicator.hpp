@@ -37,6 +37,9 @@ class Request {
   virtual const void* owner() const = 0;  // its communicator, by address only
   // What a receive or probe has met; false for other operations, and unless it went well.
   virtual bool met(MetMessage*) const { return false; }
+  // What a TIMEOUT of it tells of its deadline from now on: how long it was, and the option, which lives
+  // as long as the library.
+  virtual void set_deadline_text(std::uint64_t timeout_ns, const char* option) = 0;
 };
 
 // Waits until one of the requests is done; *out_index is the lowest one. TIMEOUT if none is.

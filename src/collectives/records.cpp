@@ -27,9 +27,7 @@ Status with_operation(const Records& records, OperationKind kind, std::uint64_t 
     details.operation = operation_name(kind);
     details.communicator = records.name;
     details.sequence = sequence;
-    return Status::failure(failure.code(), failure.message() + " during " +
-                                               (kind == OperationKind::fold ? "gradient reduction"
-                                                                            : details.operation) +
+    return Status::failure(failure.code(), failure.message() + " during " + details.operation +
                                                ", sequence " + std::to_string(sequence) + " of \"" +
                                                records.name + "\"")
         .with_details(std::move(details));

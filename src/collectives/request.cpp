@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "platform/deadline_text.hpp"
 #include "platform/log.hpp"
 #include "platform/system.hpp"
 #include "platform/thread.hpp"
@@ -59,7 +60,17 @@ Completion::~Completion() {
 Status Completion::result() const {
   if (!done()) return Status::success();
   const std::lock_guard lock(mutex_);
-  return result_;
+  return told();
+}
+
+Status Completion::told() const {
+  return option_ == nullptr ? result_ : tell_deadline(result_, timeout_ns_, option_);
+}
+
+void Completion::set_deadline_text(std::uint64_t timeout_ns, const char* option) {
+  const std::lock_guard lock(mutex_);
+  timeout_ns_ = timeout_ns;
+  option_ = option;
 }
 
 Status Completion::wait(Deadline deadline) const {
@@ -68,7 +79,7 @@ Status Completion::wait(Deadline deadline) const {
   }
   {
     std::unique_lock lock(mutex_);
-    if (wait_until(changed_, lock, deadline, [&] { return done(); })) return result_;
+    if (wait_until(changed_, lock, deadline, [&] { return done(); })) return told();
   }
   return Status::failure(TRIREME_ERROR_TIMEOUT, label() + " is still running");
 }

@@ -20,6 +20,7 @@ class Completion : public Request {
   Status on_complete(void (*callback)(std::int32_t, void*), void* user_data) override;
   Status descriptor(int* out) override;
   const void* owner() const override { return owner_; }
+  void set_deadline_text(std::uint64_t timeout_ns, const char* option) override;
 
   // complete() makes it done, once, and may be called under a lock; deliver() then calls the
   // callback, if there is one, and must be called without. Apart, because who withdraws an
@@ -32,6 +33,7 @@ class Completion : public Request {
   virtual std::string label() const = 0;  // "all_reduce number 7"
 
  private:
+  Status told() const;  // its result, under the lock
   void call(void (*callback)(std::int32_t, void*), void* user_data) const noexcept;
 
   const void* const owner_;  // the communicator, by address only
@@ -39,6 +41,8 @@ class Completion : public Request {
   mutable std::condition_variable changed_;
   std::atomic<bool> done_{false};
   Status result_ = Status::success();
+  std::uint64_t timeout_ns_ = 0;
+  const char* option_ = nullptr;  // that has set it; null: a TIMEOUT tells of no deadline
   bool has_callback_ = false;
   void (*callback_)(std::int32_t, void*) = nullptr;  // set while one waits
   void* user_data_ = nullptr;

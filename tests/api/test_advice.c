@@ -114,7 +114,6 @@ static void abort_it(trireme_communicator *communicator, int rank, void *context
 
 static void an_abort_quotes_its_reason(void **state) {
     (void)state;
-    if (ranks_use_transport() || ranks_use_network()) return;
     memset(verdicts, 0, sizeof verdicts);
     run_ranks(2, abort_it, NULL);
     assert_verdicts(verdicts, 2);
@@ -132,6 +131,77 @@ static void a_late_call_tells_its_deadline(void **state) {
     EXPECT_STATUS(v, TRIREME_ERROR_TIMEOUT, trireme_barrier(ranks[0], &soon));
     SAYS("the deadline is 0.05 s, timeout_ns of the call's options");
     for (int i = 0; i < 2; ++i) trireme_communicator_destroy(ranks[i]);
+    assert_verdicts(v, 1);
+}
+
+/* What is started, put together or sent tells its deadline, too. Rank 1 does nothing. */
+static void be_late(struct verdict *v, trireme_communicator *communicator, int kind,
+                    const trireme_operation_options *soon) {
+    const trireme_status late = TRIREME_ERROR_TIMEOUT;
+    int32_t one = 1, sum = 0;
+    const void *const sends[1] = {&one};
+    void *const receives[1] = {&sum};
+    const uint64_t counts[1] = {1};
+    trireme_message_info info = TRIREME_MESSAGE_INFO_INIT;
+    trireme_buffer *buffer = NULL;
+    trireme_request *request = NULL;
+    const trireme_dtype i32 = TRIREME_DTYPE_I32;
+    switch (kind) {
+    case 0:
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier_start(communicator, soon, &request));
+        break;
+    case 1:
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_receive_start(communicator, &sum, 1, i32, 1, 0, soon, &request));
+        break;
+    case 2:
+        EXPECT_STATUS(v, TRIREME_OK, trireme_group_start());
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(communicator, soon));
+        EXPECT_STATUS(v, late, trireme_group_end());
+        break;
+    case 3:
+        EXPECT_STATUS(v, late,
+                      trireme_all_reduce_list(communicator, sends, receives, counts, 1, i32,
+                                              TRIREME_SUM, soon));
+        break;
+    case 4:
+        EXPECT_STATUS(v, late, trireme_receive(communicator, &sum, 1, i32, 1, 0, soon));
+        break;
+    case 5:
+        EXPECT_STATUS(v, late,
+                      trireme_probe(communicator, 1, 0, soon, &info));
+        break;
+    case 6:
+        EXPECT_STATUS(v, late,
+                      trireme_scatter_to_buffer(communicator, &one, NULL, i32, 1, soon, &buffer));
+        break;
+    default:
+        EXPECT_STATUS(v, TRIREME_OK, trireme_group_start());
+        EXPECT_STATUS(v, TRIREME_OK, trireme_receive(communicator, &sum, 1, i32, 1, 0, soon));
+        EXPECT_STATUS(v, late, trireme_group_end());
+        break;
+    }
+    if (request == NULL) return;
+    EXPECT_STATUS(v, late, trireme_request_wait(request, 0));
+    EXPECT(v, strstr(trireme_last_error(), "the deadline is") == NULL); /* it has not passed */
+    EXPECT_STATUS(v, late, trireme_request_wait(request, UINT64_C(60000000000)));
+    trireme_request_destroy(request);
+}
+
+static void a_late_operation_of_any_form_tells_its_deadline(void **state) {
+    (void)state;
+    struct verdict verdict = {""}, *const v = &verdict;
+    for (int kind = 0; kind < 8; ++kind) {
+        char rendezvous[96];
+        unique_rendezvous(rendezvous, sizeof rendezvous);
+        trireme_communicator *const ranks[2] = {join_rank(0, 2, rendezvous),
+                                                join_rank(1, 2, rendezvous)};
+        trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
+        soon.timeout_ns = 50000000;
+        be_late(v, ranks[0], kind, &soon);
+        SAYS("the deadline is 0.05 s, timeout_ns of the call's options");
+        for (int i = 0; i < 2; ++i) trireme_communicator_destroy(ranks[i]);
+    }
     assert_verdicts(v, 1);
 }
 
@@ -155,6 +225,9 @@ static void leave_in_the_middle(trireme_communicator *communicator, int rank, vo
         EXPECT(v, status == TRIREME_ERROR_TIMEOUT || status == TRIREME_ERROR_PEER_LOST);
         EXPECT(v, strstr(trireme_last_error(), "fold") == NULL);
         SAYS("gradient reduction");
+        trireme_error_info info = TRIREME_ERROR_INFO_INIT;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_last_error_info(&info));
+        EXPECT(v, strcmp(info.operation, "gradient reduction") == 0);
         SAYS("in step 1");
         if (status == TRIREME_ERROR_TIMEOUT) SAYS("the deadline is 0.2 s, timeout_ns of the model's");
     }
@@ -178,6 +251,7 @@ int main(void) {
         cmocka_unit_test(mistakes_are_answered_with_what_to_do),
         cmocka_unit_test(an_abort_quotes_its_reason),
         cmocka_unit_test(a_late_call_tells_its_deadline),
+        cmocka_unit_test(a_late_operation_of_any_form_tells_its_deadline),
         cmocka_unit_test(a_reduction_names_its_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -338,15 +338,15 @@ Status Run::check_source(int rank, bool needs_result) const {
 }
 
 Status Run::execute() {
-  TRIREME_FAILPOINT(name_, "before_publish");
+  TRIREME_FAILPOINT(point_, "before_publish");
   publish();
   return execute_published();
 }
 
 Status Run::agree(std::vector<bool>* gives) {
-  TRIREME_FAILPOINT(name_, "before_publish");
+  TRIREME_FAILPOINT(point_, "before_publish");
   publish();
-  TRIREME_FAILPOINT(name_, "after_publish");
+  TRIREME_FAILPOINT(point_, "after_publish");
   TRIREME_RETURN_IF_ERROR(wait_for_slots());
   TRIREME_RETURN_IF_ERROR(compare());
   gives->clear();
@@ -355,15 +355,15 @@ Status Run::agree(std::vector<bool>* gives) {
 }
 
 Status Run::execute_elsewhere(bool apart, const Elsewhere& move) {
-  TRIREME_FAILPOINT(name_, "before_publish");
+  TRIREME_FAILPOINT(point_, "before_publish");
   publish();
-  TRIREME_FAILPOINT(name_, "after_publish");
+  TRIREME_FAILPOINT(point_, "after_publish");
   if (!apart) TRIREME_RETURN_IF_ERROR(wait_for_slots());
   // Whoever publishes or leaves after this one is noticed meanwhile: see Carrier::end_hopeless().
   std::atomic_thread_fence(std::memory_order_seq_cst);
   TRIREME_RETURN_IF_ERROR(compare());
   TRIREME_RETURN_IF_ERROR(look_for_gone());
-  TRIREME_FAILPOINT(name_, "before_move");
+  TRIREME_FAILPOINT(point_, "before_move");
   const Status moved = watch(apart, move);
   if (!moved.ok()) return explain(moved);
   if (apart) {
@@ -371,8 +371,8 @@ Status Run::execute_elsewhere(bool apart, const Elsewhere& move) {
     TRIREME_RETURN_IF_ERROR(compare());
   }
   TRIREME_RETURN_IF_ERROR(visit_middle());
-  TRIREME_FAILPOINT(name_, "after_move");
-  TRIREME_FAILPOINT(name_, "before_leave");
+  TRIREME_FAILPOINT(point_, "after_move");
+  TRIREME_FAILPOINT(point_, "before_leave");
   return Status::success();
 }
 
@@ -420,10 +420,10 @@ Status Run::explain(const Status& moved) {
 }
 
 Status Run::execute_published() {
-  TRIREME_FAILPOINT(name_, "after_publish");
+  TRIREME_FAILPOINT(point_, "after_publish");
   TRIREME_RETURN_IF_ERROR(wait_for_slots());
   TRIREME_RETURN_IF_ERROR(compare());
-  TRIREME_FAILPOINT(name_, "before_move");
+  TRIREME_FAILPOINT(point_, "before_move");
   if (moves_data()) {
     switch (choose_way()) {
       case Way::inline_payload:
@@ -455,8 +455,8 @@ Status Run::execute_published() {
     }
   }
   TRIREME_RETURN_IF_ERROR(visit_middle());
-  TRIREME_FAILPOINT(name_, "after_move");
-  TRIREME_FAILPOINT(name_, "before_leave");
+  TRIREME_FAILPOINT(point_, "after_move");
+  TRIREME_FAILPOINT(point_, "before_leave");
   // No look at the group here: the result is right, though a peer that was done earlier may have
   // failed or left since.
   group_.count_traffic(given_, read_);

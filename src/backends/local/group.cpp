@@ -370,8 +370,7 @@ Status Group::failure_for(Reader reader, const char* operation, std::uint64_t se
     text += " (rank " + std::to_string(rank_) + " is this rank)";
   }
   if (!details.operation.empty()) {
-    // Which failpoints call fold.
-    text += " during " + (details.operation == "fold" ? "gradient reduction" : details.operation);
+    text += " during " + details.operation;
     if (details.sequence != 0) text += ", sequence " + std::to_string(details.sequence);
     text += " of \"" + name_ + "\"";
   } else {

@@ -75,7 +75,7 @@ Status Run::in_pieces(std::uint64_t count, Body&& body, std::uint64_t bytes_of_a
 Status Run::visit_middle() {
   if (visited_middle_) return Status::success();
   visited_middle_ = true;
-  TRIREME_FAILPOINT(name_, "mid_move");
+  TRIREME_FAILPOINT(point_, "mid_move");
   return Status::success();
 }
 

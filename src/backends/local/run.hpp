@@ -31,6 +31,7 @@ class Run {
         deadline_(deadline),
         moves_(moves),
         name_(operation_name(operation.as_called().kind)),
+        point_(failpoint_name(operation.as_called().kind)),
         n_(group_.world_size()),
         me_(group_.rank()),
         size_(dtype_size(operation.dtype)),
@@ -166,6 +167,7 @@ class Run {
   const Deadline deadline_;
   const bool moves_;
   const char* const name_;
+  const char* const point_;  // of failpoints
   const int n_;
   const int me_;
   const std::uint64_t size_;  // of one element
