@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "api/operation_call.hpp"
-#include "collectives/algorithm.hpp"
 #include "collectives/composite.hpp"
 #include "platform/names.hpp"
+#include "schedules/algorithm.hpp"
 
 using namespace trireme;
 using namespace trireme::api;

@@ -1,12 +1,12 @@
 // model_shard.h: check, call down, hand over.
-#include "strategies/model.hpp"
+#include "model/model.hpp"
 
 #include <trireme/model_shard.h>
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "collectives/communicator.hpp"
-#include "strategies/strategy.hpp"
+#include "model/strategy.hpp"
 
 using trireme::Communicator;
 using trireme::Status;

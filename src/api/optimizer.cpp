@@ -1,12 +1,13 @@
 // optimizer_shard.h: check, call down, hand over.
-#include "strategies/optimizer.hpp"
+#include "optimizer/optimizer.hpp"
 
 #include <trireme/optimizer_shard.h>
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "api/schedule.hpp"
-#include "optimizers/settings.hpp"
+#include "optimizer/rules/settings.hpp"
+#include "platform/names.hpp"
 
 using trireme::Status;
 using trireme::strategies::Model;
@@ -34,7 +35,7 @@ trireme_status with_optimizer(const char* function, const trireme_optimizer* han
 }  // namespace
 
 const char* trireme_optimizer_kind_name(trireme_optimizer_kind kind) {
-  return trireme::optimizers::kind_name(kind);
+  return trireme::optimizer_kind_name(kind);
 }
 
 trireme_status trireme_optimizer_create(trireme_model* model,

@@ -2,7 +2,7 @@
 #include "api/schedule.hpp"
 
 #include "api/boundary.hpp"
-#include "optimizers/schedule.hpp"
+#include "optimizer/schedule.hpp"
 
 using trireme::Status;
 namespace api = trireme::api;

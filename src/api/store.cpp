@@ -1,5 +1,5 @@
 // store.h.
-#include "cluster/store.hpp"
+#include "store/store.hpp"
 
 #include <trireme/store.h>
 

@@ -1,5 +1,5 @@
 // trainer.h: check, call down, hand over.
-#include "strategies/trainer.hpp"
+#include "trainer/trainer.hpp"
 
 #include <trireme/trainer.h>
 

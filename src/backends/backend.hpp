@@ -95,7 +95,7 @@ struct PlainOperation {
   trireme_dtype dtype = TRIREME_DTYPE_BYTES;
   trireme_reduction reduction = 0;  // 0 where nothing is reduced
   std::int32_t root = 0;            // broadcast, reduce, gathers and scatters
-  std::int32_t algorithm = 0;       // an Algorithm of collectives/algorithm.hpp; 0: the best one
+  std::int32_t algorithm = 0;       // an Algorithm of schedules/algorithm.hpp; 0: the best one
   bool reproducible = false;        // combine in rank order, whatever the algorithm
   double scale = 0;                 // SCALED_SUM only
   const void* send = nullptr;

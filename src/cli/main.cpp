@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench_settings.hpp"
-#include "cli/doctor.hpp"
+#include "cli/bench/settings.hpp"
+#include "cli/doctor/doctor.hpp"
 #include "cli/node_settings.hpp"
 #include "cli/run_arguments.hpp"
-#include "cluster/guardian.hpp"
-#include "cluster/launcher.hpp"
+#include "launch/guardian.hpp"
+#include "launch/launcher.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "platform/endpoint.hpp"
+#include "net/endpoint.hpp"
 
 namespace trireme::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/agent.hpp"
+#include "launch/agent.hpp"
 
 namespace trireme::cli {
 

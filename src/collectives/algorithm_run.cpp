@@ -10,10 +10,10 @@
 
 #include "backends/parts.hpp"
 #include "collectives/combine.hpp"
-#include "collectives/schedule.hpp"
 #include "kernels/reduce.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
+#include "schedules/schedule.hpp"
 
 namespace trireme {
 namespace {

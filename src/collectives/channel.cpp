@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "backends/parts.hpp"
-#include "collectives/algorithm.hpp"
 #include "collectives/request.hpp"
 #include "platform/thread.hpp"
+#include "schedules/algorithm.hpp"
 
 namespace trireme {
 

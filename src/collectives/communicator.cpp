@@ -16,9 +16,9 @@
 #include "collectives/records.hpp"
 #include "collectives/rendezvous.hpp"
 #include "collectives/request.hpp"
+#include "net/token.hpp"
 #include "platform/log.hpp"
 #include "platform/thread.hpp"
-#include "platform/token.hpp"
 
 namespace trireme {
 namespace {

@@ -10,10 +10,10 @@
 #include <string_view>
 
 #include "backends/mpi/backend.hpp"
-#include "platform/endpoint.hpp"
+#include "net/endpoint.hpp"
+#include "net/sha256.hpp"
+#include "net/token.hpp"
 #include "platform/file.hpp"
-#include "platform/sha256.hpp"
-#include "platform/token.hpp"
 
 namespace trireme {
 namespace {

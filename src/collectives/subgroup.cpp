@@ -8,8 +8,8 @@
 
 #include "backends/mpi/backend.hpp"
 #include "collectives/rendezvous.hpp"
+#include "net/sha256.hpp"
 #include "platform/failpoint.hpp"
-#include "platform/sha256.hpp"
 #include "platform/system.hpp"
 #include "platform/utf8.hpp"
 #include "sharding/subgroup.hpp"

@@ -16,6 +16,10 @@ constexpr const char* kReductions[] = {"unknown", "sum",  "average", "product", 
                                        "max",     "band", "bor",     "bxor",    "scaled_sum"};
 static_assert(std::size(kReductions) == TRIREME_SCALED_SUM + 1);
 
+constexpr const char* kKinds[] = {"unknown", "sgd",  "adam", "adamw", "user",      "adagrad",
+                                  "rmsprop", "lion", "lamb", "lars",  "adafactor", "muon"};
+static_assert(std::size(kKinds) == TRIREME_OPTIMIZER_MUON + 1);
+
 }  // namespace
 
 const char* dtype_name(trireme_dtype dtype) noexcept {
@@ -26,6 +30,11 @@ const char* dtype_name(trireme_dtype dtype) noexcept {
 const char* reduction_name(trireme_reduction reduction) noexcept {
   const bool known = reduction >= TRIREME_SUM && reduction <= TRIREME_SCALED_SUM;
   return kReductions[known ? reduction : 0];
+}
+
+const char* optimizer_kind_name(trireme_optimizer_kind kind) noexcept {
+  const bool known = kind >= 1 && kind <= TRIREME_OPTIMIZER_MUON;
+  return kKinds[known ? kind : 0];
 }
 
 const char* status_name(trireme_status status) noexcept {

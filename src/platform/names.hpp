@@ -1,6 +1,7 @@
 // Names and sizes behind the numbers of the ABI, for the boundary and for messages of every room.
 #pragma once
 
+#include <trireme/optimizer_options.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
 
@@ -26,6 +27,7 @@ inline trireme_dtype gradient_dtype(trireme_dtype dtype) noexcept {
 
 const char* dtype_name(trireme_dtype dtype) noexcept;              // or "unknown"
 const char* reduction_name(trireme_reduction reduction) noexcept;  // or "unknown"
+const char* optimizer_kind_name(trireme_optimizer_kind kind) noexcept;  // or "unknown"
 const char* status_name(trireme_status status) noexcept;           // or "UNKNOWN"
 
 // Every bit of it: to read the text gives the same number.

@@ -73,12 +73,6 @@ class Gates(unittest.TestCase):
         self.change("buffer.h", "#include <trireme/status.h>\n", "")
         self.assertTrue(check_headers.problems_of(self.include / "trireme/buffer.h", self.include))
 
-    def test_an_include_against_the_stream_is_noticed(self):
-        check = check_includes.problems_of_source
-        self.assertEqual(check("x.cpp", "api", '#include "strategies/model.hpp"'), [])
-        self.assertEqual(len(check("x.cpp", "sharding", '#include "strategies/model.hpp"')), 1)
-        self.assertEqual(len(check("x.cpp", "platform", '#include "api/handles.hpp"')), 1)
-
     def test_harm_to_the_host_is_noticed(self):
         check = check_includes.problems_of_source
         for harm in (

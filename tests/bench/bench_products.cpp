@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/matrix.hpp"
-#include "optimizers/orthogonal.hpp"
+#include "optimizer/rules/orthogonal.hpp"
 
 #ifdef TRIREME_WITH_OPENBLAS
 #include <cblas.h>

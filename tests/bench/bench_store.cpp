@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "cluster/store.hpp"
+#include "store/store.hpp"
 
 namespace {
 

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "../unit/fuzz.hpp"
-#include "backends/host/frame.hpp"
-#include "backends/local/segment.hpp"
+#include "backends/frames/frame.hpp"
+#include "backends/slots/segment.hpp"
 
 extern "C" {
 #include <cmocka.h>

@@ -28,8 +28,8 @@ int main() {
 #include <vector>
 
 #include "../unit/fuzz.hpp"
-#include "backends/local/ring.hpp"
-#include "backends/local/segment.hpp"
+#include "backends/slots/ring.hpp"
+#include "backends/slots/segment.hpp"
 
 extern "C" {
 #include <cmocka.h>

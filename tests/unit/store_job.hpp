@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/store.hpp"
+#include "store/store.hpp"
 
 namespace trireme::cluster::test {
 

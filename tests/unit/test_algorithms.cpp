@@ -13,11 +13,11 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/algorithm.hpp"
 #include "collectives/communicator.hpp"
 #include "collectives/composite.hpp"
 #include "elements.hpp"
 #include "platform/names.hpp"
+#include "schedules/algorithm.hpp"
 
 // cmocka's names are macros that the standard library must not see.
 extern "C" {

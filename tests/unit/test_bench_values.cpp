@@ -11,7 +11,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
-#include "cli/bench_values.hpp"
+#include "cli/bench/values.hpp"
 
 namespace {
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/host/consensus.hpp"
+#include "backends/frames/consensus.hpp"
 #include "fuzz.hpp"
 
 extern "C" {

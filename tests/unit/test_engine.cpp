@@ -12,7 +12,7 @@
 #include <mutex>
 #include <thread>
 
-#include "backends/host/backend.hpp"
+#include "backends/frames/backend.hpp"
 #include "local_ranks.hpp"
 #include "platform/thread.hpp"
 

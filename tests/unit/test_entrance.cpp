@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "platform/entrance.hpp"
+#include "net/entrance.hpp"
 #include "platform/log.hpp"
 #include "platform/system.hpp"
 

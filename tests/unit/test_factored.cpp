@@ -23,7 +23,7 @@ extern "C" {
 #include "kernels/factored.hpp"
 #include "kernels/vector.hpp"
 #include "levels.hpp"
-#include "optimizers/factored.hpp"
+#include "optimizer/rules/adafactor.hpp"
 #include "platform/mix.hpp"
 
 namespace {

@@ -12,9 +12,9 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/subgroup.hpp"
-#include "platform/sha256.hpp"
-#include "strategies/agreement.hpp"
-#include "strategies/storage.hpp"
+#include "exchange/agreement.hpp"
+#include "exchange/storage.hpp"
+#include "net/sha256.hpp"
 
 // Last: its macros take names like `fail`.
 #include <setjmp.h>

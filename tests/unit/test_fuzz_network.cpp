@@ -13,7 +13,7 @@
 
 #include "backends/tcp/address.hpp"
 #include "fuzz.hpp"
-#include "platform/handshake.hpp"
+#include "net/handshake.hpp"
 #include "platform/utf8.hpp"
 
 extern "C" {

@@ -18,9 +18,9 @@
 #include "backends/tcp/directory.hpp"
 #include "backends/tcp/mesh.hpp"
 #include "fuzz.hpp"
+#include "net/sha256.hpp"
+#include "net/tcp_call.hpp"
 #include "own_process.h"
-#include "platform/sha256.hpp"
-#include "platform/tcp_call.hpp"
 
 // cmocka's names are macros that the standard library must not see.
 extern "C" {

@@ -12,7 +12,7 @@
 
 #include <string>
 
-#include "platform/handshake.hpp"
+#include "net/handshake.hpp"
 
 extern "C" {
 #include <cmocka.h>

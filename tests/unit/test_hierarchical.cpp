@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backends/hierarchical/hosts.hpp"
-#include "backends/hierarchical/ring.hpp"
+#include "backends/wire/ring.hpp"
 
 // Last: its macros take names like `fail`.
 #include <setjmp.h>

@@ -16,8 +16,8 @@ extern "C" {
 #include <cmocka.h>
 }
 
-#include "cluster/agent_messages.hpp"
-#include "cluster/job_state.hpp"
+#include "launch/agent_messages.hpp"
+#include "launch/job_state.hpp"
 
 namespace {
 

@@ -12,9 +12,9 @@ extern "C" {
 #include <cmocka.h>
 }
 
-#include "cluster/last_words.hpp"
-#include "cluster/launch_state.hpp"
-#include "cluster/line_splitter.hpp"
+#include "launch/last_words.hpp"
+#include "launch/launch_state.hpp"
+#include "launch/line_splitter.hpp"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "optimizers/loss_scale.hpp"
+#include "optimizer/rules/loss_scale.hpp"
 
 // Last: its macros take names like `fail`.
 #include <setjmp.h>

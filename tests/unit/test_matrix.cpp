@@ -8,7 +8,7 @@
 
 #include "kernels/matrix.hpp"
 #include "levels.hpp"
-#include "optimizers/orthogonal.hpp"
+#include "optimizer/rules/orthogonal.hpp"
 
 // Last: its macros take names like `fail`.
 #include <setjmp.h>

@@ -13,8 +13,8 @@ extern "C" {
 #include <string>
 #include <string_view>
 
+#include "net/sha256.hpp"
 #include "platform/mix.hpp"
-#include "platform/sha256.hpp"
 #include "platform/utf8.hpp"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/schedule.hpp"
+#include "schedules/schedule.hpp"
 
 // cmocka's names are macros that the standard library must not see.
 extern "C" {

@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "backends/local/collective.hpp"
-#include "backends/local/decisions.hpp"
-#include "backends/local/group.hpp"
-#include "backends/local/memory.hpp"
+#include "backends/slots/collective.hpp"
+#include "backends/slots/decisions.hpp"
+#include "backends/slots/group.hpp"
+#include "backends/slots/memory.hpp"
 #include "local_ranks.hpp"
 #include "platform/log.hpp"
 #include "platform/stall.hpp"

@@ -16,7 +16,7 @@
 #include <set>
 #include <thread>
 
-#include "platform/tcp_socket.hpp"
+#include "net/tcp_socket.hpp"
 #include "store_job.hpp"
 
 extern "C" {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/store_state.hpp"
+#include "store/state.hpp"
 
 extern "C" {
 #include <cmocka.h>

@@ -15,10 +15,10 @@
 #include <random>
 #include <thread>
 
-#include "cluster/store_wire.hpp"
+#include "net/entrance.hpp"
+#include "net/tcp_call.hpp"
 #include "own_process.h"
-#include "platform/entrance.hpp"
-#include "platform/tcp_call.hpp"
+#include "store/wire.hpp"
 #include "store_job.hpp"
 
 extern "C" {

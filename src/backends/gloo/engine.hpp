@@ -6,8 +6,8 @@
 #include <array>
 #include <memory>
 
+#include "backends/engine.hpp"
 #include "backends/gloo/plugin.hpp"
-#include "backends/host/engine.hpp"
 #include "backends/tcp/exchange.hpp"
 
 namespace trireme::gloo {

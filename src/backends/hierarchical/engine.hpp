@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "backends/engine.hpp"
 #include "backends/hierarchical/hosts.hpp"
-#include "backends/hierarchical/ring.hpp"
-#include "backends/host/engine.hpp"
+#include "backends/wire/ring.hpp"
 
 namespace trireme::hierarchical {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "platform/hmac.hpp"
+#include "net/hmac.hpp"
 
 namespace trireme::hierarchical {
 

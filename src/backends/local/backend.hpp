@@ -5,12 +5,12 @@
 #include <memory>
 
 #include "backends/backend.hpp"
-#include "backends/local/collective.hpp"
-#include "backends/local/decisions.hpp"
-#include "backends/local/group.hpp"
-#include "backends/local/membership.hpp"
-#include "backends/local/memory.hpp"
-#include "backends/local/messages.hpp"
+#include "backends/slots/collective.hpp"
+#include "backends/slots/decisions.hpp"
+#include "backends/slots/group.hpp"
+#include "backends/slots/membership.hpp"
+#include "backends/slots/memory.hpp"
+#include "backends/slots/messages.hpp"
 
 namespace trireme::local {
 

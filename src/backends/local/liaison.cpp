@@ -12,13 +12,13 @@
 #include <cstdio>
 #include <thread>
 
+#include "net/unix_socket.hpp"
 #include "platform/death_word.hpp"
 #include "platform/descriptors.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/log.hpp"
 #include "platform/system.hpp"
 #include "platform/thread.hpp"
-#include "platform/unix_socket.hpp"
 
 namespace trireme::local {
 namespace {

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "backends/local/group.hpp"
-#include "backends/local/memory.hpp"
-#include "platform/hmac.hpp"
-#include "platform/token.hpp"
+#include "backends/slots/group.hpp"
+#include "backends/slots/memory.hpp"
+#include "net/hmac.hpp"
+#include "net/token.hpp"
 
 namespace trireme::local {
 

@@ -1,6 +1,6 @@
 // Groups of processes: membership by liaison.
 #include "backends/local/liaison.hpp"
-#include "backends/local/membership.hpp"
+#include "backends/slots/membership.hpp"
 #include "platform/failpoint.hpp"
 
 namespace trireme::local {

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <vector>
 
-#include "backends/local/membership.hpp"
+#include "backends/slots/membership.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/system.hpp"
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "backends/frames/backend.hpp"
 #include "backends/hierarchical/engine.hpp"
-#include "backends/host/backend.hpp"
 #include "backends/mpi/engine.hpp"
 #include "backends/mpi/plugin.hpp"
 #include "backends/mpi/wire.hpp"

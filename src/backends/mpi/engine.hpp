@@ -8,7 +8,7 @@
 #include <atomic>
 #include <memory>
 
-#include "backends/host/engine.hpp"
+#include "backends/engine.hpp"
 #include "backends/mpi/plugin.hpp"
 
 namespace trireme::mpi {

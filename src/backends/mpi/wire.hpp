@@ -6,8 +6,8 @@
 #include <atomic>
 #include <memory>
 
-#include "backends/hierarchical/wire.hpp"
 #include "backends/mpi/plugin.hpp"
+#include "backends/wire/wire.hpp"
 
 namespace trireme::mpi {
 

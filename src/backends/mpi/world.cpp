@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "backends/mpi/looks.hpp"
+#include "net/host_identity.hpp"
 #include "platform/failpoint.hpp"
-#include "platform/host_identity.hpp"
 #include "platform/system.hpp"
 
 namespace trireme::mpi {

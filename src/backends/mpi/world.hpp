@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backends/mpi/plugin.hpp"
+#include "net/hmac.hpp"
 #include "platform/clock.hpp"
-#include "platform/hmac.hpp"
 #include "platform/status.hpp"
 
 namespace trireme::mpi {

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <memory>
 
+#include "net/tcp_socket.hpp"
 #include "platform/system.hpp"
-#include "platform/tcp_socket.hpp"
 
 namespace trireme::tcp {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "platform/endpoint.hpp"
+#include "net/endpoint.hpp"
 #include "platform/status.hpp"
 
 namespace trireme::tcp {

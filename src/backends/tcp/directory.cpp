@@ -6,8 +6,8 @@
 #include <map>
 #include <mutex>
 
+#include "net/sha256.hpp"
 #include "platform/failpoint.hpp"
-#include "platform/sha256.hpp"
 #include "platform/thread.hpp"
 #include "platform/utf8.hpp"
 

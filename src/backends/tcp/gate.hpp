@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "platform/entrance.hpp"
-#include "platform/handshake.hpp"
-#include "platform/tcp_call.hpp"
+#include "net/entrance.hpp"
+#include "net/handshake.hpp"
+#include "net/tcp_call.hpp"
 
 namespace trireme::tcp {
 

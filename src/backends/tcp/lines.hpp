@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backends/tcp/seal.hpp"
-#include "platform/handshake.hpp"
-#include "platform/tcp_socket.hpp"
+#include "net/handshake.hpp"
+#include "net/tcp_socket.hpp"
 
 namespace trireme::tcp {
 

@@ -7,11 +7,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "net/host_identity.hpp"
+#include "net/sha256.hpp"
 #include "platform/descriptors.hpp"
 #include "platform/failpoint.hpp"
-#include "platform/host_identity.hpp"
 #include "platform/log.hpp"
-#include "platform/sha256.hpp"
 #include "platform/system.hpp"
 #include "platform/thread.hpp"
 #include "platform/utf8.hpp"

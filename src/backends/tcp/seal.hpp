@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "kernels/hash.hpp"
-#include "platform/hmac.hpp"
+#include "net/hmac.hpp"
 #include "platform/mix.hpp"
 
 namespace trireme::tcp {

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "platform/tcp_socket.hpp"
+#include "net/tcp_socket.hpp"
 
 namespace trireme::tcp {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench_sampling.hpp"
+#include "cli/bench/sampling.hpp"
 
 namespace peer {
 

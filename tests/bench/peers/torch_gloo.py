@@ -3,7 +3,7 @@
 
 Usage: torch_gloo.py RANKS WARMUP ITERATIONS SECONDS OPERATION:BYTES...
 
-Prints what the other peer programs print, sampled as they sample (src/cli/bench_sampling.hpp).
+Prints what the other peer programs print, sampled as they sample (src/cli/bench/sampling.hpp).
 """
 
 import os

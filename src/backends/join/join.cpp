@@ -1,0 +1,164 @@
+// The choice of the backend for a rendezvous.
+#include <memory>
+#include <numeric>
+#include <string_view>
+#include <vector>
+
+#include "backends/backend.hpp"
+#include "backends/frames/backend.hpp"
+#include "backends/gloo/engine.hpp"
+#include "backends/hierarchical/engine.hpp"
+#include "backends/local/backend.hpp"
+#include "backends/mpi/backend.hpp"
+#include "backends/tcp/mesh.hpp"
+
+namespace trireme {
+namespace {
+
+struct Scheme {
+  std::string_view begin;
+  std::string_view backend;
+};
+constexpr Scheme kThreads{"local://", "local"};
+constexpr Scheme kProcesses{"host://", "local"};
+constexpr Scheme kTransport{"host-transport://", "host"};
+constexpr Scheme kNetwork{"tcp://", "host"};
+constexpr Scheme kMpi{mpi::kScheme, "mpi"};
+
+constexpr char kGloo[] = "gloo";
+
+// The ranks of one host meet under a name that tells nobody anything, and that is no other group's.
+std::string name_of_host_group(const Token& token, const std::vector<tcp::Entry>& entries, int me) {
+  std::string all = "ranks of one host\n";
+  const auto add = [&](const Digest& digest) {
+    all.append(reinterpret_cast<const char*>(digest.data()), digest.size());
+  };
+  add(entries[static_cast<std::size_t>(me)].host);
+  for (const tcp::Entry& entry : entries) add(entry.nonce);
+  return hexadecimal(hmac_sha256(token.secret(), all));
+}
+
+// Which ranks share a host is known when they have met.
+std::shared_ptr<hierarchical::HierarchicalEngine> hierarchical_engine(
+    const GroupOptions& options, const std::shared_ptr<std::weak_ptr<tcp::Mesh>>& mesh,
+    std::shared_ptr<host::Engine> library, tcp::Mesh::Options* mesh_options) {
+  hierarchical::HierarchicalEngine::Options own;
+  own.rank = options.rank;
+  own.world_size = options.world_size;
+  own.name = options.name;
+  own.lines = mesh_options->lines;
+  own.library = std::move(library);
+  own.open_library = [lines = mesh_options->lines](tcp::Members members,
+                                                   std::unique_ptr<host::Engine>* out) {
+    return gloo::GlooEngine::open(std::move(members), lines, out);
+  };
+  own.silent = [mesh] {
+    const auto open = mesh->lock();
+    return open == nullptr ? std::vector<std::int32_t>{} : open->silent();
+  };
+  auto engine = std::make_shared<hierarchical::HierarchicalEngine>(std::move(own));
+  mesh_options->line_peers = [weak = std::weak_ptr(engine), token = mesh_options->token,
+                              me = options.rank](const std::vector<tcp::Entry>& entries,
+                                                 std::vector<int>* ranks) {
+    const auto open = weak.lock();
+    if (open == nullptr) return Status::success();  // it has left
+    std::vector<Digest> hosts;
+    for (const tcp::Entry& entry : entries) hosts.push_back(entry.host);
+    return open->open(hosts, name_of_host_group(token, entries, me), ranks);
+  };
+  return engine;
+}
+
+// The ranks' secret comes from where this process has it; it is never part of a rendezvous.
+Status join_network(const GroupOptions& options, std::string_view place,
+                    std::unique_ptr<Backend>* out) {
+  tcp::Mesh::Options mesh_options;
+  mesh_options.rank = options.rank;
+  mesh_options.world_size = options.world_size;
+  mesh_options.name = options.name;
+  TRIREME_RETURN_IF_ERROR(tcp::parse_place(place, &mesh_options.place));
+  TRIREME_RETURN_IF_ERROR(Token::from_environment(&mesh_options.token));
+  const bool by_gloo = options.backend == kGloo;
+  mesh_options.lines = std::make_shared<tcp::Lines>(options.world_size);
+  std::unique_ptr<host::Engine> library;
+  if (by_gloo) {
+    mesh_options.engine = kGloo;
+    tcp::Members all{std::vector<int>(static_cast<std::size_t>(options.world_size)), options.rank};
+    std::iota(all.ranks.begin(), all.ranks.end(), 0);
+    TRIREME_RETURN_IF_ERROR(gloo::GlooEngine::open(std::move(all), mesh_options.lines, &library));
+  }
+  const auto watched = std::make_shared<std::weak_ptr<tcp::Mesh>>();
+  const auto engine = hierarchical_engine(options, watched, std::move(library), &mesh_options);
+  std::shared_ptr<tcp::Mesh> mesh;
+  TRIREME_RETURN_IF_ERROR(tcp::Mesh::open(mesh_options, &mesh));
+  *watched = mesh;
+  const trireme_transport transport = mesh->transport();
+  const Status joined =
+      host::HostBackend::join(options, mesh_options.place.name,
+                              {transport, engine, by_gloo ? "gloo (tcp)" : "host (tcp)",
+                               [mesh](int rank) { return mesh->loss(rank); },
+                               [mesh] { mesh->settle(); }, [mesh] { return mesh->silent(); },
+                               [mesh](std::string* where, std::shared_ptr<const void>* meeting) {
+                                 return mesh->open_meeting(where, meeting);
+                               }},
+                              out);
+  if (!joined.ok()) transport.released(transport.user_data);
+  return joined;
+}
+
+}  // namespace
+
+Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
+  const std::string_view rendezvous = options.rendezvous;
+  if (!options.backend.empty() && options.backend != "local" && options.backend != "host" &&
+      options.backend != kGloo && options.backend != "mpi") {
+    return unsupported("backend \"" + options.backend +
+                       "\" is not in this build; it has \"local\", \"host\", \"gloo\" and \"mpi\"");
+  }
+  const Scheme* scheme = nullptr;
+  for (const Scheme* const each : {&kThreads, &kProcesses, &kTransport, &kNetwork, &kMpi}) {
+    if (rendezvous.substr(0, each->begin.size()) == each->begin) scheme = each;
+  }
+  if (scheme == nullptr) {
+    return unsupported("rendezvous \"" + options.rendezvous +
+                       "\" is of no kind in this build; it has local://NAME, host://NAME, "
+                       "tcp://ADDRESS:PORT, host-transport://NAME and mpi://");
+  }
+  const bool may_use_gloo = scheme == &kNetwork && options.backend == kGloo;
+  if (!options.backend.empty() && options.backend != scheme->backend && !may_use_gloo) {
+    return unsupported("backend \"" + options.backend + "\" does not meet at \"" +
+                       options.rendezvous + "\", which is of \"" + std::string(scheme->backend) +
+                       "\"");
+  }
+  if ((scheme == &kTransport) != options.transport.has_value()) {
+    return invalid_argument(options.transport.has_value()
+                                ? "options.transport is set, but rendezvous \"" +
+                                      options.rendezvous + "\" is not host-transport://NAME"
+                                : "rendezvous \"" + options.rendezvous +
+                                      "\" needs options.transport");
+  }
+  const std::string_view name = rendezvous.substr(scheme->begin.size());
+  if (name.empty() && scheme != &kMpi) {
+    return invalid_argument("rendezvous \"" + options.rendezvous + "\" has no name after //");
+  }
+  if (options.world_size < 1) {
+    return invalid_argument("world_size " + std::to_string(options.world_size) + " is below 1");
+  }
+  if (options.world_size > local::kMaxRanks) {
+    return unsupported("world_size " + std::to_string(options.world_size) + " is above " +
+                       std::to_string(local::kMaxRanks) + ", the most ranks of a group");
+  }
+  if (options.rank < 0 || options.rank >= options.world_size) {
+    return invalid_argument("rank " + std::to_string(options.rank) + " is not in 0 to " +
+                            std::to_string(options.world_size - 1));
+  }
+  if (scheme == &kTransport) {
+    return host::HostBackend::join(options, std::string(name),
+                                   {*options.transport, nullptr, "host (transport)", nullptr}, out);
+  }
+  if (scheme == &kNetwork) return join_network(options, name, out);
+  if (scheme == &kMpi) return mpi::join(options, out);
+  return local::LocalBackend::join(options, std::string(name), scheme == &kProcesses, out);
+}
+
+}  // namespace trireme

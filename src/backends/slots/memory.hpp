@@ -1,0 +1,100 @@
+// Buffers: memory that peers read in place: this rank's own, and what it has mapped of its peers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backends/slots/group.hpp"
+
+namespace trireme::local {
+
+class Buffers;
+
+// One piece of this rank's memory. Threads: plain pages. Processes: a sealed memfd.
+class OwnBuffer final : public Memory, public std::enable_shared_from_this<OwnBuffer> {
+ public:
+  OwnBuffer(std::shared_ptr<Buffers> table, std::uint64_t id, void* data, std::uint64_t bytes,
+            std::uint64_t mapped_bytes, int descriptor);
+  ~OwnBuffer() override;
+
+  std::uint64_t id() const { return id_; }
+  std::uint64_t mapped_bytes() const { return mapped_bytes_; }
+  int descriptor() const { return descriptor_; }  // -1 between threads
+
+ private:
+  std::shared_ptr<Buffers> table_;
+  const std::uint64_t id_;
+  const std::uint64_t mapped_bytes_;
+  const int descriptor_;
+};
+
+// What the process at the other end of a socket must be told.
+struct BufferSink {
+  std::function<void(std::uint64_t id)> made;
+  std::function<void(std::uint64_t id)> freed;
+};
+
+class Buffers : public std::enable_shared_from_this<Buffers> {
+ public:
+  explicit Buffers(Group& group);
+
+  Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out);
+  // The buffer that holds all of [data, data + bytes), or null.
+  std::shared_ptr<OwnBuffer> find(const void* data, std::uint64_t bytes);
+  std::shared_ptr<OwnBuffer> find(std::uint64_t id);
+  std::vector<std::uint64_t> ids();
+
+  // What a buffer is waited for, for the log. Sequence 0: none is told.
+  struct Purpose {
+    const char* name;
+    std::uint64_t sequence;
+  };
+  // Waits until the buffer of `peer` is mapped here, and checks that the range lies within it.
+  Status resolve(int peer, const Location& location, std::uint64_t bytes, Purpose purpose,
+                 Deadline deadline, std::byte** out, std::shared_ptr<void>* keep);
+  // What peers map a buffer of this rank by, while it lives.
+  std::uint64_t key_of(Memory& memory) const;
+  Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
+                  std::shared_ptr<Memory>* out);
+  // Puts memory of this rank alone, with the same content, in place of the pages of the buffer that holds `data`.
+  // For a failed group: no peer can write to it any more.
+  void make_private(const void* data);
+  // Maps what a peer handed over; takes the descriptor in any case.
+  Status add_peer_buffer(int peer, std::uint64_t id, std::uint64_t bytes, int descriptor);
+  void drop_peer_buffer(int peer, std::uint64_t id);
+
+  void set_sink(BufferSink sink);
+  // The group is gone: no peer has to be told any more. Memory lives on until its owners let go.
+  void detach() noexcept;
+
+ private:
+  friend class OwnBuffer;
+  struct PeerBuffer {
+    std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+    std::shared_ptr<void> mapping;
+  };
+
+  struct OwnEntry {
+    std::uint64_t id = 0;
+    std::uint64_t bytes = 0;
+    std::weak_ptr<OwnBuffer> buffer;
+  };
+
+  void forget(const OwnBuffer& buffer) noexcept;
+
+  const bool processes_;
+  const int world_size_;
+  std::mutex mutex_;  // guards everything below
+  Group* group_;      // null after detach()
+  BufferSink sink_;
+  std::uint64_t next_id_ = 1;
+  std::map<std::uintptr_t, OwnEntry> own_;                // by first address
+  std::vector<std::map<std::uint64_t, PeerBuffer>> peers_;  // by rank, then id
+};
+
+}  // namespace trireme::local

@@ -1,0 +1,506 @@
+#include "backends/slots/messages.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <list>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/slots/ring.hpp"
+#include "platform/failpoint.hpp"
+#include "platform/names.hpp"
+
+namespace trireme::local {
+namespace {
+
+struct WireHeader {
+  std::uint64_t tag;
+  std::uint64_t count;
+  std::int32_t dtype;
+  std::uint32_t context;
+  std::uint64_t check;  // kCheck: a stream that is out of step is not read as a message
+};
+constexpr std::uint64_t kCheck = 0x74726d7374726d73;
+
+WireHeader header_of(const Message& send) {
+  return {send.tag, send.count, send.dtype, send.context, kCheck};
+}
+
+std::string elements(std::uint64_t count, trireme_dtype dtype) {
+  return std::to_string(count) + " " + dtype_name(dtype);
+}
+
+// A message that came before anybody asked for it.
+struct SetAside {
+  WireHeader header;
+  std::uint64_t bytes = 0;
+  std::unique_ptr<std::byte[]> data;
+  bool whole = false;
+  Message* wanted = nullptr;  // the receive it will go to once it is whole
+};
+
+// Whether a receive or probe would take what `from` sends under this tag.
+bool accepts(const Message& message, int from) {
+  return message.peer == from || message.peer == kAnySource;
+}
+bool matches(const Message& message, int from, const WireHeader& header) {
+  return accepts(message, from) && !message.matched && message.context == header.context &&
+         (message.any_tag || message.tag == header.tag);
+}
+
+// What this rank has to do with one other.
+struct Peer {
+  std::list<Message*> sends;     // in order; the first one may be in the ring in part
+  std::uint64_t written = 0;     // of the ring to the peer
+  std::uint64_t read = 0;        // of the ring from the peer
+  // The message that is coming in, if `incoming`.
+  bool incoming = false;
+  WireHeader header{};
+  std::uint64_t bytes = 0;
+  std::uint64_t got = 0;
+  std::byte* target = nullptr;
+  Message* receive = nullptr;  // or, if null, the last one of `aside`
+  std::list<SetAside> aside;
+  std::uint64_t aside_bytes = 0;
+};
+
+}  // namespace
+
+struct Messages::State {
+  State(Group& group_in, int set_in)
+      : group(group_in), set(set_in), peers(static_cast<std::size_t>(group_in.world_size())) {}
+
+  Peer& peer(std::int32_t rank) { return peers[static_cast<std::size_t>(rank)]; }
+  Ring& ring(int from, int to) const {
+    return ring_of(*group.segment(), set, from, to);
+  }
+  std::uint64_t capacity() const { return ring_capacity(group.segment()->layout()); }
+
+  void fail(const Message& message, trireme_status code, std::string text,
+            std::vector<std::int32_t> blamed);
+  void end_all() noexcept;
+  // Whether anything is asked of that rank that has not been met.
+  bool wants(int from) const;
+  // Whether a message is coming in for a receive; not one that is only set aside.
+  static bool is_receiving(const Peer& peer) {
+    return peer.incoming && (peer.receive != nullptr || peer.aside.back().wanted != nullptr);
+  }
+  // The first receive that takes this message, once every probe that it answers is done.
+  Message* find_receive(int from, const WireHeader& header);
+  void meet(Message& message, const WireHeader& header, int from);
+  // Makes the receive ready for the message; false once that has failed the group.
+  bool take(Message& receive, const WireHeader& header, int from);
+  void end(std::list<Message*>* all, Message* message);
+  Status push(int to);
+  Status push_piece(int to, Message& message, bool* moved);
+  Status pull(int from);
+  Status begin_incoming(int from, bool* begun);
+  Status end_incoming(int from);
+  Status give(Peer& from, std::list<SetAside>::iterator aside);
+  Status match_aside(int from);
+  void match_self();
+  Status step(int rank);
+  void check_any_source();
+
+  Group& group;
+  const int set;
+  std::vector<Peer> peers;
+  bool all_left_seen = false;
+  std::list<Message*> receives;  // and probes, in the order they were asked for, matched or not
+};
+
+Messages::Messages(Group& group, int set) : state_(std::make_unique<State>(group, set)) {}
+Messages::~Messages() = default;
+
+// --- ends ------------------------------------------------------------------------------------
+
+void Messages::State::fail(const Message& message, trireme_status code, std::string text,
+                           std::vector<std::int32_t> blamed) {
+  FailureDetails details;
+  details.operation = message.part_of;
+  details.sequence = message.sequence;
+  details.communicator = group.name();
+  std::sort(blamed.begin(), blamed.end());
+  blamed.erase(std::unique(blamed.begin(), blamed.end()), blamed.end());
+  details.blamed = std::move(blamed);
+  group.fail(Status::failure(code, std::move(text)).with_details(std::move(details)));
+}
+
+// The group has failed: so has every message. Must not throw, or their owners would free what is
+// still listed here.
+void Messages::State::end_all() noexcept {
+  const auto end_list = [&](std::list<Message*>& all) {
+    while (!all.empty()) {
+      Message& message = *all.front();
+      try {
+        message.status = group.failure(message.part_of, message.sequence);
+      } catch (...) {
+        message.status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
+      }
+      all.pop_front();
+      message.done.store(true, std::memory_order_release);
+    }
+  };
+  end_list(receives);
+  for (Peer& peer : peers) {
+    end_list(peer.sends);
+    peer.incoming = false;
+    peer.aside.clear();
+    peer.aside_bytes = 0;
+  }
+}
+
+// Whoever hears `done` may free the message, so it is let go of first.
+void Messages::State::end(std::list<Message*>* all, Message* message) {
+  all->remove(message);
+  message->done.store(true, std::memory_order_release);
+}
+
+bool Messages::State::wants(int from) const {
+  return std::any_of(receives.begin(), receives.end(),
+                     [&](const Message* each) { return !each->matched && accepts(*each, from); });
+}
+
+void Messages::State::meet(Message& message, const WireHeader& header, int from) {
+  message.source = from;
+  message.met_tag = header.tag;
+  message.met_count = header.count;
+  message.met_dtype = header.dtype;
+}
+
+Message* Messages::State::find_receive(int from, const WireHeader& header) {
+  for (auto next = receives.begin(); next != receives.end();) {
+    Message* const message = *next++;
+    if (!matches(*message, from, header)) continue;
+    if (message->kind != OperationKind::probe) return message;
+    meet(*message, header, from);
+    end(&receives, message);
+  }
+  return nullptr;
+}
+
+bool Messages::State::take(Message& receive, const WireHeader& header, int from) {
+  const bool fits = receive.dtype == header.dtype &&
+                    (receive.fit == Message::Fit::allocate || receive.count == header.count ||
+                     (receive.fit == Message::Fit::up_to && receive.count > header.count));
+  if (!fits) {
+    const bool up_to = receive.fit == Message::Fit::up_to;
+    fail(receive, TRIREME_ERROR_MISMATCH,
+         "rank " + std::to_string(from) + " sent " + elements(header.count, header.dtype) +
+             " with tag " + std::to_string(header.tag) + ", but rank " +
+             std::to_string(group.rank()) + (up_to ? " has room for " : " asked for ") +
+             (receive.fit == Message::Fit::allocate ? std::string(dtype_name(receive.dtype))
+                                                    : elements(receive.count, receive.dtype)),
+         {from, group.rank()});
+    return false;
+  }
+  if (receive.fit == Message::Fit::allocate) {
+    const Status status =
+        allocate_private(header.count * dtype_size(header.dtype), &receive.allocated);
+    if (!status.ok()) {
+      fail(receive, status.code(), "rank " + std::to_string(group.rank()) + ": " + status.message(),
+           {group.rank()});
+      return false;
+    }
+    receive.data = receive.allocated->data();
+  }
+  meet(receive, header, from);
+  receive.matched = true;
+  return true;
+}
+
+// --- sending ---------------------------------------------------------------------------------
+
+Status Messages::State::push(int to) {
+  Peer& peer = this->peer(to);
+  while (!peer.sends.empty()) {
+    Message& message = *peer.sends.front();
+    bool moved = false;
+    TRIREME_RETURN_IF_ERROR(push_piece(to, message, &moved));
+    if (moved) group.ring_member(to);
+    const std::uint64_t bytes = message.count * dtype_size(message.dtype);
+    if (message.matched && message.moved_bytes == bytes) {
+      TRIREME_RETURN_IF_ERROR(failpoint("send", "before_done"));
+      end(&peer.sends, &message);
+      continue;
+    }
+    if (!moved) break;
+  }
+  return Status::success();
+}
+
+// Puts the next part of a message into the ring: its header first, then as much as there is room
+// for.
+Status Messages::State::push_piece(int to, Message& message, bool* moved) {
+  Peer& peer = this->peer(to);
+  Ring& ring = this->ring(group.rank(), to);
+  const std::uint64_t used = peer.written - ring.read.load(std::memory_order_acquire);
+  if (used > capacity()) {
+    fail(message, TRIREME_ERROR_CORRUPT,
+         "rank " + std::to_string(to) + " claims to have read what was not written", {to});
+    return Status::success();
+  }
+  std::uint64_t room = capacity() - used;
+  if (!message.matched) {
+    if (room < sizeof(WireHeader)) return Status::success();
+    TRIREME_RETURN_IF_ERROR(failpoint("send", "before_first"));
+    const WireHeader header = header_of(message);
+    copy_in(ring.data, capacity(), peer.written, &header, sizeof header);
+    peer.written += sizeof header;
+    room -= sizeof header;
+    message.matched = true;
+    *moved = true;
+  }
+  const std::uint64_t bytes = message.count * dtype_size(message.dtype);
+  // A quarter of the ring at a time: the receiver empties one part while the next one is filled.
+  const std::uint64_t part = std::min({room, bytes - message.moved_bytes, capacity() / 4});
+  if (part > 0) {
+    TRIREME_RETURN_IF_ERROR(failpoint("send", "mid_message"));
+    copy_in(ring.data, capacity(), peer.written,
+            static_cast<const std::byte*>(message.data) + message.moved_bytes, part);
+    peer.written += part;
+    message.moved_bytes += part;
+    group.count_traffic(part, 0);
+    *moved = true;
+  }
+  ring.written.store(peer.written, std::memory_order_release);
+  return Status::success();
+}
+
+// --- receiving -------------------------------------------------------------------------------
+
+// Reads the ring only while something of that rank is asked for, or comes in for a receive.
+Status Messages::State::pull(int from) {
+  Peer& peer = this->peer(from);
+  Ring& ring = this->ring(from, group.rank());
+  while (wants(from) || is_receiving(peer)) {
+    if (!peer.incoming) {
+      bool begun = false;
+      TRIREME_RETURN_IF_ERROR(begin_incoming(from, &begun));
+      if (!begun) return Status::success();
+    }
+    const std::uint64_t before = ring.read.load(std::memory_order_relaxed);
+    const std::uint64_t available = ring.written.load(std::memory_order_acquire) - peer.read;
+    if (available > capacity()) {
+      fail(*receives.front(), TRIREME_ERROR_CORRUPT,
+           "rank " + std::to_string(from) + " claims to have written more than the ring holds",
+           {from});
+      return Status::success();
+    }
+    const std::uint64_t part = std::min({available, peer.bytes - peer.got, capacity() / 4});
+    if (part > 0) {
+      if (peer.receive != nullptr) TRIREME_RETURN_IF_ERROR(failpoint("receive", "mid_message"));
+      copy_out(peer.target + peer.got, ring.data, capacity(), peer.read, part);
+      peer.read += part;
+      peer.got += part;
+      group.count_traffic(0, part);
+    }
+    if (peer.read != before) {  // a peer that is rung for nothing would ring back
+      ring.read.store(peer.read, std::memory_order_release);
+      group.ring_member(from);
+    }
+    if (peer.got == peer.bytes) {
+      TRIREME_RETURN_IF_ERROR(end_incoming(from));
+    } else if (part == 0) {
+      return Status::success();
+    }
+  }
+  return Status::success();
+}
+
+// Looks at the next header and finds a place for what follows it.
+Status Messages::State::begin_incoming(int from, bool* begun) {
+  Peer& peer = this->peer(from);
+  Ring& ring = this->ring(from, group.rank());
+  const std::uint64_t available = ring.written.load(std::memory_order_acquire) - peer.read;
+  if (available < sizeof(WireHeader)) return Status::success();
+  WireHeader header;
+  copy_out(&header, ring.data, capacity(), peer.read, sizeof header);
+  std::uint64_t bytes = 0;
+  if (available > capacity() || header.check != kCheck || dtype_size(header.dtype) == 0 ||
+      __builtin_mul_overflow(header.count, dtype_size(header.dtype), &bytes)) {
+    fail(*receives.front(), TRIREME_ERROR_CORRUPT,
+         "rank " + std::to_string(from) + " sent something that is no message", {from});
+    return Status::success();
+  }
+  Message* const receive = find_receive(from, header);
+  if (receive != nullptr) {
+    if (!take(*receive, header, from)) return Status::success();
+    TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_first"));
+    peer.receive = receive;
+    peer.target = static_cast<std::byte*>(receive->data);
+  } else {
+    const bool waits = wants(from);
+    if (!waits || bytes > kSetAsideBytes || peer.aside_bytes > kSetAsideBytes - bytes) {
+      return Status::success();
+    }
+    peer.aside.emplace_back();
+    SetAside& aside = peer.aside.back();
+    aside.header = header;
+    aside.bytes = bytes;
+    aside.data.reset(new (std::nothrow) std::byte[bytes]);
+    if (aside.data == nullptr) {
+      peer.aside.pop_back();
+      return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY,
+                             "host memory has run out for a message of rank " +
+                                 std::to_string(from) + " that nobody has asked for yet");
+    }
+    peer.aside_bytes += bytes;
+    peer.receive = nullptr;
+    peer.target = aside.data.get();
+  }
+  peer.read += sizeof header;
+  peer.header = header;
+  peer.bytes = bytes;
+  peer.got = 0;
+  peer.incoming = true;
+  *begun = true;
+  return Status::success();
+}
+
+Status Messages::State::end_incoming(int from) {
+  Peer& peer = this->peer(from);
+  peer.incoming = false;
+  if (peer.receive != nullptr) {
+    TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_done"));
+    end(&receives, peer.receive);
+    return Status::success();
+  }
+  const auto aside = std::prev(peer.aside.end());
+  aside->whole = true;
+  return aside->wanted == nullptr ? Status::success() : give(peer, aside);
+}
+
+// Hands a whole message that was set aside to the receive that wants it.
+Status Messages::State::give(Peer& from, std::list<SetAside>::iterator aside) {
+  TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_done"));
+  Message* const receive = aside->wanted;
+  if (aside->bytes > 0) std::memcpy(receive->data, aside->data.get(), aside->bytes);
+  from.aside_bytes -= aside->bytes;
+  from.aside.erase(aside);
+  end(&receives, receive);
+  return Status::success();
+}
+
+// Looks for what was asked for since among what was set aside before.
+Status Messages::State::match_aside(int from) {
+  Peer& peer = this->peer(from);
+  for (auto next = peer.aside.begin(); next != peer.aside.end();) {
+    const auto aside = next++;
+    if (aside->wanted != nullptr) continue;
+    Message* const receive = find_receive(from, aside->header);
+    if (receive == nullptr) continue;
+    if (!take(*receive, aside->header, from)) return Status::success();
+    TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_first"));
+    aside->wanted = receive;
+    if (aside->whole) TRIREME_RETURN_IF_ERROR(give(peer, aside));
+  }
+  return Status::success();
+}
+
+// A message to oneself needs no ring: the memory of both sides is here.
+void Messages::State::match_self() {
+  Peer& self = peer(group.rank());
+  for (auto next = self.sends.begin(); next != self.sends.end();) {
+    Message* const send = *next++;
+    const WireHeader header = header_of(*send);
+    Message* const receive = find_receive(group.rank(), header);
+    if (receive == nullptr) continue;
+    if (!take(*receive, header, group.rank())) return;
+    const std::uint64_t bytes = send->count * dtype_size(send->dtype);
+    if (bytes > 0) std::memmove(receive->data, send->data, bytes);
+    end(&self.sends, send);
+    end(&receives, receive);
+    next = self.sends.begin();
+  }
+}
+
+// --- the three of Backend --------------------------------------------------------------------
+
+// Only listed here: what can throw later must not leave a message behind whose owner thinks it was
+// refused.
+void Messages::post(Message& message) {
+  const Segment* const shared = state_->group.segment();
+  if (message.context == 0 && shared != nullptr && !state_->group.failed()) {
+    shared->member(state_->group.rank())
+        .last_message.store(pack_message(message.kind, message.peer, message.sequence),
+                            std::memory_order_relaxed);
+  }
+  if (message.kind == OperationKind::send) {
+    state_->peer(message.peer).sends.push_back(&message);
+  } else {
+    state_->receives.push_back(&message);
+  }
+}
+
+Status Messages::State::step(int rank) {
+  // Read before the ring: what a rank sent before it left is in there.
+  const bool left = group.left(rank);
+  Peer& peer = this->peer(rank);
+  TRIREME_RETURN_IF_ERROR(match_aside(rank));
+  TRIREME_RETURN_IF_ERROR(push(rank));
+  TRIREME_RETURN_IF_ERROR(pull(rank));
+  if (!left) return Status::success();
+  const Message* lost = peer.sends.empty() ? nullptr : peer.sends.front();
+  if (is_receiving(peer)) lost = peer.receive != nullptr ? peer.receive : peer.aside.back().wanted;
+  for (const Message* const each : receives) {
+    if (lost == nullptr && each->peer == rank) lost = each;
+  }
+  if (lost == nullptr) return Status::success();
+  fail(*lost, TRIREME_ERROR_PEER_LOST, "rank " + std::to_string(rank) + " has left", {rank});
+  return Status::success();
+}
+
+// A receive from any rank fails when nobody is left who could send.
+void Messages::State::check_any_source() {
+  const auto any = std::find_if(receives.begin(), receives.end(), [](const Message* each) {
+    return each->peer == kAnySource && !each->matched;
+  });
+  if (any == receives.end() || group.world_size() == 1) return;
+  std::vector<std::int32_t> others;
+  for (int rank = 0; rank < group.world_size(); ++rank) {
+    if (rank == group.rank()) continue;
+    if (!group.left(rank)) return;
+    others.push_back(rank);
+  }
+  // They may have sent before they left: what is in the rings by now was looked at after this.
+  if (!all_left_seen) {
+    all_left_seen = true;
+    group.wake_waiters();
+    return;
+  }
+  fail(**any, TRIREME_ERROR_PEER_LOST, "all other ranks have left", others);
+}
+
+void Messages::progress() {
+  State& state = *state_;
+  Group& group = state.group;
+  if (!group.failed()) state.match_self();
+  for (int rank = 0; rank < group.world_size() && !group.failed(); ++rank) {
+    const Peer& peer = state.peer(rank);
+    const bool busy = !peer.sends.empty() || State::is_receiving(peer) || state.wants(rank);
+    if (rank == group.rank() || !busy) continue;
+    if (group.segment() == nullptr) return;
+    // A message to a rank that never comes would be lost; it waits, as collectives do.
+    if (!group.joined(rank) && !group.left(rank)) continue;
+    const Status status = state.step(rank);
+    if (!status.ok()) group.fail(status);
+  }
+  if (!group.failed()) state.check_any_source();
+  if (group.failed()) state.end_all();
+}
+
+bool Messages::withdraw(Message& message) {
+  if (message.done.load(std::memory_order_acquire) || message.matched) return false;
+  if (message.kind == OperationKind::send) {
+    state_->peer(message.peer).sends.remove(&message);
+  } else {
+    state_->receives.remove(&message);
+  }
+  return true;
+}
+
+}  // namespace trireme::local

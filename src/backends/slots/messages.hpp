@@ -1,0 +1,36 @@
+// Messages between two ranks, through the rings of each ordered pair in the control segment.
+#pragma once
+
+#include <memory>
+
+#include "backends/slots/group.hpp"
+
+namespace trireme::local {
+
+// The message half of Backend; see there. The caller locks: one thread at a time is inside.
+//
+// A ring is a stream of headers, each followed by its payload; a message that is larger than the
+// ring flows through it while both sides make progress. A message whose tag nobody asks for while
+// another of that rank is asked for is set aside in memory of the receiver, up to kSetAsideBytes
+// for each sender; beyond that the sender waits.
+class Messages {
+ public:
+  static constexpr std::uint64_t kSetAsideBytes = 64u << 20;
+
+  // Rings come in two sets, so that a message that waits in a ring of the caller's stops no
+  // algorithm's.
+  Messages(Group& group, int set);
+  ~Messages();
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+
+  void post(Message& message);
+  void progress();
+  bool withdraw(Message& message);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace trireme::local

@@ -1,0 +1,45 @@
+// A group of ranks that runs cases: threads of this process or processes made for it, or ranks that
+// are there already, of which this process is one.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "cli/bench/bench.hpp"
+
+namespace trireme::bench {
+
+struct Plan {
+  std::vector<Case> cases;
+  Effort effort;
+  bool timed = true;
+  bool checked = false;
+};
+
+// This process as one rank of a group that env:// tells of.
+class Joined {
+ public:
+  // Waits until all are there. Throws Failure.
+  explicit Joined(const std::string& backend);
+  ~Joined();
+  Joined(const Joined&) = delete;
+  Joined& operator=(const Joined&) = delete;
+
+  trireme_communicator* communicator() const { return communicator_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& backend() const { return backend_; }  // as the communicator names it
+
+ private:
+  trireme_communicator* communicator_ = nullptr;
+  std::int32_t rank_ = 0;
+  std::int32_t size_ = 0;
+  std::string backend_;
+};
+
+// Runs all cases in order; `done` is told each as it ends. Throws Failure if any operation fails.
+// Of a group that is given all ranks call this, and the results are rank 0's alone.
+std::vector<Result> run_group(const Group& group, const Plan& plan,
+                              const std::function<void(std::size_t, const Result&)>& done = {});
+
+}  // namespace trireme::bench

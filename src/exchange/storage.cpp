@@ -1,0 +1,169 @@
+#include "exchange/storage.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "platform/deadline_text.hpp"
+#include "platform/failpoint.hpp"
+
+namespace trireme::strategies {
+
+Status Arena::allocate(Communicator& communicator, const std::shared_ptr<AllocatedBytes>& counter,
+                       MemoryKind kind, std::uint64_t bytes) {
+  reset();
+  TRIREME_RETURN_IF_ERROR(communicator.allocate(bytes, &memory_));
+  counter_ = counter;
+  kind_ = kind;
+  bytes_ = memory_->bytes();
+  counter_->of(kind_) += bytes_;
+  return Status::success();
+}
+
+Status Arena::prepare_to_share(Communicator& ranks, std::uint64_t total_bytes) {
+  reset();
+  TRIREME_RETURN_IF_ERROR(ranks.allocate(sizeof(std::uint64_t), &word_));
+  return ranks.rank() == 0 ? ranks.allocate(total_bytes, &memory_) : Status::success();
+}
+
+Status Arena::share(Communicator& ranks, std::uint32_t channel, Deadline deadline,
+                    const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
+                    std::uint64_t total_bytes, std::uint64_t bytes) {
+  counter_ = counter;
+  kind_ = kind;
+  bytes_ = bytes;
+  counter_->of(kind_) += bytes_;
+  const std::shared_ptr<Memory> word = std::exchange(word_, nullptr);
+  auto* const key = static_cast<std::uint64_t*>(word->data());
+  if (ranks.rank() == 0) *key = ranks.key_of(*memory_);
+  Operation tell;
+  tell.channel = channel;
+  tell.kind = OperationKind::broadcast;
+  tell.dtype = TRIREME_DTYPE_U64;
+  tell.receive = key;
+  tell.count = 1;
+  tell.owner = word;
+  TRIREME_FAILPOINT("share", "before_key");
+  TRIREME_RETURN_IF_ERROR(ranks.run(std::move(tell), deadline));
+  TRIREME_FAILPOINT("share", "after_key");
+  Status status = Status::success();
+  if (ranks.rank() != 0) status = ranks.map_peer(0, *key, total_bytes, deadline, &memory_);
+  // The key is good while rank 0 holds the memory.
+  Operation mapped;
+  mapped.channel = channel;
+  mapped.kind = OperationKind::barrier;
+  TRIREME_FAILPOINT("share", "after_map");
+  TRIREME_RETURN_IF_ERROR(ranks.run(std::move(mapped), deadline));
+  return status;
+}
+
+void Arena::reset() {
+  if (counter_ != nullptr) counter_->of(kind_) -= bytes_;
+  bytes_ = 0;
+  memory_.reset();
+  word_.reset();
+  counter_.reset();
+}
+
+void Arena::swap(Arena& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(word_, other.word_);
+  std::swap(counter_, other.counter_);
+  std::swap(kind_, other.kind_);
+  std::swap(bytes_, other.bytes_);
+}
+
+std::shared_ptr<const void> Storage::hold() const {
+  using Held = std::array<std::shared_ptr<Memory>, 4>;
+  return std::make_shared<const Held>(
+      Held{parameters.memory(), gradients.memory(), working.memory(), reshard.memory()});
+}
+
+Status Link::run(Communicator& ranks, Operation&& operation) const {
+  const std::uint64_t begin = now_ns();
+  Status status = ranks.run(std::move(operation), deadline());
+  exposed_ns += now_ns() - begin;
+  return in_model_ranks(ranks, of_deadline(std::move(status)));
+}
+
+Status Link::of_deadline(Status status) const {
+  return tell_deadline(std::move(status), timeout_ns,
+                       "timeout_ns of the model's options, or else of the communicator's");
+}
+
+void Link::fail(trireme_status code, std::string_view why) const noexcept {
+  for (const auto* const ranks : groups()) {
+    if (*ranks != nullptr) (*ranks)->fail(code, why);
+  }
+}
+
+Status Link::in_model_ranks(const Communicator& ranks, Status status) const {
+  if (status.ok() || &ranks == communicator.get() || status.details() == nullptr) return status;
+  // Who is lost is lost to the communicator, too, and a survivor that heard of it there has left its
+  // groups: the loss of the one is to blame, not the leaving of the other. And what a rank could not
+  // do it has said in the communicator first, with the number that it has there.
+  const Deadline patience = Deadline::after(std::min<std::uint64_t>(timeout_ns, 250'000'000));
+  for (;;) {
+    Status cause = communicator->failure();
+    if (!cause.ok()) return cause;
+    if (status.code() != TRIREME_ERROR_PEER_LOST || waited_for_cause || patience.passed()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  waited_for_cause = status.code() == TRIREME_ERROR_PEER_LOST;  // not again for each gather
+  // Both may have been made from other groups; their ranks meet at the root.
+  const std::vector<std::int32_t>& roots = communicator->root_ranks();
+  std::vector<std::int32_t> members;
+  for (const std::int32_t root : ranks.root_ranks()) {
+    const auto found = std::find(roots.begin(), roots.end(), root);
+    if (found == roots.end()) return status;  // norm_ranks are more than the model's
+    members.push_back(static_cast<std::int32_t>(found - roots.begin()));
+  }
+  FailureDetails details = *status.details();
+  for (std::int32_t& blamed : details.blamed) {
+    if (static_cast<std::size_t>(blamed) < members.size()) {
+      blamed = members[static_cast<std::size_t>(blamed)];
+    }
+  }
+  details.communicator = communicator->name();
+  std::string who;
+  if (status.code() == TRIREME_ERROR_PEER_LOST && !details.blamed.empty()) {
+    who = list_ranks(details.blamed) + (details.blamed.size() == 1 ? " was" : " were") + " lost: ";
+  }
+  return Status::failure(status.code(), who + "in the group of " + list_ranks(members) + " of \"" +
+                                            communicator->name() + "\": " + status.message())
+      .with_details(std::move(details));
+}
+
+Status Link::meet(std::uint64_t agreement, const char* agreement_name) const {
+  Operation operation;
+  operation.channel = reductions;
+  operation.kind = OperationKind::barrier;
+  operation.agreement = agreement;
+  operation.agreement_name = agreement_name;
+  return run(std::move(operation));
+}
+
+Status Link::wait(const Request& request) const {
+  if (request.done()) return of_step(request.result());
+  constexpr std::uint64_t kGraceNs = 2'000'000'000;
+  const std::uint64_t limit =
+      timeout_ns > UINT64_MAX - kGraceNs ? UINT64_MAX : timeout_ns + kGraceNs;
+  const std::uint64_t begin = now_ns();
+  Status status = request.wait(Deadline::after(limit));
+  exposed_ns += now_ns() - begin;
+  return of_step(of_deadline(std::move(status)));
+}
+
+// A failure of a reduction names the step, which its caller counts, too.
+Status Link::of_step(Status status) const {
+  const FailureDetails* const details = status.details();
+  if (details == nullptr || details->operation != operation_name(OperationKind::fold)) {
+    return status;
+  }
+  return Status::failure(status.code(), status.message() + ", in step " + std::to_string(step + 1))
+      .with_details(*details);
+}
+
+}  // namespace trireme::strategies

@@ -1,0 +1,136 @@
+// The memory of a model, counted by kind where it is allocated, and the model's way to its peers.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "collectives/communicator.hpp"
+#include "platform/clock.hpp"
+#include "platform/status.hpp"
+
+namespace trireme::strategies {
+
+enum class MemoryKind { parameters, gradients, optimizer_state, working };
+
+struct AllocatedBytes {
+  std::uint64_t by_kind[4] = {};
+  std::uint64_t& of(MemoryKind kind) { return by_kind[static_cast<int>(kind)]; }
+};
+
+// One piece of memory that peers read in place. It counts until it is let go of here; operations
+// that still run keep the bytes themselves.
+class Arena {
+ public:
+  Arena() = default;
+  ~Arena() { reset(); }
+  Arena(Arena&& other) noexcept { swap(other); }
+  Arena& operator=(Arena&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
+  Status allocate(Communicator& communicator, const std::shared_ptr<AllocatedBytes>& counter,
+                  MemoryKind kind, std::uint64_t bytes);
+  // Memory that all of `ranks` see, of which this one counts `bytes`. First what may fail on one
+  // rank alone: rank 0 makes the memory. When all have done that well, they share it; collective,
+  // on `channel`.
+  Status prepare_to_share(Communicator& ranks, std::uint64_t total_bytes);
+  Status share(Communicator& ranks, std::uint32_t channel, Deadline deadline,
+               const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
+               std::uint64_t total_bytes, std::uint64_t bytes);
+  void reset();
+
+  char* data() const { return memory_ ? static_cast<char*>(memory_->data()) : nullptr; }
+  std::uint64_t bytes() const { return bytes_; }
+  const std::shared_ptr<Memory>& memory() const { return memory_; }
+  explicit operator bool() const { return memory_ != nullptr; }
+
+ private:
+  void swap(Arena& other) noexcept;
+
+  std::shared_ptr<Memory> memory_;
+  std::shared_ptr<Memory> word_;  // by which it is shared
+  std::shared_ptr<AllocatedBytes> counter_;
+  MemoryKind kind_ = MemoryKind::working;
+  std::uint64_t bytes_ = 0;  // that are counted
+};
+
+// What a sealed model holds for good. Operations under way share it, so that a model may be
+// destroyed any time.
+struct Storage {
+  std::shared_ptr<AllocatedBytes> allocated = std::make_shared<AllocatedBytes>();
+  Arena parameters;
+  Arena gradients;
+  Arena working;
+  Arena reshard;  // see reshard_ranks of the model's options
+
+  // Keeps the memory, not the count.
+  std::shared_ptr<const void> hold() const;
+};
+
+// The way of one model to its peers. Channel `gathers` carries parameters and what the ranks agree
+// about, `reductions` gradients and the step; so a gather in the middle of backward does not wait
+// for reductions.
+struct Link {
+  std::shared_ptr<Communicator> communicator;
+  std::uint32_t gathers = 0;
+  std::uint32_t reductions = 0;
+  // hybrid_shard: the ranks that keep one copy of the parameters between them, and those that keep
+  // the same part of one. Both are the model's own, so their channel 0 is free. Null where a
+  // transport carries the ranks: then all of them make one operation, see model/units/team_gather.hpp.
+  std::shared_ptr<Communicator> shard, replicas;
+  // In the same way, those that spread a unit between them once it was gathered (reshard_ranks).
+  std::shared_ptr<Communicator> reshard;
+  // Those that there are, and others that are null.
+  std::array<const std::shared_ptr<Communicator>*, 4> groups() const {
+    return {&communicator, &shard, &replicas, &reshard};
+  }
+  std::uint64_t timeout_ns = 0;
+  std::uint64_t given_bytes = 0;  // to peers, for parameters and gradients, since the last step
+  mutable std::uint64_t exposed_ns = 0;  // that calls waited for operations
+  mutable bool waited_for_cause = false;
+  std::uint64_t step = 0;  // that are done
+  // The caller's hook or rule is running, which must not call the model.
+  std::atomic<bool> in_callback = false;
+
+  std::uint32_t rank() const { return static_cast<std::uint32_t>(communicator->rank()); }
+  std::uint32_t world_size() const {
+    return static_cast<std::uint32_t>(communicator->world_size());
+  }
+  Deadline deadline() const { return Deadline::after(timeout_ns); }
+  // One operation from beginning to end.
+  Status run(Communicator& ranks, Operation&& operation) const;
+  Status run(Operation&& operation) const { return run(*communicator, std::move(operation)); }
+  // This rank cannot go on in what all ranks do step by step.
+  void fail(trireme_status code, std::string_view why) const noexcept;
+  // A failure of `ranks`, which may be a group of the model's own, in the numbers of the model's
+  // ranks: its caller knows no others.
+  Status in_model_ranks(const Communicator& ranks, Status status) const;
+  // A barrier on the reductions' channel, in which ranks may compare something that has a name.
+  Status meet(std::uint64_t agreement = 0, const char* agreement_name = "") const;
+  // A started operation has a deadline of its own that names who is missing; it passes before this
+  // wait ends.
+  Status wait(const Request& request) const;
+  Status of_step(Status status) const;
+  Status of_deadline(Status status) const;
+};
+
+// While it lives, code of the caller runs on behalf of the model.
+class CallbackScope {
+ public:
+  explicit CallbackScope(Link& link) : link_(link) {
+    link_.in_callback.store(true, std::memory_order_relaxed);
+  }
+  ~CallbackScope() { link_.in_callback.store(false, std::memory_order_relaxed); }
+  CallbackScope(const CallbackScope&) = delete;
+  CallbackScope& operator=(const CallbackScope&) = delete;
+
+ private:
+  Link& link_;
+};
+
+}  // namespace trireme::strategies

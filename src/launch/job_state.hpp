@@ -1,0 +1,78 @@
+// JobState: what the agent that coordinates a job on several hosts knows and decides: who joins,
+// when the job begins and with which ranks, when all have to end, and who is to blame. Pure: told
+// about events and the time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "launch/agent_messages.hpp"
+#include "launch/launch_state.hpp"
+
+namespace trireme::cluster {
+
+struct JobLimits {
+  std::uint64_t join_ns = 0;       // how long the fewest agents may take to come
+  std::uint64_t last_call_ns = 0;  // how long more are waited for once the fewest are there
+  bool keep_survivors = false;     // who fails or is lost does not end the others
+};
+
+class JobState {
+ public:
+  // The coordinator's own agent, kOwnAgent, has joined. `own` says how many nodes there may be.
+  static constexpr int kOwnAgent = 0;
+  JobState(const AgentHello& own, const JobLimits& limits, std::uint64_t now_ns);
+
+  // "" or the reason why it may not. Agents have numbers of the caller's choice, ascending as they come.
+  std::string join(int agent, const AgentHello& hello, std::uint64_t now_ns);
+  void stop_wanted(int agent, const AgentStop& stop);
+  void ended(int agent, const AgentEnd& end, std::uint64_t now_ns);
+  // `how`: "its connection has ended". `moment_ns`: when it was last known to live.
+  // Answers what is to be said at once, as the job goes on without it, or "".
+  std::string lost(int agent, const std::string& how, std::uint64_t moment_ns);
+  void time_passed(std::uint64_t now_ns);
+
+  bool begun() const { return begun_; }
+  // Once it has begun; `name` is what ranks of other jobs at the same place do not say.
+  AgentStart start_of(int agent, const std::string& name) const;
+  // What all agents but those that have ended are to be told.
+  const std::optional<AgentStop>& stop() const { return stop_; }
+  // Once no agent of the job is left, or it will never begin.
+  const std::optional<AgentVerdict>& verdict() const { return verdict_; }
+
+ private:
+  struct Agent {
+    AgentHello hello;
+    int node_rank = 0;
+    int first_rank = 0;
+    bool over = false;
+  };
+
+  std::string why_not(const AgentHello& hello) const;
+  void begin();
+  void note(const std::string& text, int code, const Ending& ending);
+  void blame(const std::string& text, int code, const Ending& ending);
+  void decide();
+  std::string describe(const Agent& agent) const;
+
+  const int least_;
+  const int most_;
+  const JobLimits limits_;
+  const std::uint64_t join_ends_ns_;
+  std::optional<std::uint64_t> last_call_ns_;  // when it ends
+  bool begun_ = false;
+  int world_size_ = 0;
+  std::map<int, Agent> agents_;
+  std::optional<AgentStop> stop_;
+  std::optional<AgentVerdict> verdict_;
+
+  bool has_survivors_ = false;  // an agent's job went well
+
+  // What has come first of all that went wrong.
+  std::optional<Ending> first_;
+  AgentVerdict first_verdict_;
+};
+
+}  // namespace trireme::cluster

@@ -1,0 +1,71 @@
+// Socket: one descriptor of TCP. None of them ever raises SIGPIPE, and all are closed on exec.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "net/endpoint.hpp"
+#include "platform/clock.hpp"
+#include "platform/status.hpp"
+
+namespace trireme::tcp {
+
+enum class Moved { some, nothing, ended };  // ended: errno says why, 0 if the peer closed it
+
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  ~Socket() { reset(); }
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept;
+
+  explicit operator bool() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+  void reset();
+
+  // With this port instead of its own, unless that is negative.
+  Status own_endpoint(Endpoint* out, int port = -1) const;
+  // Small messages at once, and an end of the connection when what was sent stays unanswered.
+  void tune(std::uint64_t silence_ns) const;
+  // Notices within 10 s that the other host has vanished, though nobody sends anything.
+  void keep_alive() const;
+
+  // As many bytes as there is room for, without a wait.
+  Moved send(const void* data, std::size_t bytes, std::size_t* moved) const;
+  Moved send(iovec* parts, int count, std::size_t* moved) const;
+  Moved receive(void* data, std::size_t bytes, std::size_t* moved) const;
+  // All of them; ends early when `stop` is set. TIMEOUT, PEER_LOST or SYSTEM otherwise.
+  Status send_all(const void* data, std::size_t bytes, Deadline deadline,
+                  const std::atomic<bool>& stop) const;
+  Status receive_all(void* data, std::size_t bytes, Deadline deadline,
+                     const std::atomic<bool>& stop) const;
+
+ private:
+  int descriptor_ = -1;
+};
+
+// *out is bound to exactly this address; *bound is what it became with port 0.
+Status listen_at(const Endpoint& endpoint, Socket* out, Endpoint* bound);
+Status connect_to(const Endpoint& endpoint, Deadline deadline, const std::atomic<bool>& stop,
+                  Socket* out);
+// Waits for poll()'s `events`; false at the deadline and when `stop` is set.
+bool wait_for(int descriptor, short events, Deadline deadline, const std::atomic<bool>& stop);
+
+// Wakes poll() of another thread.
+class Waker {
+ public:
+  Status open();
+  void wake() const noexcept;
+  void clear() const noexcept;
+  int get() const { return event_.get(); }
+
+ private:
+  Socket event_;
+};
+
+}  // namespace trireme::tcp

@@ -1,0 +1,36 @@
+// What an optimizer counts: the state of training that is in no range, the same on all ranks.
+#pragma once
+
+#include <trireme/optimizer_options.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "optimizer/rules/loss_scale.hpp"
+#include "optimizer/rules/settings.hpp"
+#include "platform/status.hpp"
+#include "sharding/registry.hpp"
+
+namespace trireme::strategies {
+
+struct Counters {
+  std::uint64_t steps = 0;
+  double learning_rate = 0;
+  optimizers::LossScale::State loss_scale;
+  std::vector<std::uint64_t> steps_of;  // by target, if parameters can be skipped; or empty
+  std::vector<double> rate_factors;     // by group of parameters, if there are any; or empty
+};
+
+// Into a struct of the caller, which says for how much it has room.
+Status write_counters(const Counters& counters, const sharding::Registry& registry,
+                      bool scales_losses, trireme_optimizer_counters* out);
+
+// Out of one, for an optimizer that counts as `here` and has these settings.
+Status read_counters(const trireme_optimizer_counters& given, const Counters& here,
+                     const sharding::Registry& registry, const optimizers::Settings& settings,
+                     Counters* out);
+
+// By which ranks compare them.
+std::vector<sharding::Fact> describe(const Counters& counters, const sharding::Registry& registry);
+
+}  // namespace trireme::strategies

@@ -1,0 +1,125 @@
+#include "optimizer/rules/shard_update.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "kernels/reduce.hpp"
+#include "platform/mix.hpp"
+#include "platform/names.hpp"
+
+namespace trireme::optimizers {
+
+double rate_of(const Settings& settings, const Piece& piece) {
+  return settings.group_rate_factors.empty()
+             ? settings.step_rate
+             : settings.step_rate * settings.group_rate_factors[piece.group];
+}
+
+double weight_decay_of(const Settings& settings, const Piece& piece) {
+  return settings.group_weight_decays.empty() ? settings.rule.weight_decay
+                                              : settings.group_weight_decays[piece.group];
+}
+
+void find_direction(const Settings& settings, const Piece& piece, std::uint64_t step,
+                    double gradient_scale) {
+  kernels::UpdateRule rule = settings.rule;
+  if (piece.matrix) {
+    kernels::muon_direction(rule, gradient_dtype(piece.dtype), piece.gradients, piece.states,
+                            piece.count, gradient_scale);
+    return;
+  }
+  rule.weight_decay = weight_decay_of(settings, piece);
+  kernels::lamb_direction(rule, piece.dtype, piece.parameters, piece.gradients, piece.states,
+                          piece.count, step, gradient_scale);
+}
+
+namespace {
+
+std::int32_t update_elements(const Settings& settings, const Piece& piece, std::uint64_t step,
+                             double gradient_scale, double trust) {
+  const bool adafactor = settings.rule.kind == TRIREME_OPTIMIZER_ADAFACTOR;
+  const double learning_rate = rate_of(settings, piece) * (adafactor ? 1 : trust);
+  if (settings.update == nullptr) {
+    kernels::UpdateRule rule = settings.rule;
+    rule.weight_decay = weight_decay_of(settings, piece);
+    if (rule.kind == TRIREME_OPTIMIZER_LAMB) {  // what is left of it
+      rule = {};
+      rule.kind = TRIREME_OPTIMIZER_SGD;
+      gradient_scale = 1;
+    } else if (adafactor) {
+      rule.step_size = trust;
+      gradient_scale = 1;
+    }
+    if (rule.kind == TRIREME_OPTIMIZER_MUON && !piece.matrix) rule.kind = TRIREME_OPTIMIZER_ADAMW;
+    const kernels::RandomRounding random{
+        mix(mix(mix(0, settings.rounding_seed), step), piece.parameter), piece.first};
+    const bool by_chance = settings.stochastic_rounding && piece.dtype == TRIREME_DTYPE_BF16;
+    kernels::update(rule, piece.dtype, piece.parameters, piece.gradients, piece.states, piece.count,
+                    step, learning_rate, gradient_scale, by_chance ? &random : nullptr);
+    return 0;
+  }
+  if (gradient_scale != 1) {
+    kernels::scale(gradient_dtype(piece.dtype), piece.gradients, gradient_scale, piece.count);
+  }
+  trireme_update update = {};
+  update.struct_size = sizeof update;
+  update.dtype = piece.dtype;
+  update.gradient_dtype = gradient_dtype(piece.dtype);
+  update.parameter = piece.parameter;
+  update.first = piece.first;
+  update.count = piece.count;
+  update.step = step;
+  update.learning_rate = learning_rate;
+  update.parameters = piece.parameters;
+  update.gradients = piece.gradients;
+  std::copy(std::begin(piece.states), std::end(piece.states), std::begin(update.states));
+  try {
+    return settings.update(&update, settings.user_data);
+  } catch (...) {  // of a caller in C++: the peers must hear that this rank has no update
+    return INT32_MIN;
+  }
+}
+
+}  // namespace
+
+Piece part_of(const Piece& piece, std::uint64_t first, std::uint64_t count) {
+  const auto moved = [first](void* memory, trireme_dtype dtype) -> void* {
+    return memory == nullptr ? nullptr : static_cast<char*>(memory) + first * dtype_size(dtype);
+  };
+  const trireme_dtype wide = gradient_dtype(piece.dtype);
+  Piece part = piece;
+  part.first += first;
+  part.count = count;
+  part.parameters = moved(piece.parameters, piece.dtype);
+  part.rounded = moved(piece.rounded, piece.rounded_dtype);
+  part.gradients = moved(piece.gradients, wide);
+  for (void*& state : part.states) state = moved(state, wide);
+  return part;
+}
+
+void adopt_written(const Piece& piece) {
+  if (piece.rounded == nullptr) return;
+  kernels::adopt(piece.rounded_dtype, static_cast<float*>(piece.parameters), piece.rounded,
+                 piece.count);
+}
+
+std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uint64_t step,
+                          double gradient_scale, double trust) {
+  if (piece.rounded == nullptr) {
+    return update_elements(settings, piece, step, gradient_scale, trust);
+  }
+  // What is read and written around the rule stays in the nearest caches; the caller's gets all.
+  constexpr std::uint64_t kBlock = 2048;
+  const std::uint64_t block = settings.update == nullptr ? kBlock : piece.count;
+  for (std::uint64_t first = 0; first < piece.count; first += block) {
+    const Piece part = part_of(piece, first, std::min(block, piece.count - first));
+    adopt_written(part);
+    const std::int32_t answer = update_elements(settings, part, step, gradient_scale, trust);
+    if (answer != 0) return answer;
+    kernels::narrow(part.rounded_dtype, part.rounded, static_cast<const float*>(part.parameters),
+                    part.count);
+  }
+  return 0;
+}
+
+}  // namespace trireme::optimizers

@@ -1,0 +1,48 @@
+// One step of the update rule over one piece of a shard.
+#pragma once
+
+#include <cstdint>
+
+#include "optimizer/rules/settings.hpp"
+
+namespace trireme::optimizers {
+
+// A stretch of one parameter that a rank updates.
+struct Piece {
+  trireme_dtype dtype = 0;  // of parameters
+  std::uint64_t parameter = 0;
+  std::uint64_t group = 0;  // of parameters
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+  bool matrix = false;  // of which the rule needs all
+  void* parameters = nullptr;
+  // Of 16 bits, if `parameters` are their f32 masters; else null.
+  void* rounded = nullptr;
+  trireme_dtype rounded_dtype = 0;
+  // These are of gradient_dtype(dtype).
+  void* gradients = nullptr;
+  void* states[TRIREME_MAX_STATES] = {};
+};
+
+// `count` elements of it from `first` on.
+Piece part_of(const Piece& piece, std::uint64_t first, std::uint64_t count);
+
+// Returns 0, or what the caller's rule answered; that rule finds the gradients scaled in place.
+// `trust` multiplies the learning rate; with ADAFACTOR it is the length of the step. With both LAMB
+// and ADAFACTOR the gradients are the direction; of a matrix of MUON, too, to be multiplied by
+// gradient_scale.
+std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uint64_t step,
+                          double gradient_scale, double trust = 1);
+
+// Masters that do not round to their parameters become those. Part of update_piece(), too.
+void adopt_written(const Piece& piece);
+
+// LAMB, and matrices of MUON: the first half of a step.
+void find_direction(const Settings& settings, const Piece& piece, std::uint64_t step,
+                    double gradient_scale);
+
+// Of the piece's parameter; the rate is without trust.
+double rate_of(const Settings& settings, const Piece& piece);
+double weight_decay_of(const Settings& settings, const Piece& piece);
+
+}  // namespace trireme::optimizers

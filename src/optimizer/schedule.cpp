@@ -1,0 +1,213 @@
+#include "optimizer/schedule.hpp"
+
+#include <cmath>
+#include <numbers>
+#include <string>
+
+#include "platform/names.hpp"
+
+namespace trireme::optimizers {
+namespace {
+
+const char* name_of(trireme_schedule_kind kind) {
+  switch (kind) {
+    case TRIREME_SCHEDULE_CONSTANT: return "constant";
+    case TRIREME_SCHEDULE_LINEAR: return "linear";
+    case TRIREME_SCHEDULE_COSINE: return "cosine";
+    case TRIREME_SCHEDULE_ONE_CYCLE: return "one_cycle";
+    case TRIREME_SCHEDULE_USER: return "user";
+    default: return nullptr;
+  }
+}
+
+// One field: whether its value is allowed, and whether the kind knows it at all. 0 is the default.
+struct Field {
+  const char* name;
+  std::string value;
+  bool set;
+  bool allowed;
+  const char* rule;
+  bool known;
+};
+
+Field number(const char* name, double value, bool allowed, const char* rule, bool known) {
+  return {name, text_of(value), value != 0, value == 0 || allowed, rule, known};
+}
+
+Field count(const char* name, std::uint64_t value, bool known) {
+  return {name, std::to_string(value), value != 0, true, "", known};
+}
+
+Status check_fields(const trireme_schedule_options& options) {
+  const bool cycles = options.kind == TRIREME_SCHEDULE_ONE_CYCLE;
+  const bool ends =
+      options.kind == TRIREME_SCHEDULE_LINEAR || options.kind == TRIREME_SCHEDULE_COSINE;
+  const bool warms_up = ends || options.kind == TRIREME_SCHEDULE_CONSTANT;
+  const auto in_unit = [](double value) { return value > 0 && value <= 1; };
+  const auto from_one = [](double value) { return std::isfinite(value) && value >= 1; };
+  constexpr const char* kUnit = "in (0, 1]";
+  constexpr const char* kFromOne = "finite and 1 or more";
+  const Field fields[] = {
+      count("total_steps", options.total_steps, ends || cycles),
+      count("warm_up_steps", options.warm_up_steps, warms_up),
+      number("warm_up_factor", options.warm_up_factor, in_unit(options.warm_up_factor), kUnit,
+             warms_up),
+      number("end_factor", options.end_factor, in_unit(options.end_factor), "in [0, 1]", ends),
+      number("pct_start", options.pct_start, in_unit(options.pct_start), kUnit, cycles),
+      number("div_factor", options.div_factor, from_one(options.div_factor), kFromOne, cycles),
+      number("final_div_factor", options.final_div_factor, from_one(options.final_div_factor),
+             kFromOne, cycles)};
+  for (const Field& field : fields) {
+    const std::string shown = std::string("options.") + field.name + " " + field.value;
+    if (!field.allowed) return invalid_argument(shown + " is not " + field.rule);
+    if (field.set && !field.known) {
+      return invalid_argument(shown + " means nothing to " + name_of(options.kind) +
+                              "; leave it 0");
+    }
+  }
+  if ((ends || cycles) && options.total_steps == 0) {
+    return invalid_argument(std::string("options.total_steps is 0, but ") + name_of(options.kind) +
+                            " has an end");
+  }
+  if (ends && options.warm_up_steps > options.total_steps) {
+    return invalid_argument("options.warm_up_steps " + std::to_string(options.warm_up_steps) +
+                            " is above options.total_steps " + std::to_string(options.total_steps));
+  }
+  return Status::success();
+}
+
+double between(double from, double to, double part) { return from * (1 - part) + to * part; }
+
+// The series in x^2, of which each term is the one before times -x^2 / (n (n + 1)), from its end on.
+double series(double x, int first) {
+  double sum = 1;
+  for (int n = first + 14; n >= first; n -= 2) sum = 1 - x * x / (n * (n + 1)) * sum;
+  return sum;
+}
+
+// (1 + cos(pi * part)) / 2, from 1 at 0 to 0 at 1, both exactly. libm's cos differs in the last bit between
+// processors and versions; ranks on several machines need one factor.
+double half_cosine(double part) {
+  if (part > 0.75) return (1 - series(std::numbers::pi * (1 - part), 1)) / 2;
+  if (part < 0.25) return (1 + series(std::numbers::pi * part, 1)) / 2;
+  const double x = std::numbers::pi * (part - 0.5);
+  return (1 - x * series(x, 2)) / 2;
+}
+
+double warm_up(const Schedule& schedule, std::uint64_t step) {
+  const auto steps = static_cast<double>(schedule.warm_up_steps);
+  if (schedule.from_zero) return static_cast<double>(step) / steps;
+  if (schedule.warm_up_factor == 0) return static_cast<double>(step + 1) / steps;
+  return between(schedule.warm_up_factor, 1, static_cast<double>(step) / steps);
+}
+
+double one_cycle(const Schedule& schedule, std::uint64_t step) {
+  const auto total = static_cast<double>(schedule.total_steps);
+  const double first = 1 / schedule.div_factor;
+  const double last = first / schedule.final_div_factor;
+  const double peak = schedule.pct_start * total - 1, end = total - 1;
+  const auto at = static_cast<double>(step);
+  if (at >= end && end > peak) return last;
+  // Where the peak is the end, the last step has the peak.
+  const bool rises = at <= peak;
+  if (!rises && peak >= end) return last;
+  // A rise that takes no step is over at once.
+  const double part = rises ? (peak > 0 ? at / peak : 1) : (at - peak) / (end - peak);
+  const double from = rises ? first : 1, to = rises ? 1 : last;
+  return schedule.linear_annealing ? between(from, to, part) : between(to, from, half_cosine(part));
+}
+
+Status own_factor(const Schedule& schedule, std::uint64_t step, double* out) {
+  const auto failed = [&](const std::string& how) {
+    return Status::failure(TRIREME_ERROR_CALLBACK,
+                           "the schedule " + how + " for step " + std::to_string(step));
+  };
+  double factor = 0;
+  try {
+    factor = schedule.factor(step, schedule.user_data);
+  } catch (...) {  // of a caller in C++
+    return failed("threw an exception");
+  }
+  if (!std::isfinite(factor) || factor < 0) return failed("answered " + text_of(factor));
+  *out = factor;
+  return Status::success();
+}
+
+}  // namespace
+
+Status read_schedule(const trireme_schedule_options& options, Schedule* out) {
+  if (name_of(options.kind) == nullptr) {
+    return invalid_argument("options.kind " + std::to_string(options.kind) + " is no schedule");
+  }
+  constexpr std::uint32_t kFlags = TRIREME_SCHEDULE_FROM_ZERO | TRIREME_SCHEDULE_LINEAR_ANNEALING;
+  if ((options.flags & ~kFlags) != 0) {
+    return invalid_argument("options.flags " + std::to_string(options.flags) +
+                            " has a bit that means nothing");
+  }
+  if (options.reserved != 0) {
+    return invalid_argument("options.reserved is " + std::to_string(options.reserved) +
+                            ", but must be 0");
+  }
+  TRIREME_RETURN_IF_ERROR(check_fields(options));
+  const bool from_zero = (options.flags & TRIREME_SCHEDULE_FROM_ZERO) != 0;
+  if (options.warm_up_steps == 0 && (from_zero || options.warm_up_factor != 0)) {
+    return invalid_argument(
+        std::string(from_zero ? "TRIREME_SCHEDULE_FROM_ZERO" : "options.warm_up_factor") +
+        " means nothing without options.warm_up_steps");
+  }
+  if (from_zero && options.warm_up_factor != 0) {
+    return invalid_argument("TRIREME_SCHEDULE_FROM_ZERO with options.warm_up_factor " +
+                            text_of(options.warm_up_factor));
+  }
+  const bool linear_annealing = (options.flags & TRIREME_SCHEDULE_LINEAR_ANNEALING) != 0;
+  if (linear_annealing && options.kind != TRIREME_SCHEDULE_ONE_CYCLE) {
+    return invalid_argument("TRIREME_SCHEDULE_LINEAR_ANNEALING is for one_cycle");
+  }
+  const bool user = options.kind == TRIREME_SCHEDULE_USER;
+  if (user && options.factor == nullptr) {
+    return invalid_argument("options.factor is NULL, but the kind is user");
+  }
+  if (!user && options.factor != nullptr) {
+    return invalid_argument(std::string("options.factor is set, but the kind is ") +
+                            name_of(options.kind));
+  }
+  out->kind = options.kind;
+  out->from_zero = from_zero;
+  out->linear_annealing = linear_annealing;
+  out->total_steps = options.total_steps;
+  out->warm_up_steps = options.warm_up_steps;
+  out->warm_up_factor = options.warm_up_factor;
+  out->end_factor = options.end_factor;
+  out->pct_start = options.pct_start != 0 ? options.pct_start : 0.3;
+  out->div_factor = options.div_factor != 0 ? options.div_factor : 25;
+  out->final_div_factor = options.final_div_factor != 0 ? options.final_div_factor : 1e4;
+  out->factor = options.factor;
+  out->user_data = options.user_data;
+  return Status::success();
+}
+
+Status schedule_factor(const Schedule& schedule, std::uint64_t step, double* out) {
+  if (schedule.kind == TRIREME_SCHEDULE_USER) return own_factor(schedule, step, out);
+  *out = 1;
+  if (schedule.kind == 0) return Status::success();
+  if (schedule.kind == TRIREME_SCHEDULE_ONE_CYCLE) {
+    *out = one_cycle(schedule, step);
+    return Status::success();
+  }
+  if (step < schedule.warm_up_steps) {
+    *out = warm_up(schedule, step);
+    return Status::success();
+  }
+  if (schedule.kind == TRIREME_SCHEDULE_CONSTANT) return Status::success();
+  if (step >= schedule.total_steps) {
+    *out = schedule.end_factor;
+    return Status::success();
+  }
+  const double part = static_cast<double>(step - schedule.warm_up_steps) /
+                      static_cast<double>(schedule.total_steps - schedule.warm_up_steps);
+  const double left = schedule.kind == TRIREME_SCHEDULE_LINEAR ? 1 - part : half_cosine(part);
+  *out = between(schedule.end_factor, 1, left);
+  return Status::success();
+}
+
+}  // namespace trireme::optimizers

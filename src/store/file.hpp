@@ -1,0 +1,51 @@
+// Store file: a store without a server, in a file that all processes of a job reach. The file is a
+// list of the requests that changed something, each with a code that only the job can make; every
+// process carries them out in that order, and so all hold the same.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "net/handshake.hpp"
+#include "net/tcp_socket.hpp"
+#include "store/store.hpp"
+
+namespace trireme::cluster {
+
+class StoreFile : public Store {
+ public:
+  StoreFile(std::string path, const Token& token);
+
+  // Makes the file if it is not there. AUTHENTICATION: it is another job's, or others can write it.
+  Status open(Deadline deadline);
+
+  Status ask(StoreRequest request, Deadline deadline, StoreReply* reply) override;
+  void stop() noexcept override;
+  std::string url() const override { return "file://" + path_; }
+
+ private:
+  class Lock;
+
+  std::string what() const;
+  Status pause(std::uint64_t* longest_ns) const;
+  Status read_new();
+  Status read_frame(bool* whole, StoreReply* reply);
+  Status append(const StoreRequest& request);
+  void carry_out(const StoreRequest& request, StoreReply* reply);
+  Status change(StoreRequest request, Deadline deadline, StoreReply* reply);
+  Status look(StoreRequest request, Deadline deadline, StoreReply* reply);
+
+  const std::string path_;
+  const Digest key_;
+  tcp::Waker stopped_;
+  std::mutex mutex_;
+  tcp::Socket file_;  // no socket, but closed like one
+  Lane lane_{};
+  std::uint64_t number_ = 0;
+  StoreState state_;  // after all requests up to here:
+  std::uint64_t offset_ = 0;
+  std::optional<FrameReader> reader_;
+};
+
+}  // namespace trireme::cluster

@@ -1,0 +1,27 @@
+// Store wire: requests and answers of the store as bytes, in a frame or in a file. Whoever reads
+// them knows that a member of the job wrote them, and trusts no length in them all the same.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "net/handshake.hpp"
+#include "store/state.hpp"
+
+namespace trireme::cluster {
+
+// Which store: a number that each draws when it starts. 0: whichever it is.
+using StoreInstance = std::uint64_t;
+
+constexpr std::size_t kMaxStoreRequestBytes = 2 * kMaxStoreValue + kMaxStoreKey + 64;
+constexpr std::size_t kMaxStoreReplyBytes = kMaxStoreValue + 4096;
+
+std::string encode(const StoreRequest& request, StoreInstance instance);
+bool decode(std::string_view bytes, StoreRequest* request, StoreInstance* instance);
+std::string encode(const StoreReply& reply, StoreInstance instance);
+bool decode(std::string_view bytes, StoreReply* reply, StoreInstance* instance);
+
+// By which both ends of a connection know that it is for the store.
+HandshakeTerms store_terms();
+
+}  // namespace trireme::cluster
