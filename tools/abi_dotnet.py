@@ -33,7 +33,7 @@ MAY_BE_NULL = {"trireme_operation_options", "trireme_message_info"}
 CALLING_BACK = {
     "trireme_model_gradient_ready", "trireme_model_end_backward", "trireme_model_accumulate_flat",
     "trireme_model_discard_gradients", "trireme_optimizer_step", "trireme_optimizer_join",
-    "trireme_optimizer_step_rate", "trireme_trainer_step", "trireme_trainer_evaluate",
+    "trireme_optimizer_get_step_rate", "trireme_trainer_step", "trireme_trainer_evaluate",
 }
 
 PARAMETERS = {
@@ -44,7 +44,7 @@ PARAMETERS = {
     # A number for each rank, so no `out`.
     ("trireme_all_gather_to_buffer", "out_counts"): "ulong*",
     # The mesh owns it: a CommunicatorHandle would destroy it.
-    ("trireme_mesh_axis_communicator", "out_communicator"): "out IntPtr",
+    ("trireme_mesh_get_axis_communicator", "out_communicator"): "out IntPtr",
 }
 
 # -------------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class Function(Declaration):
 
 @dataclasses.dataclass
 class Header:
-    name: str  # "model_shard.h"
+    name: str  # "model.h"
     doc: list[Block]
     includes: list[str]
     items: list[Declaration]

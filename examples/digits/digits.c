@@ -100,7 +100,7 @@ static void parameters_of(trireme_model *model, int layer, const float **weight,
                           const float **bias) {
     void *data[2];
     for (int i = 0; i < 2; ++i)
-        check(trireme_model_parameter_data(model, (uint64_t)(2 * layer + i), &data[i], NULL));
+        check(trireme_model_get_parameter_data(model, (uint64_t)(2 * layer + i), &data[i], NULL));
     *weight = data[0];
     *bias = data[1];
 }
@@ -239,9 +239,9 @@ static void train(trireme_communicator *communicator, const char *mode) {
     initial_values(values, &random);
 
     trireme_model *model = make_model(communicator);
-    check(trireme_model_set_parameters(model, values, ELEMENTS, TRIREME_DTYPE_F32, 0));
+    check(trireme_model_broadcast_parameters(model, values, ELEMENTS, TRIREME_DTYPE_F32, 0));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_ADAMW;
+    rule.kind = TRIREME_RULE_ADAMW;
     rule.learning_rate = 0.003;
     rule.weight_decay = 0.01;
     rule.max_norm = 1.0;
@@ -265,7 +265,7 @@ static void train(trireme_communicator *communicator, const char *mode) {
         for (int step = 0; step < rows / BATCH; ++step) {
             for (uint32_t i = 0; i < info.micro_batches; ++i) {
                 uint32_t leaf = 0;
-                check(trireme_model_leaf(model, i, &leaf));
+                check(trireme_model_get_leaf(model, i, &leaf));
                 train_leaf(model, leaf < LEAVES ? &order[step * BATCH + (int)leaf * LEAF] : NULL);
             }
             check(trireme_optimizer_step(optimizer));
@@ -273,7 +273,7 @@ static void train(trireme_communicator *communicator, const char *mode) {
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
 
-    check(trireme_model_get_parameters(model, values, ELEMENTS, TRIREME_DTYPE_F32));
+    check(trireme_model_gather_parameters(model, values, ELEMENTS, TRIREME_DTYPE_F32));
     const double seconds =
         (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
     if (info.rank == 0) report(model, mode, seconds, values);

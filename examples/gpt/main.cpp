@@ -200,8 +200,8 @@ void run(const Options& given) {
   gpt::use_one_thread();
   trireme_communicator* const communicator = join();
   std::int32_t rank = 0, ranks = 1;
-  if (trireme_communicator_rank(communicator, &rank) != TRIREME_OK ||
-      trireme_communicator_world_size(communicator, &ranks) != TRIREME_OK)
+  if (trireme_communicator_get_rank(communicator, &rank) != TRIREME_OK ||
+      trireme_communicator_get_world_size(communicator, &ranks) != TRIREME_OK)
     throw std::runtime_error(trireme_last_error());
   const std::vector<gpt::Layer> layers = gpt::describe(config);
   if (rank == 0) {

@@ -51,13 +51,13 @@ Model make_model(trireme_communicator* communicator, const Training& training,
   }
   check(trireme_model_seal(made));
   const std::vector<float> values = initial_values(layers, training.seed);
-  check(trireme_model_set_parameters(made, values.data(), values.size(), TRIREME_DTYPE_F32, 0));
+  check(trireme_model_broadcast_parameters(made, values.data(), values.size(), TRIREME_DTYPE_F32, 0));
   return model;
 }
 
 Optimizer make_optimizer(trireme_model* model, const Training& training) {
   trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-  options.kind = TRIREME_OPTIMIZER_ADAMW;
+  options.kind = TRIREME_RULE_ADAMW;
   options.learning_rate = training.rate;
   options.weight_decay = training.weight_decay;
   options.max_norm = training.max_norm;
@@ -65,7 +65,7 @@ Optimizer make_optimizer(trireme_model* model, const Training& training) {
   check(trireme_optimizer_create(model, &options, &made));
   Optimizer optimizer(made);
   trireme_schedule_options schedule = TRIREME_SCHEDULE_OPTIONS_INIT;
-  schedule.kind = TRIREME_SCHEDULE_COSINE;
+  schedule.kind = TRIREME_SCHEDULE_KIND_COSINE;
   schedule.total_steps = static_cast<std::uint64_t>(training.steps);
   schedule.warm_up_steps = static_cast<std::uint64_t>(std::min(training.warm_up, training.steps));
   schedule.end_factor = 0.1;
@@ -196,7 +196,7 @@ Outcome train(trireme_communicator* communicator, const Training& training, cons
   evaluate(trainer.get(), held_out, pages, &outcome);
 
   outcome.values.resize(element_count(layers));
-  check(trireme_model_get_parameters(model.get(), outcome.values.data(), outcome.values.size(),
+  check(trireme_model_gather_parameters(model.get(), outcome.values.data(), outcome.values.size(),
                                      TRIREME_DTYPE_F32));
   check(trireme_model_get_memory(model.get(), &outcome.memory));
   check(trireme_model_get_statistics(model.get(), &outcome.statistics));

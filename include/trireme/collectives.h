@@ -42,9 +42,9 @@ enum {
     /**
      * Collectives: combine in rank order, so that every backend and algorithm gives the same bits.
      */
-    TRIREME_CALL_REPRODUCIBLE = 1,
-    TRIREME_CALL_BUFFERED     = 2, /**< trireme_send(): do not wait for the receiver. */
-    TRIREME_CALL_ANY_TAG      = 4  /**< Receives and probes: whatever the tag. */
+    TRIREME_OPERATION_FLAG_REPRODUCIBLE = 1,
+    TRIREME_OPERATION_FLAG_BUFFERED     = 2, /**< trireme_send(): do not wait for the receiver. */
+    TRIREME_OPERATION_FLAG_ANY_TAG      = 4  /**< Receives and probes: whatever the tag. */
 };
 
 /** How a collective is made of messages between two ranks. 0 lets the library choose. */
@@ -52,7 +52,7 @@ typedef int32_t trireme_algorithm;
 
 /**
  * Numbers of the algorithms. Each gives the same bits on all ranks; a reduction of floating point
- * may have other bits by another algorithm unless it is TRIREME_CALL_REPRODUCIBLE. An operation
+ * may have other bits by another algorithm unless it is TRIREME_OPERATION_FLAG_REPRODUCIBLE. An operation
  * that has no such algorithm answers TRIREME_ERROR_UNSUPPORTED and names those it has.
  */
 enum {
@@ -97,10 +97,10 @@ enum {
 /** Options of one call; NULL in place of a pointer to it means all defaults. */
 typedef struct trireme_operation_options {
     uint32_t       struct_size; /**< sizeof this struct as the caller knows it. */
-    /** TRIREME_CALL_REPRODUCIBLE and so on, where the operation knows it. */
+    /** TRIREME_OPERATION_FLAG_REPRODUCIBLE and so on, where the operation knows it. */
     uint32_t       flags;
     uint64_t       timeout_ns;  /**< Deadline of this call from now. Default: the communicator's. */
-    /** Factor of TRIREME_SCALED_SUM, finite and not 0; must be 0 for other reductions. */
+    /** Factor of TRIREME_REDUCTION_SCALED_SUM, finite and not 0; must be 0 for other reductions. */
     double         scale;
     trireme_stream stream;      /**< Must be all zero for the host. */
     /**

@@ -104,8 +104,8 @@ typedef struct trireme_communicator_statistics {
 #define TRIREME_COMMUNICATOR_STATISTICS_INIT \
     { sizeof(trireme_communicator_statistics), 0, 0, 0, 0, 0 }
 
-/** How to make a child. Start from TRIREME_GROUP_OPTIONS_INIT. 0 or NULL means the default. */
-typedef struct trireme_group_options {
+/** How to make a child. Start from TRIREME_CHILD_OPTIONS_INIT. 0 or NULL means the default. */
+typedef struct trireme_child_options {
     uint32_t    struct_size; /**< sizeof this struct as the caller knows it. */
     uint32_t    flags;       /**< Must be 0. */
     /**
@@ -114,10 +114,10 @@ typedef struct trireme_group_options {
      */
     const char *name;
     uint64_t    timeout_ns;  /**< Longest this call may wait. Default: the parent's timeout. */
-} trireme_group_options; /* since 1.0 */
+} trireme_child_options; /* since 1.0 */
 
 /** Options that change nothing. */
-#define TRIREME_GROUP_OPTIONS_INIT { sizeof(trireme_group_options), 0, 0, 0 }
+#define TRIREME_CHILD_OPTIONS_INIT { sizeof(trireme_child_options), 0, 0, 0 }
 
 /**
  * Claims this rank's place in a group.
@@ -217,7 +217,7 @@ trireme_communicator_wait_ready(const trireme_communicator *communicator, uint64
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_rank(const trireme_communicator *communicator, int32_t *out_rank);
+trireme_communicator_get_rank(const trireme_communicator *communicator, int32_t *out_rank);
 
 /**
  * Gives the number of ranks.
@@ -234,7 +234,7 @@ trireme_communicator_rank(const trireme_communicator *communicator, int32_t *out
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_world_size(const trireme_communicator *communicator, int32_t *out_world_size);
+trireme_communicator_get_world_size(const trireme_communicator *communicator, int32_t *out_world_size);
 
 /**
  * Tells which backend and transport carry the bytes, for example "local (processes)", or "local
@@ -256,7 +256,7 @@ trireme_communicator_world_size(const trireme_communicator *communicator, int32_
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_backend(const trireme_communicator *communicator, char *text,
+trireme_communicator_get_backend(const trireme_communicator *communicator, char *text,
                              uint64_t capacity, uint64_t *out_length);
 
 /**
@@ -315,7 +315,7 @@ trireme_communicator_get_statistics(const trireme_communicator *communicator,
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_flight_record(const trireme_communicator *communicator, char *text,
+trireme_communicator_get_flight_record(const trireme_communicator *communicator, char *text,
                                    uint64_t capacity, uint64_t *out_length);
 
 /**
@@ -343,7 +343,7 @@ trireme_communicator_flight_record(const trireme_communicator *communicator, cha
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_last_calls(const trireme_communicator *communicator, char *text,
+trireme_communicator_get_last_calls(const trireme_communicator *communicator, char *text,
                                 uint64_t capacity, uint64_t *out_length);
 
 /**
@@ -363,7 +363,7 @@ trireme_communicator_last_calls(const trireme_communicator *communicator, char *
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_ranks(const trireme_communicator *communicator, int32_t *out_ranks,
+trireme_communicator_get_original_ranks(const trireme_communicator *communicator, int32_t *out_ranks,
                            uint64_t capacity);
 
 /**
@@ -400,7 +400,7 @@ trireme_communicator_ranks(const trireme_communicator *communicator, int32_t *ou
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_communicator_split(trireme_communicator *communicator, int32_t color, int32_t key,
-                           const trireme_group_options *options,
+                           const trireme_child_options *options,
                            trireme_communicator **out_communicator);
 
 /**
@@ -435,7 +435,7 @@ trireme_communicator_split(trireme_communicator *communicator, int32_t color, in
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_communicator_subgroup(trireme_communicator *communicator, const int32_t *ranks,
-                              uint64_t count, const trireme_group_options *options,
+                              uint64_t count, const trireme_child_options *options,
                               trireme_communicator **out_communicator);
 
 /**
@@ -466,7 +466,7 @@ trireme_communicator_subgroup(trireme_communicator *communicator, const int32_t 
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_communicator_duplicate(trireme_communicator *communicator,
-                               const trireme_group_options *options,
+                               const trireme_child_options *options,
                                trireme_communicator **out_communicator);
 
 /**
@@ -507,7 +507,7 @@ trireme_communicator_agree(trireme_communicator *communicator, uint64_t *flags,
  *
  * All ranks that are there call it, in the same order as trireme_communicator_agree(). Blocks until
  * each rank has called it or counts as lost, and until those that did have met. Every rank that
- * gets TRIREME_OK is in the same new group, in the old order; trireme_communicator_ranks() tells
+ * gets TRIREME_OK is in the same new group, in the old order; trireme_communicator_get_original_ranks() tells
  * who that is. The old communicator stays as it is, mostly failed, until it is destroyed.
  *
  * @param communicator  The communicator; it may have failed.
@@ -535,7 +535,7 @@ trireme_communicator_agree(trireme_communicator *communicator, uint64_t *flags,
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
 trireme_communicator_shrink(trireme_communicator *communicator,
-                            const trireme_group_options *options,
+                            const trireme_child_options *options,
                             trireme_communicator **out_communicator);
 
 TRIREME_END_C

@@ -24,7 +24,7 @@
 TRIREME_BEGIN_C
 
 /** Most axes of a mesh. */
-#define TRIREME_MAX_AXES 16
+#define TRIREME_MESH_MAX_AXES 16
 
 /** How ranks are numbered along the axes. 0 is the default, by name. */
 typedef int32_t trireme_mesh_order;
@@ -35,16 +35,16 @@ enum {
      * "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names are
      * slower than these, the last one of them fastest.
      */
-    TRIREME_MESH_BY_NAME       = 0,
-    TRIREME_MESH_LAST_FASTEST  = 1, /**< The last axis of the list is fastest. */
-    TRIREME_MESH_FIRST_FASTEST = 2  /**< The first axis of the list is fastest. */
+    TRIREME_MESH_ORDER_BY_NAME       = 0,
+    TRIREME_MESH_ORDER_LAST_FASTEST  = 1, /**< The last axis of the list is fastest. */
+    TRIREME_MESH_ORDER_FIRST_FASTEST = 2  /**< The first axis of the list is fastest. */
 };
 
 /** The axes of a mesh. Start from TRIREME_MESH_OPTIONS_INIT. */
 typedef struct trireme_mesh_options {
     uint32_t           struct_size; /**< sizeof this struct as the caller knows it. */
     uint32_t           flags;       /**< Must be 0. */
-    uint32_t           axis_count;  /**< Numbers and names below; 1 to TRIREME_MAX_AXES. */
+    uint32_t           axis_count;  /**< Numbers and names below; 1 to TRIREME_MESH_MAX_AXES. */
     trireme_mesh_order order;       /**< How ranks are numbered. Default: by name. */
     const char *const *axis_names;  /**< Any names, each once; UTF-8, at most 31 bytes; required. */
     /** Ranks along each axis; one of them may be 0: what is left. Required. */
@@ -88,8 +88,8 @@ trireme_mesh_create(trireme_communicator *communicator, const trireme_mesh_optio
 /**
  * Leaves the communicators of the axes and gives the handle back.
  *
- * Never waits for a peer. Handles of trireme_mesh_axis_communicator() are stale afterwards, what
- * trireme_mesh_axes_communicator() made lives on.
+ * Never waits for a peer. Handles of trireme_mesh_get_axis_communicator() are stale afterwards, what
+ * trireme_mesh_create_communicator() made lives on.
  *
  * @param mesh  A mesh; NULL and a stale handle are ignored.
  *
@@ -135,7 +135,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_axis_size(const trirem
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_mesh_coordinates(const trireme_mesh *mesh, int32_t rank, int32_t *out_coordinates,
+trireme_mesh_get_coordinates(const trireme_mesh *mesh, int32_t rank, int32_t *out_coordinates,
                          uint64_t capacity);
 
 /**
@@ -154,7 +154,7 @@ trireme_mesh_coordinates(const trireme_mesh *mesh, int32_t rank, int32_t *out_co
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_rank(const trireme_mesh *mesh,
+TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_get_rank(const trireme_mesh *mesh,
                                                                const int32_t *coordinates,
                                                                uint64_t count, int32_t *out_rank);
 
@@ -180,7 +180,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_rank(const trireme_mes
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_mesh_group(const trireme_mesh *mesh, const char *const *axes, uint32_t axis_count,
+trireme_mesh_get_group(const trireme_mesh *mesh, const char *const *axes, uint32_t axis_count,
                    int32_t rank, int32_t *out_ranks, uint64_t capacity, uint64_t *out_count);
 
 /**
@@ -201,7 +201,7 @@ trireme_mesh_group(const trireme_mesh *mesh, const char *const *axes, uint32_t a
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_mesh_axis_communicator(const trireme_mesh *mesh, const char *axis,
+trireme_mesh_get_axis_communicator(const trireme_mesh *mesh, const char *axis,
                                trireme_communicator **out_communicator);
 
 /**
@@ -233,8 +233,8 @@ trireme_mesh_axis_communicator(const trireme_mesh *mesh, const char *axis,
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_mesh_axes_communicator(const trireme_mesh *mesh, const char *const *axes,
-                               uint32_t axis_count, const trireme_group_options *options,
+trireme_mesh_create_communicator(const trireme_mesh *mesh, const char *const *axes,
+                               uint32_t axis_count, const trireme_child_options *options,
                                trireme_communicator **out_communicator);
 
 TRIREME_END_C

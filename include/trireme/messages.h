@@ -42,7 +42,7 @@ typedef struct trireme_message_info {
  * between two ranks arrive in order. Sending to oneself works with the `_start` form, in a group,
  * buffered, or with a receive on another thread.
  *
- * With TRIREME_CALL_BUFFERED the elements are copied and the call returns without a
+ * With TRIREME_OPERATION_FLAG_BUFFERED the elements are copied and the call returns without a
  * receiver; it waits only while more than 64 MiB of this communicator are on their way. A rank
  * that leaves before its buffered messages were taken loses them, and its receivers get
  * TRIREME_ERROR_PEER_LOST. The `_start` form refuses the flag.
@@ -104,7 +104,7 @@ trireme_send_start(trireme_communicator *communicator, const void *data, uint64_
  * @param count  Elements; exactly what the sender sends.
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
@@ -127,7 +127,7 @@ trireme_receive(trireme_communicator *communicator, void *data, uint64_t count, 
  * @param count  Elements; exactly what the sender sends.
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
@@ -147,14 +147,14 @@ trireme_receive_start(trireme_communicator *communicator, void *data, uint64_t c
  *
  * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. As
  * trireme_receive(), but the message may be shorter. A longer one is TRIREME_ERROR_MISMATCH, with
- * both sizes. Not inside a group (trireme_group_start()), which is TRIREME_ERROR_INVALID_STATE.
+ * both sizes. Not inside a batch (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
  * @param[out] data  Memory for `capacity` elements.
  * @param capacity  Elements that fit.
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @param[out] out_info  What came. Set struct_size before the call. Not written on failure.
  * @retval TRIREME_OK  Done on this rank.
@@ -172,14 +172,14 @@ trireme_receive_message(trireme_communicator *communicator, void *data, uint64_t
  * Starts trireme_receive_message() and returns at once.
  *
  * Does not wait for a peer. Keeps the buffers until the request is done. Messages progress
- * independently of collectives and of each other. trireme_request_message() tells what came.
+ * independently of collectives and of each other. trireme_request_get_message() tells what came.
  *
  * @param communicator  The communicator.
  * @param[out] data  Memory for `capacity` elements.
  * @param capacity  Elements that fit.
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
@@ -199,13 +199,13 @@ trireme_receive_message_start(trireme_communicator *communicator, void *data, ui
  * Receives a message of any size into new memory.
  *
  * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. As
- * trireme_receive(), but the sender alone knows the size. Not inside a group
- * (trireme_group_start()), which is TRIREME_ERROR_INVALID_STATE.
+ * trireme_receive(), but the sender alone knows the size. Not inside a batch
+ * (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @param[out] out_info  What came; may be NULL. Set struct_size before the call. Not written on
  *                  failure.
@@ -226,12 +226,12 @@ trireme_receive_to_buffer(trireme_communicator *communicator, trireme_dtype dtyp
  * Waits until a message is there that a receive would take, and leaves it there.
  *
  * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Another thread
- * may take the message before this one does. With a short timeout it only looks. Not inside a group
- * (trireme_group_start()), which is TRIREME_ERROR_INVALID_STATE.
+ * may take the message before this one does. With a short timeout it only looks. Not inside a batch
+ * (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @param[out] out_info  The message. Set struct_size before the call. Not written on failure.
  * @retval TRIREME_OK  Done on this rank.
@@ -247,12 +247,12 @@ trireme_probe(trireme_communicator *communicator, int32_t from, uint64_t tag,
 /**
  * Starts trireme_probe() and returns at once.
  *
- * Does not wait for a peer. trireme_request_message() tells what is there once the request is
+ * Does not wait for a peer. trireme_request_get_message() tells what is there once the request is
  * done.
  *
  * @param communicator  The communicator.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
- * @param tag  The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+ * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
@@ -281,7 +281,7 @@ trireme_probe_start(trireme_communicator *communicator, int32_t from, uint64_t t
  * @param[out] receive  Memory for `receive_count` elements; must not overlap `send`.
  * @param receive_count  Elements to receive; exactly what the sender sends.
  * @param from  Rank that sends them, or TRIREME_ANY_SOURCE.
- * @param receive_tag  Tag of the message to receive; must be 0 with TRIREME_CALL_ANY_TAG.
+ * @param receive_tag  Tag of the message to receive; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
  * @param dtype  Type of the elements of both.
  * @param options  Deadline and flags; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.

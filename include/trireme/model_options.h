@@ -1,6 +1,6 @@
 /**
  * @file model_options.h
- * @brief How a model is to be spread, and what it looks like: the structs of model_shard.h.
+ * @brief How a model is to be spread, and what it looks like: the structs of model.h.
  *
  * Ownership: strings and arrays are copied by the call that takes them. Thread safety: plain data.
  */
@@ -47,17 +47,17 @@ enum {
 
 /** Flags of a model. */
 enum {
-    TRIREME_MODEL_UNEVEN        = 1, /**< Ranks may be absent; see "Uneven inputs" above. */
-    TRIREME_MODEL_FIXED_ORDER   = 2, /**< Buckets are reduced in the reverse order of registration in all steps. Without it that is so in the first step only, and afterwards they are reduced in the order in which their gradients came there on rank 0. */
-    TRIREME_MODEL_WHOLE_ROWS    = 4, /**< Shards are cut between rows, so that each row of a parameter (what has one index of its first dimension; of a scalar, and of a parameter of one dimension, an element) lies on one rank: where the even cut would divide a row, it is moved to the nearest end of it. For rules and compressions that work on rows. Shards may differ by a row; nothing is padded. */
-    TRIREME_MODEL_KEEP_GATHERED = 8, /**< zero3, hybrid_shard: a unit that was gathered stays whole after its release until the parameters change, so that each is gathered once a step and not twice, and not again for another micro-batch or an evaluation. Working memory then holds all units. Nothing to do where ranks share the parameters. */
-    TRIREME_MODEL_UPDATE_IN_BACKWARD = 16 /**< A bucket is updated as soon as its gradients are reduced, in backward, and no gradients are kept: see "Update in backward" in model_shard.h. */
+    TRIREME_MODEL_FLAG_UNEVEN        = 1, /**< Ranks may be absent; see "Uneven inputs" above. */
+    TRIREME_MODEL_FLAG_FIXED_ORDER   = 2, /**< Buckets are reduced in the reverse order of registration in all steps. Without it that is so in the first step only, and afterwards they are reduced in the order in which their gradients came there on rank 0. */
+    TRIREME_MODEL_FLAG_WHOLE_ROWS    = 4, /**< Shards are cut between rows, so that each row of a parameter (what has one index of its first dimension; of a scalar, and of a parameter of one dimension, an element) lies on one rank: where the even cut would divide a row, it is moved to the nearest end of it. For rules and compressions that work on rows. Shards may differ by a row; nothing is padded. */
+    TRIREME_MODEL_FLAG_KEEP_GATHERED = 8, /**< zero3, hybrid_shard: a unit that was gathered stays whole after its release until the parameters change, so that each is gathered once a step and not twice, and not again for another micro-batch or an evaluation. Working memory then holds all units. Nothing to do where ranks share the parameters. */
+    TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD = 16 /**< A bucket is updated as soon as its gradients are reduced, in backward, and no gradients are kept: see "Update in backward" in model.h. */
 };
 
 /** When a bucket hook is called. */
 enum {
     TRIREME_HOOK_BEFORE = 1, /**< This rank's contribution is complete and no peer sees it yet. On the thread that handed in the last gradient, or ended the pass. */
-    TRIREME_HOOK_AFTER  = 2  /**< The part of the reduced gradients that this rank updates, before it is clipped. On the thread of trireme_optimizer_step(), or with TRIREME_MODEL_UPDATE_IN_BACKWARD on that of the call that finds the bucket reduced. */
+    TRIREME_HOOK_AFTER  = 2  /**< The part of the reduced gradients that this rank updates, before it is clipped. On the thread of trireme_optimizer_step(), or with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD on that of the call that finds the bucket reduced. */
 };
 
 /** A stretch of one parameter inside a bucket. */
@@ -107,16 +107,16 @@ typedef struct trireme_model_options {
     uint64_t         first_bucket_bytes;    /**< As bucket_bytes, for the bucket that backward fills first, so that the exchange begins early. Default: 1 MiB, or bucket_bytes if that is less. */
     uint32_t         shard_ranks;    /**< hybrid_shard: S; must divide the world size. 0: the ranks of a host, where all ranks share one; over tcp:// and other transports S must be given. 0 for the other strategies. */
     int32_t          unused;         /**< TRIREME_UNUSED_*. */
-    uint32_t         flags;          /**< 0 or a sum of TRIREME_MODEL_*. */
+    uint32_t         flags;          /**< 0 or a sum of TRIREME_MODEL_FLAG_*. */
     int32_t          share_parameters; /**< TRIREME_SHARE_*. */
     trireme_bucket_callback bucket_hook; /**< Called for each bucket. NULL: none. All ranks have one or none has. */
     void            *hook_data;      /**< Handed to bucket_hook. */
     uint64_t         memory_limit_bytes; /**< Most that any rank may plan to hold: parameters, gradients and working memory at trireme_model_seal(), with planned_rule optimizer state too; optimizer state at trireme_optimizer_create(); above it, both fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks before anything is allocated. What the two habits named above take beyond the plan does not count, nor do the words of an optimizer with norm_ranks (552 bytes for each group of group_max_norms and each different count of replicas), and on ranks of a transport one more group that hybrid_shard or reshard_ranks sends from. Default: no limit. */
     uint32_t         shard_stride;   /**< hybrid_shard: the ranks of a copy are this far apart, such as N/S for those of S hosts with N/S ranks each, or the size of all axes of a mesh that vary faster than the one of shards. shard_ranks * shard_stride must divide the world size. 0: 1, neighbours. 0 for the other strategies. */
-    uint32_t         reshard_ranks;  /**< zero3, hybrid_shard: how many neighbours among the ranks that keep a copy of the parameters spread a unit between them once it is gathered, until the parameters change: it comes first from all of those ranks, and again, as for backward, from these alone, such as those of one host. Working memory then holds a part of each unit, one of reshard_ranks. Must divide the number of ranks that keep a copy. 0, or all of them: a unit comes from all each time. 1: this rank alone, which is TRIREME_MODEL_KEEP_GATHERED; with that flag at most 1. Nothing to do where ranks share the parameters. 0 for the other strategies. */
-    trireme_dtype    reduce_dtype;   /**< TRIREME_DTYPE_F16 or BF16: what a rank adds to a gradient is rounded to this type once, to nearest even (beyond its range, which f16 has from 65,520 on, to inf), and travels in 2 bytes an element; ranks add in f32 and sums stay f32, so trained bits depend on strategy, ranks and buckets as little as without. A contribution is what is reduced at once: of a leaf, of a pass, or of all passes where NO_SYNC keeps the sum. data_parallel gives sums to all ranks in f32. Takes working memory for the rounded copy: of data_parallel and zero1 half of the gradients, else half of the buckets in flight. With trained parameters of f32, f16 and bf16; not with TRIREME_OPTIMIZER_ONE_SWEEP. 0: gradients travel as f32, or f64 where the parameter is. */
-    int32_t          planned_rule;   /**< TRIREME_OPTIMIZER_*, but not USER: trireme_model_seal() counts state and working memory of this rule with its default options against memory_limit_bytes. Plans only: the optimizer may have another rule, and trireme_optimizer_create() compares what that one takes. The options of an optimizer may take more, such as momentum of SGD and master weights. Not without memory_limit_bytes. 0: no rule is counted. */
-    const char      *offload_path;   /**< zero3, hybrid_shard: a directory. What this rank holds of the parameters (units that stay whole excepted) lies in a file in it, which each rank makes for itself, without a name, so that nothing is left of it when the process ends: see "Parameters in a file" in model_shard.h. The bits are the same. The caller's update rule (TRIREME_OPTIMIZER_USER) gets pieces that end where a block of the file does. Read as a path of the rank's own host; copied. Not with TRIREME_SHARE_ALWAYS; without it ranks share no parameters then. All ranks have one or none has. NULL: parameters stay in memory. */
+    uint32_t         reshard_ranks;  /**< zero3, hybrid_shard: how many neighbours among the ranks that keep a copy of the parameters spread a unit between them once it is gathered, until the parameters change: it comes first from all of those ranks, and again, as for backward, from these alone, such as those of one host. Working memory then holds a part of each unit, one of reshard_ranks. Must divide the number of ranks that keep a copy. 0, or all of them: a unit comes from all each time. 1: this rank alone, which is TRIREME_MODEL_FLAG_KEEP_GATHERED; with that flag at most 1. Nothing to do where ranks share the parameters. 0 for the other strategies. */
+    trireme_dtype    reduce_dtype;   /**< TRIREME_DTYPE_F16 or BF16: what a rank adds to a gradient is rounded to this type once, to nearest even (beyond its range, which f16 has from 65,520 on, to inf), and travels in 2 bytes an element; ranks add in f32 and sums stay f32, so trained bits depend on strategy, ranks and buckets as little as without. A contribution is what is reduced at once: of a leaf, of a pass, or of all passes where NO_SYNC keeps the sum. data_parallel gives sums to all ranks in f32. Takes working memory for the rounded copy: of data_parallel and zero1 half of the gradients, else half of the buckets in flight. With trained parameters of f32, f16 and bf16; not with TRIREME_OPTIMIZER_FLAG_ONE_SWEEP. 0: gradients travel as f32, or f64 where the parameter is. */
+    int32_t          planned_rule;   /**< TRIREME_OPTIMIZER_FLAG_*, but not USER: trireme_model_seal() counts state and working memory of this rule with its default options against memory_limit_bytes. Plans only: the optimizer may have another rule, and trireme_optimizer_create() compares what that one takes. The options of an optimizer may take more, such as momentum of SGD and master weights. Not without memory_limit_bytes. 0: no rule is counted. */
+    const char      *offload_path;   /**< zero3, hybrid_shard: a directory. What this rank holds of the parameters (units that stay whole excepted) lies in a file in it, which each rank makes for itself, without a name, so that nothing is left of it when the process ends: see "Parameters in a file" in model.h. The bits are the same. The caller's update rule (TRIREME_RULE_USER) gets pieces that end where a block of the file does. Read as a path of the rank's own host; copied. Not with TRIREME_SHARE_ALWAYS; without it ranks share no parameters then. All ranks have one or none has. NULL: parameters stay in memory. */
     double           offload_ratio;  /**< Which part of those bytes lies in the file, in (0, 1], rounded up to whole blocks. Default: 1. */
     uint64_t         offload_buffer_bytes; /**< Most memory for what is on its way to and from the file, at least 32,768. Default: 8 MiB. */
 } trireme_model_options; /* since 1.0 */
@@ -126,13 +126,13 @@ typedef struct trireme_model_options {
 
 /** Flags of a parameter. */
 enum {
-    TRIREME_PARAMETER_FROZEN = 1 /**< Gathered with its unit, but has no gradient and is not updated. */
+    TRIREME_PARAMETER_FLAG_FROZEN = 1 /**< Gathered with its unit, but has no gradient and is not updated. */
 };
 
 /** Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT. */
 typedef struct trireme_parameter_options {
     uint32_t        struct_size; /**< sizeof this struct as the caller knows it. */
-    uint32_t        flags;       /**< TRIREME_PARAMETER_FROZEN or 0. */
+    uint32_t        flags;       /**< TRIREME_PARAMETER_FLAG_FROZEN or 0. */
     trireme_dtype   dtype;       /**< TRIREME_DTYPE_F32, F64, F16 or BF16; one per unit. */
     uint32_t        dimensions;  /**< Numbers at `shape`; 0 is a scalar. At most 16. */
     const uint64_t *shape;       /**< Copied. An extent may be 0. */
@@ -191,7 +191,7 @@ typedef struct trireme_model_memory {
     uint64_t allocated_gradients;        /**< As planned_gradients, counted where memory is allocated. */
     uint64_t allocated_optimizer_state;  /**< As planned_optimizer_state, counted where memory is allocated. */
     uint64_t allocated_working;          /**< As planned_working, counted where memory is allocated. */
-    uint64_t planned_step_bytes;         /**< Bytes of gradients and parameters (and of what TRIREME_OPTIMIZER_MUON makes of gradients) this rank gives its peers to read in a step of one micro-batch, in which zero3 gathers each unit twice (once with TRIREME_MODEL_KEEP_GATHERED; the second time from reshard_ranks). */
+    uint64_t planned_step_bytes;         /**< Bytes of gradients and parameters (and of what TRIREME_RULE_MUON makes of gradients) this rank gives its peers to read in a step of one micro-batch, in which zero3 gathers each unit twice (once with TRIREME_MODEL_FLAG_KEEP_GATHERED; the second time from reshard_ranks). */
     uint64_t sent_step_bytes;            /**< Such bytes it gave from the step before the last one to the last one, counted where they are sent. */
 } trireme_model_memory; /* since 1.0 */
 

@@ -143,7 +143,7 @@ trireme_request_on_complete(trireme_request *request, trireme_completion_callbac
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_fd(trireme_request *request,
+TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_get_fd(trireme_request *request,
                                                                 int32_t *out_fd);
 
 /**
@@ -176,7 +176,7 @@ TRIREME_API void TRIREME_CALL trireme_request_destroy(trireme_request *request);
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_request_message(const trireme_request *request, trireme_message_info *out_info);
+trireme_request_get_message(const trireme_request *request, trireme_message_info *out_info);
 
 /**
  * Waits until all of several requests are done.

@@ -8,7 +8,7 @@
  *
  * Before w, of every kind but ONE_CYCLE and USER: (s + 1) / w, which is 1 at the last step of the
  * warm-up; with warm_up_factor f it is f + (1 - f) * s / w (LinearLR of PyTorch with start_factor
- * f), with TRIREME_SCHEDULE_FROM_ZERO it is s / w (get_..._with_warmup of Hugging Face).
+ * f), with TRIREME_SCHEDULE_FLAG_FROM_ZERO it is s / w (get_..._with_warmup of Hugging Face).
  * From w on, with t = (s - w) / (n - w), or 1 from n on: CONSTANT: 1. LINEAR: end * (1 - c) + c
  * with c = 1 - t. COSINE: the same with c = (1 + cos(pi * t)) / 2 (Loshchilov and Hutter 2017, arXiv
  * 1608.03983, without restarts). So the last of the n steps is still one step above end, and who
@@ -17,7 +17,7 @@
  * learning rate of the optimizer is max_lr): from 1 / div_factor at step 0 up to 1 at step
  * pct_start * n - 1, which may lie between two steps, and down to 1 / (div_factor *
  * final_div_factor) at step n - 1 and beyond; each way along half a cosine, with
- * TRIREME_SCHEDULE_LINEAR_ANNEALING along a straight line. Momentum stays as it is: it is not
+ * TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING along a straight line. Momentum stays as it is: it is not
  * cycled.
  * USER: what the caller's callback answers.
  *
@@ -40,17 +40,17 @@ typedef int32_t trireme_schedule_kind;
 
 /** Numbers of the kinds. */
 enum {
-    TRIREME_SCHEDULE_CONSTANT  = 1,
-    TRIREME_SCHEDULE_LINEAR    = 2,
-    TRIREME_SCHEDULE_COSINE    = 3,
-    TRIREME_SCHEDULE_ONE_CYCLE = 4,
-    TRIREME_SCHEDULE_USER      = 5 /**< The callback `factor`. */
+    TRIREME_SCHEDULE_KIND_CONSTANT  = 1,
+    TRIREME_SCHEDULE_KIND_LINEAR    = 2,
+    TRIREME_SCHEDULE_KIND_COSINE    = 3,
+    TRIREME_SCHEDULE_KIND_ONE_CYCLE = 4,
+    TRIREME_SCHEDULE_KIND_USER      = 5 /**< The callback `factor`. */
 };
 
 /** Flags of a schedule. */
 enum {
-    TRIREME_SCHEDULE_FROM_ZERO        = 1, /**< With warm_up_steps, instead of warm_up_factor: the factor of step 0 is 0. */
-    TRIREME_SCHEDULE_LINEAR_ANNEALING = 2  /**< ONE_CYCLE only: straight lines. */
+    TRIREME_SCHEDULE_FLAG_FROM_ZERO        = 1, /**< With warm_up_steps, instead of warm_up_factor: the factor of step 0 is 0. */
+    TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING = 2  /**< ONE_CYCLE only: straight lines. */
 };
 
 /**
@@ -65,7 +65,7 @@ typedef double(TRIREME_CALL *trireme_schedule_callback)(uint64_t step, void *use
 typedef struct trireme_schedule_options {
     uint32_t                  struct_size;    /**< sizeof this struct as the caller knows it. */
     trireme_schedule_kind     kind;           /**< Required. */
-    uint32_t                  flags;          /**< A sum of TRIREME_SCHEDULE_FROM_ZERO and LINEAR_ANNEALING, or 0. */
+    uint32_t                  flags;          /**< A sum of TRIREME_SCHEDULE_FLAG_FROM_ZERO and LINEAR_ANNEALING, or 0. */
     uint32_t                  reserved;       /**< Must be 0. */
     uint64_t                  total_steps;    /**< LINEAR, COSINE, ONE_CYCLE: steps until the end; 1 or more. */
     uint64_t                  warm_up_steps;  /**< CONSTANT, LINEAR, COSINE: the first steps, in which the factor rises to 1; of LINEAR and COSINE at most total_steps. 0 is none. */

@@ -46,7 +46,7 @@ typedef struct trireme_store_options {
  * keys and values.
  *
  * @param url       "tcp://ADDRESS:PORT"; with port 0 the system chooses one, which
- *                  trireme_store_address() tells. "env://": the URL in TRIREME_STORE, or the
+ *                  trireme_store_get_address() tells. "env://": the URL in TRIREME_STORE, or the
  *                  address in MASTER_ADDR and MASTER_PORT. NULL: "tcp://127.0.0.1:0".
  * @param options   NULL for the defaults.
  * @param[out] out_store  The store; free it with trireme_store_destroy(). Not written on failure.
@@ -131,7 +131,7 @@ TRIREME_API void TRIREME_CALL trireme_store_destroy(trireme_store *store);
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_store_address(const trireme_store *store, char *text, uint64_t capacity,
+trireme_store_get_address(const trireme_store *store, char *text, uint64_t capacity,
                       uint64_t *out_length);
 
 /**

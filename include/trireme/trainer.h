@@ -41,17 +41,17 @@
  * step without computing, so that the others wait for nobody, and before anything is updated all
  * ranks hear of it. They return TRIREME_ERROR_CALLBACK, gradients are discarded, parameters are what
  * they were, and the next step may come. (Where the optimizer has norm_ranks, other models have come
- * further: then the model fails. So it does with TRIREME_MODEL_UPDATE_IN_BACKWARD, if backward fails
+ * further: then the model fails. So it does with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD, if backward fails
  * after all ranks have handed in the first bucket of their last micro-batch.)
  *
  * Backward writes its gradients whole. The library fills them with a mark before, a NaN of its own, and
  * looks for it afterwards. A gradient that was not written, was written in part or was added to fails
  * the step as a callback does: the message names the layer, its parameters and the rank. So does an
  * input_gradient that was not written, or a part of it, if that comes to a gradient of a layer before. Memory that a callback brings itself is not
- * looked at, and any other NaN or inf is a gradient as good as any. TRIREME_TRAINER_ZERO_GRADIENTS fills
+ * looked at, and any other NaN or inf is a gradient as good as any. TRIREME_TRAINER_FLAG_ZERO_GRADIENTS fills
  * with 0 in place of the mark, and looks for nothing.
  *
- * A step allocates nothing but what the model's own calls do; see "working memory" in model_shard.h.
+ * A step allocates nothing but what the model's own calls do; see "working memory" in model.h.
  * With offload_path it also does for an item that cannot be written: its own memory from then on.
  *
  * Ownership: a trainer keeps its optimizer and model alive; destroy in any order. Between steps the
@@ -63,7 +63,7 @@
 
 #include <stdint.h>
 #include <trireme/export.h>
-#include <trireme/optimizer_shard.h>
+#include <trireme/optimizer.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
 
@@ -80,13 +80,13 @@ enum {
 /**
  * One call of a layer. All memory is the library's, good until the callback returns, aligned to 64
  * bytes (parameters and gradients to their elements), and NULL where it has 0 bytes. "Out": what the
- * callback writes, undefined before; gradients are NaN before, or 0 with TRIREME_TRAINER_ZERO_GRADIENTS.
+ * callback writes, undefined before; gradients are NaN before, or 0 with TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
  */
 typedef struct trireme_layer_call {
     uint32_t           struct_size;   /**< sizeof this struct as the library knows it. */
     int32_t            phase;         /**< TRIREME_PHASE_*. */
     uint64_t           layer;         /**< Number of the layer, from 0. */
-    uint64_t           step;          /**< trireme_optimizer_step_count() before the step. */
+    uint64_t           step;          /**< trireme_optimizer_get_step_count() before the step. */
     uint32_t           micro_batch;   /**< Which one of this rank, from 0. */
     uint32_t           leaf;          /**< Which one over all ranks; of a reproducible model the leaf. */
     uint64_t           random_seed;   /**< Of this layer in this micro-batch and step: the same in FORWARD, RECOMPUTE and BACKWARD. Depends on options.seed, step, leaf and layer alone. */
@@ -103,7 +103,7 @@ typedef struct trireme_layer_call {
     const void        *output_gradient; /**< BACKWARD: of the output, by the layer behind; NULL for the last, which begins with the loss. */
     void              *input_gradient;  /**< Out in BACKWARD: the gradient of `input`, input_bytes; NULL for the first layer. */
     double            *loss;          /**< Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch, NaN if it is not written. NULL elsewhere. */
-    double             loss_scale;    /**< BACKWARD: what the last layer multiplies the gradient of the loss by: trireme_optimizer_loss_scale(), divided by micro_batches where gradients are averaged over ranks but added up over micro-batches. */
+    double             loss_scale;    /**< BACKWARD: what the last layer multiplies the gradient of the loss by: trireme_optimizer_get_loss_scale(), divided by micro_batches where gradients are averaged over ranks but added up over micro-batches. */
     void              *batch;         /**< As handed to trireme_trainer_step() or trireme_trainer_evaluate(). */
 } trireme_layer_call; /* since 1.0 */
 
@@ -139,11 +139,11 @@ typedef struct trireme_trainer_metrics {
     int32_t  stop;            /**< 1: a rank has asked to stop, in or after the step before, or by now. The same on all ranks. */
     int32_t  skipped;         /**< 1: with the optimizer's loss_scale, a gradient was inf or NaN and nothing was updated. */
     uint32_t reserved;        /**< 0. */
-    uint64_t step;            /**< trireme_optimizer_step_count() after the step. */
+    uint64_t step;            /**< trireme_optimizer_get_step_count() after the step. */
     uint64_t micro_batches;   /**< Over all ranks. */
     uint64_t sent_bytes;      /**< As sent_step_bytes of trireme_model_memory. */
     double   loss;            /**< Mean over all micro-batches; the same on all ranks. */
-    double   gradient_norm;   /**< As trireme_optimizer_gradient_norm(); -1 without max_norm, and of a step that was skipped. */
+    double   gradient_norm;   /**< As trireme_optimizer_get_gradient_norm(); -1 without max_norm, and of a step that was skipped. */
     double   learning_rate;   /**< That the step had. */
     double   loss_scale;      /**< Of the optimizer, that the step had. */
     double   seconds;         /**< That the step took on this rank. */
@@ -165,14 +165,14 @@ typedef int32_t(TRIREME_CALL *trireme_trainer_callback)(const trireme_trainer_me
 /** Bits of trireme_trainer_options.flags. */
 enum {
     /** `gradients` and `input_gradient` are 0 before backward, which may add to them. Nothing is looked at for what was not written. */
-    TRIREME_TRAINER_ZERO_GRADIENTS = 1
+    TRIREME_TRAINER_FLAG_ZERO_GRADIENTS = 1
 };
 
 /** Start from TRIREME_TRAINER_OPTIONS_INIT. In every field 0 or NULL means the default. */
 typedef struct trireme_trainer_options {
     uint32_t                 struct_size;   /**< sizeof this struct as the caller knows it. */
-    uint32_t                 flags;         /**< TRIREME_TRAINER_*. */
-    uint32_t                 micro_batches; /**< Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are shared out. At most 1 with TRIREME_MODEL_UPDATE_IN_BACKWARD. */
+    uint32_t                 flags;         /**< TRIREME_TRAINER_FLAG_*. */
+    uint32_t                 micro_batches; /**< Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are shared out. At most 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. */
     uint32_t                 reserved;      /**< Must be 0. */
     uint64_t                 checkpoint_every;        /**< Keep the output of every so many-th layer and compute the rest again. Default: keep everything. */
     uint64_t                 activation_budget_bytes; /**< Most memory that activations and the gradients of outputs may take; checkpoints are set so that as few layers as possible are computed again, and none with offload_path. Not with checkpoint_every. Default: no limit. */
@@ -236,9 +236,9 @@ typedef struct trireme_trainer_info {
  * @retval TRIREME_ERROR_SYSTEM  On this rank or another no file can be made in offload_path, or it has
  * no room; the message says what is needed and what is free. The model lives on.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` or a layer sets a field newer than this library, or
- * the model is TRIREME_MODEL_UNEVEN: ranks that have run out of data cannot follow a trainer. Or
- * micro_batches is above 1 with TRIREME_MODEL_UPDATE_IN_BACKWARD.
- * @return Any other status as listed at the top of model_shard.h.
+ * the model is TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a trainer. Or
+ * micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD.
+ * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -278,17 +278,17 @@ TRIREME_API void TRIREME_CALL trireme_trainer_destroy(trireme_trainer *trainer);
  * @retval TRIREME_ERROR_CALLBACK  A layer's callback returned another number than 0 or threw, on
  * this rank or another: the same message on all ranks names rank, layer, phase and answer. Or backward
  * left a gradient unwritten: it names the parameters, ten of them. Nothing
- * has changed, or the message says that the model has failed (TRIREME_MODEL_UPDATE_IN_BACKWARD). So it is if the optimizer's schedule has no rate. Or the optimizer's rule or a bucket
+ * has changed, or the message says that the model has failed (TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD). So it is if the optimizer's schedule has no rate. Or the optimizer's rule or a bucket
  * hook did, as trireme_optimizer_step() says.
  * @retval TRIREME_ERROR_SYSTEM  With offload_path: activations can be neither written nor kept in
  * memory, or not be read, twice, on this rank or another; the same message on all ranks names rank,
  * layer and phase. Nothing has changed, except as after a callback that fails (norm_ranks and
- * TRIREME_MODEL_UPDATE_IN_BACKWARD at the top of this file). Or, with an offload_path of the optimizer
+ * TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD at the top of this file). Or, with an offload_path of the optimizer
  * or of the model, state or parameters cannot be read: the message of that rank speaks of "the file
  * of the state" or "of the parameters", and the model has failed. A model that has failed answers the same in every later step.
  * @retval TRIREME_ERROR_CORRUPT  With offload_path: what was read of activations is not what was
  * written, twice, likewise; or of the state or the parameters, and the model has failed.
- * @return Any other status as listed at the top of model_shard.h; the model has failed.
+ * @return Any other status as listed at the top of model.h; the model has failed.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -309,7 +309,7 @@ trireme_trainer_step(trireme_trainer *trainer, void *batch, trireme_trainer_metr
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_loss is NULL.
  * @retval TRIREME_ERROR_INVALID_STATE  As trireme_trainer_step().
  * @retval TRIREME_ERROR_CALLBACK  As trireme_trainer_step().
- * @return Any other status as listed at the top of model_shard.h; the model has failed.
+ * @return Any other status as listed at the top of model.h; the model has failed.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0

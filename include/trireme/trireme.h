@@ -8,7 +8,7 @@
 #define TRIREME_TRIREME_H
 
 #include <trireme/buffer.h>
-#include <trireme/coalesced.h>
+#include <trireme/batch.h>
 #include <trireme/collectives.h>
 #include <trireme/communicator.h>
 #include <trireme/export.h>
@@ -17,9 +17,9 @@
 #include <trireme/mesh.h>
 #include <trireme/messages.h>
 #include <trireme/model_options.h>
-#include <trireme/model_shard.h>
+#include <trireme/model.h>
 #include <trireme/optimizer_options.h>
-#include <trireme/optimizer_shard.h>
+#include <trireme/optimizer.h>
 #include <trireme/request.h>
 #include <trireme/rooted_collectives.h>
 #include <trireme/schedule.h>

@@ -61,16 +61,16 @@ typedef int32_t trireme_reduction;
  * trireme_algorithm.
  */
 enum {
-    TRIREME_SUM        = 1,
+    TRIREME_REDUCTION_SUM        = 1,
     /** Sum, then division by the world size; integers truncate toward zero. */
-    TRIREME_AVERAGE    = 2,
-    TRIREME_PRODUCT    = 3,
-    TRIREME_MIN        = 4, /**< A NaN of any rank makes the result NaN. */
-    TRIREME_MAX        = 5, /**< A NaN of any rank makes the result NaN. */
-    TRIREME_BAND       = 6, /**< Bitwise and; integers and bool. */
-    TRIREME_BOR        = 7, /**< Bitwise or; integers and bool. */
-    TRIREME_BXOR       = 8, /**< Bitwise exclusive or; integers and bool. */
-    TRIREME_SCALED_SUM = 9  /**< Sum, then multiplication by the call's scale; floating point. */
+    TRIREME_REDUCTION_AVERAGE    = 2,
+    TRIREME_REDUCTION_PRODUCT    = 3,
+    TRIREME_REDUCTION_MIN        = 4, /**< A NaN of any rank makes the result NaN. */
+    TRIREME_REDUCTION_MAX        = 5, /**< A NaN of any rank makes the result NaN. */
+    TRIREME_REDUCTION_BAND       = 6, /**< Bitwise and; integers and bool. */
+    TRIREME_REDUCTION_BOR        = 7, /**< Bitwise or; integers and bool. */
+    TRIREME_REDUCTION_BXOR       = 8, /**< Bitwise exclusive or; integers and bool. */
+    TRIREME_REDUCTION_SCALED_SUM = 9  /**< Sum, then multiplication by the call's scale; floating point. */
 };
 
 /** Where a buffer lives. 0 is the default, the host. */
@@ -107,7 +107,7 @@ typedef struct trireme_stream {
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API uint64_t TRIREME_CALL trireme_dtype_size(trireme_dtype dtype);
+TRIREME_API uint64_t TRIREME_CALL trireme_dtype_bytes(trireme_dtype dtype);
 
 /**
  * Names a dtype, for example "bf16".

@@ -122,7 +122,7 @@ void write_info(const Struct& info, Struct* caller) {
   caller->struct_size = size;
 }
 
-// Hands out text by the rule of trireme_communicator_backend(): cut to fit with its final 0, whole
+// Hands out text by the rule of trireme_communicator_get_backend(): cut to fit with its final 0, whole
 // length told.
 Status write_text(const std::string& text, char* memory, std::uint64_t capacity,
                   std::uint64_t* out_length);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "api/boundary.hpp"
-#include "api/group_options.hpp"
+#include "api/child_options.hpp"
 #include "api/handles.hpp"
 #include "collectives/subgroup.hpp"
 #include "collectives/survivors.hpp"
@@ -27,7 +27,7 @@ constexpr std::uint32_t kStatisticsSize10 = 40;
 static_assert(sizeof(trireme_communicator_statistics) == kStatisticsSize10);
 
 constexpr std::uint32_t kGroupOptionsSize10 = 24;
-static_assert(sizeof(trireme_group_options) == kGroupOptionsSize10);
+static_assert(sizeof(trireme_child_options) == kGroupOptionsSize10);
 
 constexpr std::uint64_t kDefaultTimeoutNs = 300'000'000'000;
 constexpr std::uint64_t kDefaultStallWarningNs = 10'000'000'000;
@@ -112,9 +112,9 @@ Status read_options(const trireme_communicator_options* caller, GroupOptions* gr
 
 }  // namespace
 
-Status api::read_group_options(const trireme_group_options* caller, ChildOptions* out) {
+Status api::read_group_options(const trireme_child_options* caller, ChildOptions* out) {
   if (caller == nullptr) return Status::success();
-  trireme_group_options options = TRIREME_GROUP_OPTIONS_INIT;
+  trireme_child_options options = TRIREME_CHILD_OPTIONS_INIT;
   TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", kGroupOptionsSize10, &options));
   TRIREME_RETURN_IF_ERROR(check_flags(options.flags));
   out->timeout_ns = options.timeout_ns;
@@ -136,7 +136,7 @@ trireme_status ask(const char* function, const trireme_communicator* handle, Bod
 // A call that makes a child, or none for this rank. make(parent, options, &child).
 template <class Make>
 trireme_status make_child(const char* function, const trireme_communicator* handle,
-                          const trireme_group_options* caller, trireme_communicator** out,
+                          const trireme_child_options* caller, trireme_communicator** out,
                           Make make) noexcept {
   return ask(function, handle, [&](Communicator& parent) -> Status {
     ChildOptions options;
@@ -181,7 +181,7 @@ trireme_status trireme_communicator_wait_ready(const trireme_communicator* commu
   });
 }
 
-trireme_status trireme_communicator_rank(const trireme_communicator* communicator,
+trireme_status trireme_communicator_get_rank(const trireme_communicator* communicator,
                                          int32_t* out_rank) {
   return ask(__func__, communicator, [&](const Communicator& object) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_rank, "out_rank"));
@@ -190,7 +190,7 @@ trireme_status trireme_communicator_rank(const trireme_communicator* communicato
   });
 }
 
-trireme_status trireme_communicator_world_size(const trireme_communicator* communicator,
+trireme_status trireme_communicator_get_world_size(const trireme_communicator* communicator,
                                                int32_t* out_world_size) {
   return ask(__func__, communicator, [&](const Communicator& object) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_world_size, "out_world_size"));
@@ -199,7 +199,7 @@ trireme_status trireme_communicator_world_size(const trireme_communicator* commu
   });
 }
 
-trireme_status trireme_communicator_backend(const trireme_communicator* communicator, char* text,
+trireme_status trireme_communicator_get_backend(const trireme_communicator* communicator, char* text,
                                             uint64_t capacity, uint64_t* out_length) {
   return ask(__func__, communicator, [&](const Communicator& object) {
     return api::write_text(object.description(), text, capacity, out_length);
@@ -236,7 +236,7 @@ trireme_status trireme_communicator_get_statistics(
   });
 }
 
-trireme_status trireme_communicator_flight_record(const trireme_communicator* communicator,
+trireme_status trireme_communicator_get_flight_record(const trireme_communicator* communicator,
                                                   char* text, uint64_t capacity,
                                                   uint64_t* out_length) {
   return ask(__func__, communicator, [&](const Communicator& object) {
@@ -244,7 +244,7 @@ trireme_status trireme_communicator_flight_record(const trireme_communicator* co
   });
 }
 
-trireme_status trireme_communicator_last_calls(const trireme_communicator* communicator,
+trireme_status trireme_communicator_get_last_calls(const trireme_communicator* communicator,
                                                char* text, uint64_t capacity,
                                                uint64_t* out_length) {
   return ask(__func__, communicator, [&](const Communicator& object) -> Status {
@@ -254,7 +254,7 @@ trireme_status trireme_communicator_last_calls(const trireme_communicator* commu
   });
 }
 
-trireme_status trireme_communicator_ranks(const trireme_communicator* communicator,
+trireme_status trireme_communicator_get_original_ranks(const trireme_communicator* communicator,
                                           int32_t* out_ranks, uint64_t capacity) {
   return ask(__func__, communicator, [&](const Communicator& object) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_ranks, "out_ranks"));
@@ -269,7 +269,7 @@ trireme_status trireme_communicator_ranks(const trireme_communicator* communicat
 }
 
 trireme_status trireme_communicator_split(trireme_communicator* communicator, int32_t color,
-                                          int32_t key, const trireme_group_options* options,
+                                          int32_t key, const trireme_child_options* options,
                                           trireme_communicator** out_communicator) {
   return make_child(__func__, communicator, options, out_communicator,
                     [&](Communicator& parent, const ChildOptions& child, auto* out) {
@@ -279,7 +279,7 @@ trireme_status trireme_communicator_split(trireme_communicator* communicator, in
 
 trireme_status trireme_communicator_subgroup(trireme_communicator* communicator,
                                              const int32_t* ranks, uint64_t count,
-                                             const trireme_group_options* options,
+                                             const trireme_child_options* options,
                                              trireme_communicator** out_communicator) {
   return make_child(__func__, communicator, options, out_communicator,
                     [&](Communicator& parent, const ChildOptions& child, auto* out) -> Status {
@@ -295,7 +295,7 @@ trireme_status trireme_communicator_subgroup(trireme_communicator* communicator,
 }
 
 trireme_status trireme_communicator_duplicate(trireme_communicator* communicator,
-                                              const trireme_group_options* options,
+                                              const trireme_child_options* options,
                                               trireme_communicator** out_communicator) {
   return make_child(__func__, communicator, options, out_communicator,
                     [&](Communicator& parent, const ChildOptions& child, auto* out) {
@@ -312,7 +312,7 @@ trireme_status trireme_communicator_agree(trireme_communicator* communicator, ui
 }
 
 trireme_status trireme_communicator_shrink(trireme_communicator* communicator,
-                                           const trireme_group_options* options,
+                                           const trireme_child_options* options,
                                            trireme_communicator** out_communicator) {
   return make_child(__func__, communicator, options, out_communicator,
                     [&](Communicator& parent, const ChildOptions& child, auto* out) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "api/boundary.hpp"
-#include "api/group_options.hpp"
+#include "api/child_options.hpp"
 #include "api/handles.hpp"
 
 using namespace trireme;
@@ -43,12 +43,12 @@ namespace {
 
 constexpr std::uint32_t kMeshOptionsSize10 = 40;
 static_assert(sizeof(trireme_mesh_options) == kMeshOptionsSize10);
-static_assert(sharding::kMaxAxes == TRIREME_MAX_AXES);
+static_assert(sharding::kMaxAxes == TRIREME_MESH_MAX_AXES);
 
 Status read_axes(const trireme_mesh_options& options, std::vector<sharding::Axis>* out) {
-  if (options.axis_count < 1 || options.axis_count > TRIREME_MAX_AXES) {
+  if (options.axis_count < 1 || options.axis_count > TRIREME_MESH_MAX_AXES) {
     return invalid_argument("options.axis_count is " + std::to_string(options.axis_count) +
-                            ", not in 1 to " + std::to_string(TRIREME_MAX_AXES));
+                            ", not in 1 to " + std::to_string(TRIREME_MESH_MAX_AXES));
   }
   TRIREME_RETURN_IF_ERROR(api::require(options.axis_names, "options.axis_names"));
   TRIREME_RETURN_IF_ERROR(api::require(options.axis_sizes, "options.axis_sizes"));
@@ -141,7 +141,7 @@ trireme_status trireme_mesh_axis_size(const trireme_mesh* mesh, const char* axis
                   });
 }
 
-trireme_status trireme_mesh_coordinates(const trireme_mesh* mesh, int32_t rank,
+trireme_status trireme_mesh_get_coordinates(const trireme_mesh* mesh, int32_t rank,
                                         int32_t* out_coordinates, uint64_t capacity) {
   return ask(__func__, mesh,
              [&](const api::MeshHandles&, const sharding::MeshShape& shape) -> Status {
@@ -158,7 +158,7 @@ trireme_status trireme_mesh_coordinates(const trireme_mesh* mesh, int32_t rank,
              });
 }
 
-trireme_status trireme_mesh_rank(const trireme_mesh* mesh, const int32_t* coordinates,
+trireme_status trireme_mesh_get_rank(const trireme_mesh* mesh, const int32_t* coordinates,
                                  uint64_t count, int32_t* out_rank) {
   return ask(__func__, mesh,
              [&](const api::MeshHandles&, const sharding::MeshShape& shape) -> Status {
@@ -174,7 +174,7 @@ trireme_status trireme_mesh_rank(const trireme_mesh* mesh, const int32_t* coordi
              });
 }
 
-trireme_status trireme_mesh_group(const trireme_mesh* mesh, const char* const* axes,
+trireme_status trireme_mesh_get_group(const trireme_mesh* mesh, const char* const* axes,
                                   uint32_t axis_count, int32_t rank, int32_t* out_ranks,
                                   uint64_t capacity, uint64_t* out_count) {
   return ask(__func__, mesh,
@@ -195,7 +195,7 @@ trireme_status trireme_mesh_group(const trireme_mesh* mesh, const char* const* a
              });
 }
 
-trireme_status trireme_mesh_axis_communicator(const trireme_mesh* mesh, const char* axis,
+trireme_status trireme_mesh_get_axis_communicator(const trireme_mesh* mesh, const char* axis,
                                               trireme_communicator** out_communicator) {
   return ask_axis(__func__, mesh, axis, out_communicator, "out_communicator",
                   [&](const api::MeshHandles& found, std::size_t which) {
@@ -203,9 +203,9 @@ trireme_status trireme_mesh_axis_communicator(const trireme_mesh* mesh, const ch
                   });
 }
 
-trireme_status trireme_mesh_axes_communicator(const trireme_mesh* mesh, const char* const* axes,
+trireme_status trireme_mesh_create_communicator(const trireme_mesh* mesh, const char* const* axes,
                                               uint32_t axis_count,
-                                              const trireme_group_options* caller,
+                                              const trireme_child_options* caller,
                                               trireme_communicator** out_communicator) {
   return ask(__func__, mesh,
              [&](const api::MeshHandles& found, const sharding::MeshShape& shape) -> Status {

@@ -47,10 +47,10 @@ Status make_send(const Communicator& communicator, const void* data, std::uint64
 
 // What receives and probes have in common.
 Status make_match(const Call& call, std::int32_t from, std::uint64_t tag, MessageArguments* out) {
-  out->any_tag = (call.options.flags & TRIREME_CALL_ANY_TAG) != 0;
+  out->any_tag = (call.options.flags & TRIREME_OPERATION_FLAG_ANY_TAG) != 0;
   if (out->any_tag && tag != 0) {
     return invalid_argument("tag is " + std::to_string(tag) +
-                            ", but must be 0 with TRIREME_CALL_ANY_TAG");
+                            ", but must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG");
   }
   if (from != TRIREME_ANY_SOURCE) {
     TRIREME_RETURN_IF_ERROR(check_rank(*call.communicator, "from", from));
@@ -75,8 +75,8 @@ Status make_receive(const Call& call, void* data, std::uint64_t count, const cha
   return make_match(call, from, tag, out);
 }
 
-constexpr std::uint32_t kSendFlags = TRIREME_CALL_BUFFERED;
-constexpr std::uint32_t kReceiveFlags = TRIREME_CALL_ANY_TAG;
+constexpr std::uint32_t kSendFlags = TRIREME_OPERATION_FLAG_BUFFERED;
+constexpr std::uint32_t kReceiveFlags = TRIREME_OPERATION_FLAG_ANY_TAG;
 
 // Opens the call and lets `make` fill in the message.
 template <class Make>
@@ -106,15 +106,15 @@ trireme_status run_message(const char* function, trireme_communicator* handle,
     Call call;
     MessageArguments message;
     TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, flags, &message, make));
-    if ((call.options.flags & TRIREME_CALL_BUFFERED) != 0) {
+    if ((call.options.flags & TRIREME_OPERATION_FLAG_BUFFERED) != 0) {
       return call.of_deadline(call.communicator->send_buffered(message, call.deadline()));
     }
-    if (!in_group()) {
+    if (!in_batch()) {
       return call.of_deadline(call.communicator->run_message(message, call.deadline(), nullptr));
     }
     std::shared_ptr<Request> request;
     TRIREME_RETURN_IF_ERROR(start_call(call, message, &request));
-    add_to_group(std::move(request));
+    add_to_batch(std::move(request));
     return Status::success();
   });
 }
@@ -144,7 +144,7 @@ trireme_status run_and_tell(const char* function, trireme_communicator* handle,
     Call call;
     MessageArguments message;
     MetMessage met;
-    TRIREME_RETURN_IF_ERROR(refuse_in_group());
+    TRIREME_RETURN_IF_ERROR(refuse_in_batch());
     TRIREME_RETURN_IF_ERROR(check_message_info(out_info));
     TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, kReceiveFlags, &message, make));
     TRIREME_RETURN_IF_ERROR(
@@ -234,7 +234,7 @@ trireme_status trireme_receive_to_buffer(trireme_communicator* communicator, tri
     Call call;
     MessageArguments message;
     MetMessage met;
-    TRIREME_RETURN_IF_ERROR(refuse_in_group());
+    TRIREME_RETURN_IF_ERROR(refuse_in_batch());
     if (out_info != nullptr) TRIREME_RETURN_IF_ERROR(check_message_info(out_info));
     TRIREME_RETURN_IF_ERROR(require(out_buffer, "out_buffer"));
     TRIREME_RETURN_IF_ERROR(prepare(&call, communicator, options, kReceiveFlags, &message,
@@ -288,13 +288,13 @@ trireme_status trireme_send_receive(trireme_communicator* communicator, const vo
         make_send(*call.communicator, send, send_count, dtype, to, send_tag, &sent));
     const std::uint64_t size = dtype_size(dtype);
     TRIREME_RETURN_IF_ERROR(check_apart(send, send_count * size, receive, receive_count * size));
-    if (!in_group()) {
+    if (!in_batch()) {
       return call.of_deadline(call.communicator->run_messages(sent, received, call.deadline()));
     }
     for (const MessageArguments* const each : {&sent, &received}) {
       std::shared_ptr<Request> request;
       TRIREME_RETURN_IF_ERROR(start_call(call, *each, &request));
-      add_to_group(std::move(request));
+      add_to_batch(std::move(request));
     }
     return Status::success();
   });

@@ -1,7 +1,7 @@
-// model_shard.h: check, call down, hand over.
+// model.h: check, call down, hand over.
 #include "model/model.hpp"
 
-#include <trireme/model_shard.h>
+#include <trireme/model.h>
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
@@ -150,13 +150,13 @@ trireme_status trireme_model_check_replicas(trireme_model* model) {
   return together(__func__, model, [](Model& found) { return found.check_replicas(); });
 }
 
-trireme_status trireme_model_set_parameters(trireme_model* model, const void* values,
+trireme_status trireme_model_broadcast_parameters(trireme_model* model, const void* values,
                                             uint64_t count, trireme_dtype dtype, int32_t root) {
   return together(__func__, model,
                   [&](Model& found) { return found.set_parameters(values, count, dtype, root); });
 }
 
-trireme_status trireme_model_get_parameters(trireme_model* model, void* values, uint64_t count,
+trireme_status trireme_model_gather_parameters(trireme_model* model, void* values, uint64_t count,
                                             trireme_dtype dtype) {
   return together(__func__, model,
                   [&](Model& found) { return found.get_parameters(values, count, dtype); });
@@ -170,7 +170,7 @@ trireme_status trireme_model_release_unit(trireme_model* model, uint64_t unit) {
   return with_model(__func__, model, [&](Model& found) { return found.release_unit(unit); });
 }
 
-trireme_status trireme_model_parameter_data(const trireme_model* model, uint64_t parameter,
+trireme_status trireme_model_get_parameter_data(const trireme_model* model, uint64_t parameter,
                                             void** out_data, uint64_t* out_count) {
   return with_model(__func__, model, [&](Model& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_data, "out_data"));
@@ -178,7 +178,7 @@ trireme_status trireme_model_parameter_data(const trireme_model* model, uint64_t
   });
 }
 
-trireme_status trireme_model_leaf(const trireme_model* model, uint32_t micro_batch,
+trireme_status trireme_model_get_leaf(const trireme_model* model, uint32_t micro_batch,
                                   uint32_t* out_leaf) {
   return with_model(__func__, model, [&](Model& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_leaf, "out_leaf"));
@@ -190,7 +190,7 @@ trireme_status trireme_model_begin_backward(trireme_model* model, uint32_t flags
   return together(__func__, model, [&](Model& found) { return found.begin_backward(flags); });
 }
 
-trireme_status trireme_model_gradient_data(trireme_model* model, uint64_t parameter,
+trireme_status trireme_model_get_gradient_data(trireme_model* model, uint64_t parameter,
                                            void** out_data, uint64_t* out_count,
                                            trireme_dtype* out_dtype, int32_t* out_adds) {
   return together(__func__, model, [&](Model& found) -> Status {

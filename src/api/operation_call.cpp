@@ -41,7 +41,7 @@ Status read_options(const trireme_operation_options* caller, trireme_reduction r
   if (out->reserved != 0) {
     return invalid_argument("options.reserved is " + text_of(out->reserved) + ", but must be 0");
   }
-  if (reduction == TRIREME_SCALED_SUM) {
+  if (reduction == TRIREME_REDUCTION_SCALED_SUM) {
     if (!std::isfinite(out->scale) || out->scale == 0) {
       return invalid_argument("options.scale is " + std::to_string(out->scale) +
                               ", but scaled_sum needs a factor that is finite and not 0");
@@ -79,9 +79,9 @@ Status refuse_overlap(const char* rule) {
 }  // namespace detail
 
 Status check_reduction(trireme_dtype dtype, trireme_reduction reduction) {
-  if (reduction < TRIREME_SUM || reduction > TRIREME_SCALED_SUM) {
+  if (reduction < TRIREME_REDUCTION_SUM || reduction > TRIREME_REDUCTION_SCALED_SUM) {
     return invalid_argument("reduction is " + std::to_string(reduction) +
-                            ", not one of TRIREME_SUM and so on");
+                            ", not one of TRIREME_REDUCTION_SUM and so on");
   }
   if (!kernels::reduction_supported(dtype, reduction)) {
     return unsupported(std::string(reduction_name(reduction)) + " of " + dtype_name(dtype) +
@@ -127,7 +127,7 @@ Status Call::open(const trireme_communicator* handle,
                   const trireme_operation_options* caller_options, trireme_reduction reduction,
                   std::uint32_t known_flags) {
   TRIREME_RETURN_IF_ERROR(find(handle, &communicator));
-  if (caller_options == nullptr && reduction != TRIREME_SCALED_SUM) return Status::success();
+  if (caller_options == nullptr && reduction != TRIREME_REDUCTION_SCALED_SUM) return Status::success();
   return read_options(caller_options, reduction, known_flags, &options);
 }
 

@@ -76,15 +76,15 @@ Status make_all_gather(const Communicator& communicator, const void* send, void*
 Status make_broadcast(const Communicator& communicator, void* data, std::uint64_t count,
                       trireme_dtype dtype, std::int32_t root, PlainOperation* out);
 
-// --- groups of calls: see trireme_group_start() ----------------------------------------------
+// --- batches: see trireme_batch_begin() ----------------------------------------------
 
-bool in_group();                                      // of this thread
-void add_to_group(std::shared_ptr<Request> request);  // to wait for at its end
-Status refuse_in_group();                             // INVALID_STATE inside one
+bool in_batch();                                      // of this thread
+void add_to_batch(std::shared_ptr<Request> request);  // to wait for at its end
+Status refuse_in_batch();                             // INVALID_STATE inside one
 
 // --- the two forms of each -------------------------------------------------------------------
 
-constexpr std::uint32_t kCollectiveFlags = TRIREME_CALL_REPRODUCIBLE;
+constexpr std::uint32_t kCollectiveFlags = TRIREME_OPERATION_FLAG_REPRODUCIBLE;
 
 // A communicator and the options of one call to it.
 struct Call {
@@ -113,7 +113,7 @@ struct Call {
   void apply_options(PlainOperation* operation) const {
     operation->scale = options.scale;
     operation->algorithm = options.algorithm;
-    operation->reproducible = (options.flags & TRIREME_CALL_REPRODUCIBLE) != 0;
+    operation->reproducible = (options.flags & TRIREME_OPERATION_FLAG_REPRODUCIBLE) != 0;
     if (options.priority == TRIREME_PRIORITY_HIGH) operation->channel = kUrgentChannel;
   }
   // After it.
@@ -128,16 +128,16 @@ struct Call {
 // A request that has no handle cannot be followed: it ends before the caller hears of it.
 void hand_over(std::shared_ptr<Request> request, trireme_request** out_request);
 
-// Inside a group of calls it is only started.
+// Inside a batch it is only started.
 inline Status run_or_add(const Call& call, Operation operation) {
-  if (!in_group()) {
+  if (!in_batch()) {
     return call.of_deadline(call.communicator->run(std::move(operation), call.deadline()));
   }
   std::shared_ptr<Request> request;
   TRIREME_RETURN_IF_ERROR(
       call.communicator->start(std::move(operation), call.deadline(), &request));
   call.tell_deadline_of(*request);
-  add_to_group(std::move(request));
+  add_to_batch(std::move(request));
   return Status::success();
 }
 
@@ -152,7 +152,7 @@ trireme_status run_plain(const char* function, trireme_communicator* handle,
     TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags));
     call.apply_options(&plain);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &plain));
-    if (call.options.wire_dtype == 0 && !in_group()) {
+    if (call.options.wire_dtype == 0 && !in_batch()) {
       return call.of_deadline(call.communicator->run_plain(plain, call.timeout_ns()));
     }
     const NoCancellation rest;

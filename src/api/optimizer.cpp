@@ -1,7 +1,7 @@
-// optimizer_shard.h: check, call down, hand over.
+// optimizer.h: check, call down, hand over.
 #include "optimizer/optimizer.hpp"
 
-#include <trireme/optimizer_shard.h>
+#include <trireme/optimizer.h>
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
@@ -34,7 +34,7 @@ trireme_status with_optimizer(const char* function, const trireme_optimizer* han
 
 }  // namespace
 
-const char* trireme_optimizer_kind_name(trireme_optimizer_kind kind) {
+const char* trireme_rule_name(trireme_rule_kind kind) {
   return trireme::optimizer_kind_name(kind);
 }
 
@@ -112,14 +112,14 @@ trireme_status trireme_optimizer_set_schedule(trireme_optimizer* optimizer,
   });
 }
 
-trireme_status trireme_optimizer_step_rate(trireme_optimizer* optimizer, double* out_rate) {
+trireme_status trireme_optimizer_get_step_rate(trireme_optimizer* optimizer, double* out_rate) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_rate, "out_rate"));
     return found.next_rate(out_rate);
   });
 }
 
-trireme_status trireme_optimizer_learning_rate(const trireme_optimizer* optimizer,
+trireme_status trireme_optimizer_get_learning_rate(const trireme_optimizer* optimizer,
                                                double* out_learning_rate) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_learning_rate, "out_learning_rate"));
@@ -128,7 +128,7 @@ trireme_status trireme_optimizer_learning_rate(const trireme_optimizer* optimize
   });
 }
 
-trireme_status trireme_optimizer_step_count(const trireme_optimizer* optimizer,
+trireme_status trireme_optimizer_get_step_count(const trireme_optimizer* optimizer,
                                             uint64_t* out_steps) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_steps, "out_steps"));
@@ -137,7 +137,7 @@ trireme_status trireme_optimizer_step_count(const trireme_optimizer* optimizer,
   });
 }
 
-trireme_status trireme_optimizer_gradient_norm(const trireme_optimizer* optimizer,
+trireme_status trireme_optimizer_get_gradient_norm(const trireme_optimizer* optimizer,
                                                double* out_norm) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_norm, "out_norm"));
@@ -145,7 +145,7 @@ trireme_status trireme_optimizer_gradient_norm(const trireme_optimizer* optimize
   });
 }
 
-trireme_status trireme_optimizer_group_norm(const trireme_optimizer* optimizer, uint64_t group,
+trireme_status trireme_optimizer_get_group_norm(const trireme_optimizer* optimizer, uint64_t group,
                                             double* out_norm) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_norm, "out_norm"));
@@ -153,7 +153,7 @@ trireme_status trireme_optimizer_group_norm(const trireme_optimizer* optimizer, 
   });
 }
 
-trireme_status trireme_optimizer_loss_scale(const trireme_optimizer* optimizer, double* out_scale) {
+trireme_status trireme_optimizer_get_loss_scale(const trireme_optimizer* optimizer, double* out_scale) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_scale, "out_scale"));
     *out_scale = found.loss_scale();
@@ -195,7 +195,7 @@ trireme_status trireme_optimizer_restore(trireme_optimizer* optimizer,
   });
 }
 
-trireme_status trireme_optimizer_range_count(const trireme_optimizer* optimizer,
+trireme_status trireme_optimizer_get_range_count(const trireme_optimizer* optimizer,
                                              uint64_t* out_count) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_count, "out_count"));
@@ -238,7 +238,7 @@ trireme_status trireme_optimizer_get_offload_info(const trireme_optimizer* optim
   });
 }
 
-trireme_status trireme_optimizer_saved_bytes(const trireme_optimizer* optimizer,
+trireme_status trireme_optimizer_get_saved_bytes(const trireme_optimizer* optimizer,
                                              uint64_t* out_bytes) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_bytes, "out_bytes"));

@@ -103,7 +103,7 @@ trireme_status trireme_request_wait_all(const trireme_request* const* requests, 
   });
 }
 
-trireme_status trireme_request_message(const trireme_request* request,
+trireme_status trireme_request_get_message(const trireme_request* request,
                                        trireme_message_info* out_info) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<Request> object;
@@ -139,7 +139,7 @@ trireme_status trireme_request_on_complete(trireme_request* request,
   });
 }
 
-trireme_status trireme_request_fd(trireme_request* request, int32_t* out_fd) {
+trireme_status trireme_request_get_fd(trireme_request* request, int32_t* out_fd) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<Request> object;
     TRIREME_RETURN_IF_ERROR(api::find(request, &object));

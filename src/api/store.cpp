@@ -133,7 +133,7 @@ void trireme_store_destroy(trireme_store* store) {
   if (const auto object = api::remove(store)) object->store().stop();
 }
 
-trireme_status trireme_store_address(const trireme_store* store, char* text, uint64_t capacity,
+trireme_status trireme_store_get_address(const trireme_store* store, char* text, uint64_t capacity,
                                      uint64_t* out_length) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<api::StoreHandle> found;

@@ -3,7 +3,7 @@
 
 #include "platform/names.hpp"
 
-uint64_t trireme_dtype_size(trireme_dtype dtype) { return trireme::dtype_size(dtype); }
+uint64_t trireme_dtype_bytes(trireme_dtype dtype) { return trireme::dtype_size(dtype); }
 
 const char* trireme_dtype_name(trireme_dtype dtype) { return trireme::dtype_name(dtype); }
 

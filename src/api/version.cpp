@@ -26,14 +26,14 @@ Status check_numbers(const trireme_capability_query& query) {
     return invalid_argument(std::string("query.") + field + " is " + std::to_string(value) +
                             ", not 0 or one of " + names);
   };
-  if (query.operation < 0 || query.operation > TRIREME_OPERATION_PROBE) {
-    return refuse("operation", query.operation, "TRIREME_OPERATION_*");
+  if (query.operation < 0 || query.operation > TRIREME_OPERATION_KIND_PROBE) {
+    return refuse("operation", query.operation, "TRIREME_OPERATION_KIND_*");
   }
   if (query.dtype < 0 || query.dtype > TRIREME_DTYPE_BYTES) {
     return refuse("dtype", query.dtype, "TRIREME_DTYPE_*");
   }
-  if (query.reduction < 0 || query.reduction > TRIREME_SCALED_SUM) {
-    return refuse("reduction", query.reduction, "TRIREME_SUM and so on");
+  if (query.reduction < 0 || query.reduction > TRIREME_REDUCTION_SCALED_SUM) {
+    return refuse("reduction", query.reduction, "TRIREME_REDUCTION_SUM and so on");
   }
   if (query.device < 0 || query.device > TRIREME_DEVICE_CUDA) {
     return refuse("device", query.device, "TRIREME_DEVICE_*");

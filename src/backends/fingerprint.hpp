@@ -66,7 +66,7 @@ inline std::uint64_t write_plain_fingerprint(const PlainOperation& operation,
   };
   static_assert(std::endian::native == std::endian::little);
   const OperationKind kind = operation.kind;
-  const bool scaled = operation.reduction == TRIREME_SCALED_SUM;
+  const bool scaled = operation.reduction == TRIREME_REDUCTION_SCALED_SUM;
   const std::uint64_t scale = scaled ? std::bit_cast<std::uint64_t>(operation.scale) : 0;
   const std::uint64_t what =
       pair(static_cast<std::int32_t>(kind), kind == OperationKind::barrier ? 0 : operation.dtype);

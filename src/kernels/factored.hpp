@@ -1,5 +1,5 @@
 // Second moments of a matrix as means over its rows and columns, which lie on many ranks: sums of
-// squares that have the same bits in any order. Formulas: trireme/optimizer_shard.h, ADAFACTOR.
+// squares that have the same bits in any order. Formulas: trireme/optimizer.h, ADAFACTOR.
 #pragma once
 
 #include <trireme/types.h>

@@ -35,8 +35,8 @@ std::uint64_t element_size(trireme_dtype dtype) {
 constinit std::atomic<std::uint64_t> forced_streaming_bytes{0};
 
 double factor_of(trireme_reduction reduction, std::uint32_t divisor, double scale) {
-  return reduction == TRIREME_AVERAGE      ? static_cast<double>(divisor)
-         : reduction == TRIREME_SCALED_SUM ? scale
+  return reduction == TRIREME_REDUCTION_AVERAGE      ? static_cast<double>(divisor)
+         : reduction == TRIREME_REDUCTION_SCALED_SUM ? scale
                                            : 1;
 }
 
@@ -60,8 +60,8 @@ void force_streaming_bytes(std::uint64_t bytes) {
 }
 
 bool reduction_supported(trireme_dtype dtype, trireme_reduction reduction) {
-  return dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_BYTES && reduction >= TRIREME_SUM &&
-         reduction <= TRIREME_SCALED_SUM && scalar::loops.reduce[dtype][reduction] != nullptr;
+  return dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_BYTES && reduction >= TRIREME_REDUCTION_SUM &&
+         reduction <= TRIREME_REDUCTION_SCALED_SUM && scalar::loops.reduce[dtype][reduction] != nullptr;
 }
 
 void reduce_few(trireme_dtype dtype, trireme_reduction reduction, void* destination,
@@ -166,12 +166,12 @@ void reduce_into(trireme_dtype dtype, trireme_reduction reduction, void* const* 
 
 void add(trireme_dtype dtype, void* destination, const void* source, std::uint64_t count) {
   const void* sources[] = {destination, source};
-  reduce(dtype, TRIREME_SUM, destination, sources, 2, count, 1, 1);
+  reduce(dtype, TRIREME_REDUCTION_SUM, destination, sources, 2, count, 1, 1);
 }
 
 void scale(trireme_dtype dtype, void* destination, double factor, std::uint64_t count) {
   const void* sources[] = {destination};
-  reduce(dtype, TRIREME_SCALED_SUM, destination, sources, 1, count, 1, factor);
+  reduce(dtype, TRIREME_REDUCTION_SCALED_SUM, destination, sources, 1, count, 1, factor);
 }
 
 namespace {

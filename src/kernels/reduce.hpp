@@ -31,8 +31,8 @@ void reduce_few(trireme_dtype dtype, trireme_reduction reduction, void* destinat
 
 // What is done before the end: an average and a scaled sum are sums until then.
 inline trireme_reduction unfinished(trireme_reduction reduction) {
-  const bool ends = reduction == TRIREME_AVERAGE || reduction == TRIREME_SCALED_SUM;
-  return ends ? trireme_reduction{TRIREME_SUM} : reduction;
+  const bool ends = reduction == TRIREME_REDUCTION_AVERAGE || reduction == TRIREME_REDUCTION_SCALED_SUM;
+  return ends ? trireme_reduction{TRIREME_REDUCTION_SUM} : reduction;
 }
 
 // Whether elements are combined in f32 and rounded at the end: f16, bf16 and f8.

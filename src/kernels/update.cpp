@@ -21,13 +21,13 @@ double power(double base, std::uint64_t exponent) {
 
 UpdateKind loop_kind(const UpdateRule& rule, std::uint64_t step) {
   switch (rule.kind) {
-    case TRIREME_OPTIMIZER_ADAM: return UpdateKind::adam;
-    case TRIREME_OPTIMIZER_ADAMW: return UpdateKind::adamw;
-    case TRIREME_OPTIMIZER_ADAGRAD: return UpdateKind::adagrad;
-    case TRIREME_OPTIMIZER_LION: return UpdateKind::lion;
-    case TRIREME_OPTIMIZER_ADAFACTOR: return UpdateKind::adafactor;
-    case TRIREME_OPTIMIZER_MUON: return UpdateKind::muon;
-    case TRIREME_OPTIMIZER_RMSPROP:
+    case TRIREME_RULE_ADAM: return UpdateKind::adam;
+    case TRIREME_RULE_ADAMW: return UpdateKind::adamw;
+    case TRIREME_RULE_ADAGRAD: return UpdateKind::adagrad;
+    case TRIREME_RULE_LION: return UpdateKind::lion;
+    case TRIREME_RULE_ADAFACTOR: return UpdateKind::adafactor;
+    case TRIREME_RULE_MUON: return UpdateKind::muon;
+    case TRIREME_RULE_RMSPROP:
       if (rule.centered) {
         return rule.momentum == 0 ? UpdateKind::rmsprop_centered
                                   : UpdateKind::rmsprop_centered_momentum;
@@ -36,7 +36,7 @@ UpdateKind loop_kind(const UpdateRule& rule, std::uint64_t step) {
     default: break;
   }
   if (rule.momentum == 0) return UpdateKind::sgd;
-  if (rule.kind == TRIREME_OPTIMIZER_LARS) return UpdateKind::lars;
+  if (rule.kind == TRIREME_RULE_LARS) return UpdateKind::lars;
   if (rule.nesterov) return step == 1 ? UpdateKind::nesterov_first : UpdateKind::nesterov;
   return step == 1 ? UpdateKind::momentum_first : UpdateKind::momentum;
 }
@@ -54,7 +54,7 @@ UpdateFactors factors_of(const UpdateRule& rule, std::uint64_t step, double lear
   factors.rest1 = 1 - rule.beta1;
   factors.beta2 = rule.beta2;
   factors.rest2 = 1 - rule.beta2;
-  factors.step_size = rule.kind == TRIREME_OPTIMIZER_ADAFACTOR
+  factors.step_size = rule.kind == TRIREME_RULE_ADAFACTOR
                           ? rule.step_size
                           : learning_rate / (1 - power(rule.beta1, step));
   factors.inverse_root2 = 1 / std::sqrt(1 - power(rule.beta2, step));
@@ -68,15 +68,15 @@ UpdateFactors factors_of(const UpdateRule& rule, std::uint64_t step, double lear
 int state_count(const UpdateRule& rule) {
   const int velocity = rule.momentum != 0 ? 1 : 0;
   switch (rule.kind) {
-    case TRIREME_OPTIMIZER_SGD:
-    case TRIREME_OPTIMIZER_LARS: return velocity;
-    case TRIREME_OPTIMIZER_ADAM:
-    case TRIREME_OPTIMIZER_ADAMW:
-    case TRIREME_OPTIMIZER_LAMB:
-    case TRIREME_OPTIMIZER_MUON: return 2;
-    case TRIREME_OPTIMIZER_ADAGRAD:
-    case TRIREME_OPTIMIZER_LION: return 1;
-    case TRIREME_OPTIMIZER_RMSPROP: return 1 + velocity + (rule.centered ? 1 : 0);
+    case TRIREME_RULE_SGD:
+    case TRIREME_RULE_LARS: return velocity;
+    case TRIREME_RULE_ADAM:
+    case TRIREME_RULE_ADAMW:
+    case TRIREME_RULE_LAMB:
+    case TRIREME_RULE_MUON: return 2;
+    case TRIREME_RULE_ADAGRAD:
+    case TRIREME_RULE_LION: return 1;
+    case TRIREME_RULE_RMSPROP: return 1 + velocity + (rule.centered ? 1 : 0);
     default: return 0;
   }
 }
@@ -91,7 +91,7 @@ void update(const UpdateRule& rule, trireme_dtype dtype, void* parameters, const
             double gradient_scale, const RandomRounding* random) {
   if (count == 0) return;
   const UpdateFactors factors = factors_of(rule, step, learning_rate, gradient_scale);
-  const int kept = rule.kind == TRIREME_OPTIMIZER_MUON ? 0 : state_count(rule);
+  const int kept = rule.kind == TRIREME_RULE_MUON ? 0 : state_count(rule);
   const UpdateLoop loop =
       loops().update[dtype == TRIREME_DTYPE_F64][static_cast<int>(loop_kind(rule, step))]
                     [rule.weight_decay != 0];

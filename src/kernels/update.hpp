@@ -1,7 +1,7 @@
-// Update rules as loops over the owned shard. Formulas: trireme/optimizer_shard.h.
+// Update rules as loops over the owned shard. Formulas: trireme/optimizer.h.
 #pragma once
 
-#include <trireme/optimizer_shard.h>
+#include <trireme/optimizer.h>
 #include <trireme/types.h>
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace trireme::kernels {
 
 struct UpdateRule {
-  trireme_optimizer_kind kind = 0;
+  trireme_rule_kind kind = 0;
   bool nesterov = false;
   bool centered = false;
   double momentum = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;

@@ -130,7 +130,7 @@ using RandomLoop = void (*)(void* destination, const float* source, std::uint64_
                             std::uint64_t key, std::uint64_t first);
 
 struct Loops {
-  ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1][TRIREME_SCALED_SUM + 1];  // null: unsupported
+  ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1][TRIREME_REDUCTION_SCALED_SUM + 1];  // null: unsupported
   WidenLoop widen[TRIREME_DTYPE_BYTES + 1];                            // null: not narrower
   NarrowLoop narrow[TRIREME_DTYPE_BYTES + 1];
   RandomLoop round_randomly;

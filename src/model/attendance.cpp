@@ -11,7 +11,7 @@ Operation Attendance::operation(Link& link, const std::shared_ptr<Storage>& stor
   operation.channel = link.gathers;
   operation.kind = OperationKind::all_reduce;
   operation.dtype = TRIREME_DTYPE_I64;
-  operation.reduction = TRIREME_SUM;
+  operation.reduction = TRIREME_REDUCTION_SUM;
   operation.send = word_;
   operation.receive = word_;
   operation.count = 1;

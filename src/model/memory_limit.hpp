@@ -2,7 +2,7 @@
 // would be. Pure arithmetic about all ranks, so every rank comes to the same answer by itself.
 #pragma once
 
-#include <trireme/model_shard.h>
+#include <trireme/model.h>
 
 #include <cstdint>
 #include <functional>

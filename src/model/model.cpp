@@ -63,7 +63,7 @@ Status Model::create(std::shared_ptr<Communicator> communicator,
 Status Model::add_parameter(const trireme_parameter_options& options, std::uint64_t* out) {
   if (layout_ != nullptr) return invalid_state("the model is sealed");
   TRIREME_RETURN_IF_ERROR(Status(failed_));
-  const bool trained = (options.flags & TRIREME_PARAMETER_FROZEN) == 0;
+  const bool trained = (options.flags & TRIREME_PARAMETER_FLAG_FROZEN) == 0;
   if (options_.reduce_dtype != 0 && options.dtype == TRIREME_DTYPE_F64 && trained) {
     return unsupported("a trained parameter of f64 in a model with reduce_dtype " +
                        std::string(dtype_name(options_.reduce_dtype)));
@@ -144,10 +144,10 @@ sharding::Spread Model::spread_of(trireme_strategy strategy) const {
   if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
     spread.shard_stride = std::max(options_.shard_stride, 1U);
   }
-  spread.whole_rows = (options_.flags & TRIREME_MODEL_WHOLE_ROWS) != 0;
+  spread.whole_rows = (options_.flags & TRIREME_MODEL_FLAG_WHOLE_ROWS) != 0;
   spread.keep_gathered =
       !spread.whole_parameters() &&
-      ((options_.flags & TRIREME_MODEL_KEEP_GATHERED) != 0 || options_.reshard_ranks == 1);
+      ((options_.flags & TRIREME_MODEL_FLAG_KEEP_GATHERED) != 0 || options_.reshard_ranks == 1);
   spread.update_in_backward = updates_in_backward();
   spread.leaves = options_.leaves;
   spread.reduce_dtype = options_.reduce_dtype;
@@ -185,7 +185,7 @@ MemoryLimit Model::memory_limit() const {
     // By itself it is zero3.
     if (strategy == TRIREME_STRATEGY_HYBRID_SHARD && options.shard_ranks == 0) return false;
     if (strategy < TRIREME_STRATEGY_ZERO3) {
-      options.flags &= ~static_cast<std::uint32_t>(TRIREME_MODEL_KEEP_GATHERED);
+      options.flags &= ~static_cast<std::uint32_t>(TRIREME_MODEL_FLAG_KEEP_GATHERED);
       options.reshard_ranks = 0;
       options.offload_path = nullptr;
       options.offload_ratio = 0;
@@ -247,7 +247,7 @@ Status Model::seal() {
   const ReducerSettings settings = {
       options_.gradients == TRIREME_GRADIENTS_AVERAGE,
       uneven(),
-      (options_.flags & TRIREME_MODEL_FIXED_ORDER) != 0,
+      (options_.flags & TRIREME_MODEL_FLAG_FIXED_ORDER) != 0,
       options_.unused,
       options_.bucket_hook,
       options_.hook_data,
@@ -623,7 +623,7 @@ Status Model::leaf(std::uint32_t micro_batch, std::uint32_t* out) const {
 
 Status Model::begin_backward(std::uint32_t flags) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  constexpr std::uint32_t kFlags = TRIREME_BACKWARD_NO_SYNC | TRIREME_BACKWARD_ABSENT;
+  constexpr std::uint32_t kFlags = TRIREME_BACKWARD_FLAG_NO_SYNC | TRIREME_BACKWARD_FLAG_ABSENT;
   if ((flags & ~kFlags) != 0) {
     return invalid_argument("flags " + std::to_string(flags) + " has a bit that means nothing");
   }
@@ -632,8 +632,8 @@ Status Model::begin_backward(std::uint32_t flags) {
   double rate = 0;
   std::shared_ptr<Optimizer> optimizer;
   TRIREME_RETURN_IF_ERROR(find_rate(&rate, &optimizer));
-  TRIREME_RETURN_IF_ERROR(reducer_->begin((flags & TRIREME_BACKWARD_NO_SYNC) != 0,
-                                          (flags & TRIREME_BACKWARD_ABSENT) != 0));
+  TRIREME_RETURN_IF_ERROR(reducer_->begin((flags & TRIREME_BACKWARD_FLAG_NO_SYNC) != 0,
+                                          (flags & TRIREME_BACKWARD_FLAG_ABSENT) != 0));
   take_rate(optimizer.get(), rate);
   attendance_.note(Event::begin_backward, flags);
   return keep(reducer_->shadow());
@@ -680,7 +680,7 @@ Status Model::end_backward() {
 Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trireme_dtype dtype,
                               std::uint32_t flags) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  const bool absent = (flags & TRIREME_BACKWARD_ABSENT) != 0;
+  const bool absent = (flags & TRIREME_BACKWARD_FLAG_ABSENT) != 0;
   TRIREME_RETURN_IF_ERROR(
       check_flat(gradients, absent ? nullptr : "gradients", count, dtype, true));
   if (!absent && !reducer_->is_outside(gradients, count * dtype_size(dtype))) {

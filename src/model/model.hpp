@@ -2,7 +2,7 @@
 // checked here; gradients are the reducer's, units in flight the pool's.
 #pragma once
 
-#include <trireme/model_shard.h>
+#include <trireme/model.h>
 
 #include <cstdint>
 #include <functional>
@@ -85,9 +85,9 @@ class Model {
   // Whether what a layout holds, with the state of the rule that is planned, is within the limit.
   Status check_plan(const sharding::Layout& layout) const;
   bool skips() const { return options_.unused == TRIREME_UNUSED_SKIP; }
-  bool uneven() const { return (options_.flags & TRIREME_MODEL_UNEVEN) != 0; }
+  bool uneven() const { return (options_.flags & TRIREME_MODEL_FLAG_UNEVEN) != 0; }
   bool updates_in_backward() const {
-    return (options_.flags & TRIREME_MODEL_UPDATE_IN_BACKWARD) != 0;
+    return (options_.flags & TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD) != 0;
   }
   // Of the step, from the optimizer, unless something keeps this rank from updating in it.
   Status find_rate(double* out, std::shared_ptr<Optimizer>* optimizer) const;

@@ -27,8 +27,8 @@ Status check_reshard_ranks(const trireme_model_options& options, std::uint32_t h
     return invalid_argument(what + " does not divide the " + std::to_string(holders) +
                             " ranks that keep a copy of the parameters");
   }
-  if (options.reshard_ranks > 1 && (options.flags & TRIREME_MODEL_KEEP_GATHERED) != 0) {
-    return invalid_argument(what + " with TRIREME_MODEL_KEEP_GATHERED, which is 1");
+  if (options.reshard_ranks > 1 && (options.flags & TRIREME_MODEL_FLAG_KEEP_GATHERED) != 0) {
+    return invalid_argument(what + " with TRIREME_MODEL_FLAG_KEEP_GATHERED, which is 1");
   }
   return Status::success();
 }
@@ -68,10 +68,10 @@ Status check_offload(const trireme_model_options& options) {
 Status check_planned_rule(const trireme_model_options& options) {
   if (options.planned_rule == 0) return Status::success();
   const std::string what = "options.planned_rule " + std::to_string(options.planned_rule);
-  if (options.planned_rule < 0 || options.planned_rule > TRIREME_OPTIMIZER_MUON) {
-    return invalid_argument(what + " is no TRIREME_OPTIMIZER_*");
+  if (options.planned_rule < 0 || options.planned_rule > TRIREME_RULE_MUON) {
+    return invalid_argument(what + " is no TRIREME_OPTIMIZER_FLAG_*");
   }
-  if (options.planned_rule == TRIREME_OPTIMIZER_USER) {
+  if (options.planned_rule == TRIREME_RULE_USER) {
     return invalid_argument(what + " is a rule of the caller, whose vectors are known to "
                                    "trireme_optimizer_create() only; leave it 0");
   }
@@ -100,17 +100,17 @@ Status check_model_options(const Communicator& communicator, const trireme_model
     return invalid_argument("options.unused " + std::to_string(options.unused) +
                             " is no TRIREME_UNUSED_*");
   }
-  constexpr std::uint32_t kFlags = TRIREME_MODEL_UNEVEN | TRIREME_MODEL_FIXED_ORDER |
-                                   TRIREME_MODEL_WHOLE_ROWS | TRIREME_MODEL_KEEP_GATHERED |
-                                   TRIREME_MODEL_UPDATE_IN_BACKWARD;
+  constexpr std::uint32_t kFlags = TRIREME_MODEL_FLAG_UNEVEN | TRIREME_MODEL_FLAG_FIXED_ORDER |
+                                   TRIREME_MODEL_FLAG_WHOLE_ROWS | TRIREME_MODEL_FLAG_KEEP_GATHERED |
+                                   TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
   if ((options.flags & ~kFlags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
                             " has a bit that means nothing");
   }
-  if ((options.flags & TRIREME_MODEL_KEEP_GATHERED) != 0 &&
+  if ((options.flags & TRIREME_MODEL_FLAG_KEEP_GATHERED) != 0 &&
       options.strategy < TRIREME_STRATEGY_ZERO3) {
     return invalid_argument(
-        "TRIREME_MODEL_KEEP_GATHERED is for TRIREME_STRATEGY_ZERO3 and "
+        "TRIREME_MODEL_FLAG_KEEP_GATHERED is for TRIREME_STRATEGY_ZERO3 and "
         "TRIREME_STRATEGY_HYBRID_SHARD, which gather");
   }
   if (options.reduce_dtype != 0 && options.reduce_dtype != TRIREME_DTYPE_F16 &&
@@ -119,12 +119,12 @@ Status check_model_options(const Communicator& communicator, const trireme_model
                             " is neither TRIREME_DTYPE_F16 nor TRIREME_DTYPE_BF16");
   }
   TRIREME_RETURN_IF_ERROR(check_planned_rule(options));
-  if ((options.flags & TRIREME_MODEL_UPDATE_IN_BACKWARD) != 0) {
-    const bool uneven = (options.flags & TRIREME_MODEL_UNEVEN) != 0;
+  if ((options.flags & TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD) != 0) {
+    const bool uneven = (options.flags & TRIREME_MODEL_FLAG_UNEVEN) != 0;
     if (uneven || options.unused == TRIREME_UNUSED_SKIP) {
-      return unsupported(std::string("TRIREME_MODEL_UPDATE_IN_BACKWARD with ") +
+      return unsupported(std::string("TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with ") +
                          (uneven
-                              ? "TRIREME_MODEL_UNEVEN, whose average is by how many contribute"
+                              ? "TRIREME_MODEL_FLAG_UNEVEN, whose average is by how many contribute"
                               : "TRIREME_UNUSED_SKIP, for which ranks agree on what is skipped") +
                          ": that is known at the end of a step only");
     }

@@ -1,7 +1,7 @@
 // Whether options of a model make sense, on their own and with its communicator.
 #pragma once
 
-#include <trireme/model_shard.h>
+#include <trireme/model.h>
 
 #include "collectives/communicator.hpp"
 #include "platform/status.hpp"

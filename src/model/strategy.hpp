@@ -1,7 +1,7 @@
 // Names of strategies.
 #pragma once
 
-#include <trireme/model_shard.h>
+#include <trireme/model.h>
 
 #include "platform/status.hpp"
 

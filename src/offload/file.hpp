@@ -2,7 +2,7 @@
 // or a deadline passes, and what there is to tell about them.
 #pragma once
 
-#include <trireme/optimizer_shard.h>
+#include <trireme/optimizer.h>
 
 #include <cstdint>
 #include <functional>

@@ -16,7 +16,7 @@ using sharding::Bucket;
 Status Optimizer::check_update_in_backward() const {
   const char* why = nullptr;
   if (settings_.one_sweep) {
-    why = "TRIREME_OPTIMIZER_ONE_SWEEP, which keeps all gradients until the step";
+    why = "TRIREME_OPTIMIZER_FLAG_ONE_SWEEP, which keeps all gradients until the step";
   } else if (settings_.max_norm > 0 || group_count() > 0) {
     why = "a norm of all gradients to be clipped to";
   } else if (loss_scale_.on()) {
@@ -27,7 +27,7 @@ Status Optimizer::check_update_in_backward() const {
     why = "a rule that needs whole matrices";
   }
   if (why == nullptr) return Status::success();
-  return unsupported(std::string("TRIREME_MODEL_UPDATE_IN_BACKWARD with ") + why);
+  return unsupported(std::string("TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with ") + why);
 }
 
 // `reduced`: with data_parallel the whole bucket, else this rank's block of it.

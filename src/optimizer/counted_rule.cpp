@@ -40,7 +40,7 @@ void count_rule(const optimizers::Settings& settings, const sharding::Registry& 
   }
 }
 
-Status count_planned_rule(trireme_optimizer_kind kind, const sharding::Registry& registry,
+Status count_planned_rule(trireme_rule_kind kind, const sharding::Registry& registry,
                           optimizers::Settings* settings, MemoryLimit* limit) {
   trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
   options.kind = kind;

@@ -12,7 +12,7 @@ namespace trireme::strategies {
 void count_rule(const optimizers::Settings& settings, const sharding::Registry& registry,
                 MemoryLimit* limit);
 // The same of a rule with its default options, which is valid.
-Status count_planned_rule(trireme_optimizer_kind kind, const sharding::Registry& registry,
+Status count_planned_rule(trireme_rule_kind kind, const sharding::Registry& registry,
                           optimizers::Settings* settings, MemoryLimit* limit);
 
 }  // namespace trireme::strategies

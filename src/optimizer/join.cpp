@@ -12,7 +12,7 @@ Status Optimizer::join(std::uint64_t* out_steps) {
   Model& model = *model_;
   TRIREME_RETURN_IF_ERROR(model.check_sealed());
   if (!model.attendance_.is_open()) {
-    return invalid_state("the model was created without TRIREME_MODEL_UNEVEN");
+    return invalid_state("the model was created without TRIREME_MODEL_FLAG_UNEVEN");
   }
   if (model.reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(model.check_released("joining"));
@@ -76,7 +76,7 @@ Status Optimizer::shadow_step(bool* nobody) {
         break;
       case Event::begin_backward:
         TRIREME_RETURN_IF_ERROR(model.begin_backward(static_cast<std::uint32_t>(event.value) |
-                                                     TRIREME_BACKWARD_ABSENT));
+                                                     TRIREME_BACKWARD_FLAG_ABSENT));
         break;
       case Event::end_backward: TRIREME_RETURN_IF_ERROR(model.end_backward()); break;
     }

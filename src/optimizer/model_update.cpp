@@ -15,7 +15,7 @@ Status Model::find_rate(double* out, std::shared_ptr<Optimizer>* optimizer) cons
   *optimizer = optimizer_.lock();
   if (*optimizer == nullptr) {
     return invalid_state(
-        "a model with TRIREME_MODEL_UPDATE_IN_BACKWARD has no optimizer, by which backward "
+        "a model with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD has no optimizer, by which backward "
         "updates");
   }
   return (*optimizer)->next_rate(out);
@@ -53,7 +53,7 @@ Status Model::discard(const Status* why) {
       optimizer->tell_discarded(hook);
     }
     const std::string changed =
-        "the update of parameters had begun (TRIREME_MODEL_UPDATE_IN_BACKWARD), so they are "
+        "the update of parameters had begun (TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD), so they are "
         "neither the old ones nor the new ones";
     Status lost = invalid_state("the step cannot be discarded: " + changed);
     if (why != nullptr) {

@@ -106,7 +106,7 @@ Status NormRanks::finish(const Link& model, std::uint64_t agreement, const char*
   Operation operation;
   operation.kind = OperationKind::all_reduce;
   operation.dtype = TRIREME_DTYPE_I64;
-  operation.reduction = TRIREME_SUM;
+  operation.reduction = TRIREME_REDUCTION_SUM;
   operation.send = words;
   operation.receive = words;
   operation.count = sums_.size() * GradientNorm::kWords + 1;

@@ -1,7 +1,7 @@
 // Optimizer state that lies in a file and streams through a few buffers at each step.
 #pragma once
 
-#include <trireme/optimizer_shard.h>
+#include <trireme/optimizer.h>
 
 #include <cstdint>
 #include <functional>

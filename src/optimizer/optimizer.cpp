@@ -39,7 +39,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model,
         "options.norm_ranks means nothing without options.max_norm or group_max_norms");
   }
   if (norm_ranks != nullptr && model->attendance_.is_open()) {
-    return unsupported("options.norm_ranks with TRIREME_MODEL_UNEVEN: all models step together");
+    return unsupported("options.norm_ranks with TRIREME_MODEL_FLAG_UNEVEN: all models step together");
   }
   model->has_optimizer_ = true;  // taken back by the destructor
   optimizer->state_bytes_ =
@@ -304,15 +304,15 @@ Status Optimizer::check_narrow() const {
     if (parameter.frozen || gradient_dtype(parameter.dtype) == parameter.dtype) continue;
     found = true;
     if (settings_.stochastic_rounding && parameter.dtype == TRIREME_DTYPE_F16) {
-      return unsupported("TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING, but parameter " +
+      return unsupported("TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING, but parameter " +
                          sharding::quoted(parameter.name) + " is of f16, and not of bf16");
     }
   }
   if (found) return Status::success();
   return invalid_argument(
       settings_.master_weights
-          ? "TRIREME_OPTIMIZER_MASTER_WEIGHTS, but no parameter to be trained is of f16 or bf16"
-          : "TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING, but no parameter to be trained is of bf16");
+          ? "TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS, but no parameter to be trained is of f16 or bf16"
+          : "TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING, but no parameter to be trained is of bf16");
 }
 
 // The same on all ranks of the model.

@@ -1,7 +1,7 @@
 // Optimizer: the end of a step. State lies with the gradients' owners.
 #pragma once
 
-#include <trireme/optimizer_shard.h>
+#include <trireme/optimizer.h>
 
 #include <cstdint>
 #include <functional>

@@ -66,7 +66,7 @@ void Optimizer::place_ranges() {
                                          : model.storage_->parameters.data() + group.offset +
                                                (part.first - group.kept.first) * size;
         ranges_.push_back(
-            {TRIREME_STATE_PARAMETER, 0, number, part.first - first, part.count, data, 0, 0});
+            {TRIREME_STATE_KIND_PARAMETER, 0, number, part.first - first, part.count, data, 0, 0});
       }
     }
   }
@@ -105,7 +105,7 @@ Optimizer::OwnedRange Optimizer::stretch_of(std::uint64_t number, std::uint32_t 
   const bool is_master = vector == settings_.states;
   char* const states = static_cast<char*>(is_master ? piece.parameters : piece.states[vector]);
   const std::uint64_t skipped = in_piece.first * dtype_size(gradient_dtype(piece.dtype));
-  return {TRIREME_STATE_OPTIMIZER, vector, piece.parameter, piece.first + in_piece.first,
+  return {TRIREME_STATE_KIND_OPTIMIZER, vector, piece.parameter, piece.first + in_piece.first,
           in_piece.count, states == nullptr ? nullptr : states + skipped, number, in_piece.first};
 }
 
@@ -118,14 +118,14 @@ Status Optimizer::range(std::uint64_t index, trireme_state_range* out) const {
   const Parameter& parameter = model_->registry_.parameters()[range.parameter];
   out->kind = range.kind;
   out->dtype =
-      range.kind == TRIREME_STATE_PARAMETER ? parameter.dtype : gradient_dtype(parameter.dtype);
+      range.kind == TRIREME_STATE_KIND_PARAMETER ? parameter.dtype : gradient_dtype(parameter.dtype);
   out->vector = range.vector;
   out->parameter = range.parameter;
   out->name = parameter.name.c_str();
   out->shape = parameter.shape.empty() ? nullptr : parameter.shape.data();
   out->dimensions = static_cast<std::uint32_t>(parameter.shape.size());
-  if (range.kind == TRIREME_STATE_ROWS || range.kind == TRIREME_STATE_COLUMNS) {
-    out->shape = factored_->shape(range.parameter, range.kind == TRIREME_STATE_COLUMNS);
+  if (range.kind == TRIREME_STATE_KIND_ROWS || range.kind == TRIREME_STATE_KIND_COLUMNS) {
+    out->shape = factored_->shape(range.parameter, range.kind == TRIREME_STATE_KIND_COLUMNS);
     out->dimensions = 1;
   }
   out->first = range.first;
@@ -137,7 +137,7 @@ Status Optimizer::range(std::uint64_t index, trireme_state_range* out) const {
 // Between the range and memory of the caller: `read`, or `written` to the range.
 Status Optimizer::copy_range(const OwnedRange& range, char* read, const char* written) const {
   const Parameter& parameter = model_->registry_.parameters()[range.parameter];
-  const bool state = range.kind != TRIREME_STATE_PARAMETER;
+  const bool state = range.kind != TRIREME_STATE_KIND_PARAMETER;
   const std::uint64_t size = dtype_size(state ? gradient_dtype(parameter.dtype) : parameter.dtype);
   const auto copy = [&](void* there, std::uint64_t first, std::uint64_t count) {
     if (read != nullptr) {
@@ -197,7 +197,7 @@ Status Optimizer::read_range(std::uint64_t index, void* data, std::uint64_t byte
 // cannot rid them.
 Status Optimizer::check_no_copy(const OwnedRange& range) const {
   const Model& model = *model_;
-  if (range.kind != TRIREME_STATE_PARAMETER || model.pool_ == nullptr) return Status::success();
+  if (range.kind != TRIREME_STATE_KIND_PARAMETER || model.pool_ == nullptr) return Status::success();
   const std::uint64_t unit = model.registry_.parameters()[range.parameter].unit;
   if (!model.pool_->has_copy(model.layout_->group_of[unit])) return Status::success();
   return invalid_state("unit " + std::to_string(unit) + " (" +

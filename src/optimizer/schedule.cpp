@@ -11,11 +11,11 @@ namespace {
 
 const char* name_of(trireme_schedule_kind kind) {
   switch (kind) {
-    case TRIREME_SCHEDULE_CONSTANT: return "constant";
-    case TRIREME_SCHEDULE_LINEAR: return "linear";
-    case TRIREME_SCHEDULE_COSINE: return "cosine";
-    case TRIREME_SCHEDULE_ONE_CYCLE: return "one_cycle";
-    case TRIREME_SCHEDULE_USER: return "user";
+    case TRIREME_SCHEDULE_KIND_CONSTANT: return "constant";
+    case TRIREME_SCHEDULE_KIND_LINEAR: return "linear";
+    case TRIREME_SCHEDULE_KIND_COSINE: return "cosine";
+    case TRIREME_SCHEDULE_KIND_ONE_CYCLE: return "one_cycle";
+    case TRIREME_SCHEDULE_KIND_USER: return "user";
     default: return nullptr;
   }
 }
@@ -39,10 +39,10 @@ Field count(const char* name, std::uint64_t value, bool known) {
 }
 
 Status check_fields(const trireme_schedule_options& options) {
-  const bool cycles = options.kind == TRIREME_SCHEDULE_ONE_CYCLE;
+  const bool cycles = options.kind == TRIREME_SCHEDULE_KIND_ONE_CYCLE;
   const bool ends =
-      options.kind == TRIREME_SCHEDULE_LINEAR || options.kind == TRIREME_SCHEDULE_COSINE;
-  const bool warms_up = ends || options.kind == TRIREME_SCHEDULE_CONSTANT;
+      options.kind == TRIREME_SCHEDULE_KIND_LINEAR || options.kind == TRIREME_SCHEDULE_KIND_COSINE;
+  const bool warms_up = ends || options.kind == TRIREME_SCHEDULE_KIND_CONSTANT;
   const auto in_unit = [](double value) { return value > 0 && value <= 1; };
   const auto from_one = [](double value) { return std::isfinite(value) && value >= 1; };
   constexpr const char* kUnit = "in (0, 1]";
@@ -139,7 +139,7 @@ Status read_schedule(const trireme_schedule_options& options, Schedule* out) {
   if (name_of(options.kind) == nullptr) {
     return invalid_argument("options.kind " + std::to_string(options.kind) + " is no schedule");
   }
-  constexpr std::uint32_t kFlags = TRIREME_SCHEDULE_FROM_ZERO | TRIREME_SCHEDULE_LINEAR_ANNEALING;
+  constexpr std::uint32_t kFlags = TRIREME_SCHEDULE_FLAG_FROM_ZERO | TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING;
   if ((options.flags & ~kFlags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
                             " has a bit that means nothing");
@@ -149,21 +149,21 @@ Status read_schedule(const trireme_schedule_options& options, Schedule* out) {
                             ", but must be 0");
   }
   TRIREME_RETURN_IF_ERROR(check_fields(options));
-  const bool from_zero = (options.flags & TRIREME_SCHEDULE_FROM_ZERO) != 0;
+  const bool from_zero = (options.flags & TRIREME_SCHEDULE_FLAG_FROM_ZERO) != 0;
   if (options.warm_up_steps == 0 && (from_zero || options.warm_up_factor != 0)) {
     return invalid_argument(
-        std::string(from_zero ? "TRIREME_SCHEDULE_FROM_ZERO" : "options.warm_up_factor") +
+        std::string(from_zero ? "TRIREME_SCHEDULE_FLAG_FROM_ZERO" : "options.warm_up_factor") +
         " means nothing without options.warm_up_steps");
   }
   if (from_zero && options.warm_up_factor != 0) {
-    return invalid_argument("TRIREME_SCHEDULE_FROM_ZERO with options.warm_up_factor " +
+    return invalid_argument("TRIREME_SCHEDULE_FLAG_FROM_ZERO with options.warm_up_factor " +
                             text_of(options.warm_up_factor));
   }
-  const bool linear_annealing = (options.flags & TRIREME_SCHEDULE_LINEAR_ANNEALING) != 0;
-  if (linear_annealing && options.kind != TRIREME_SCHEDULE_ONE_CYCLE) {
-    return invalid_argument("TRIREME_SCHEDULE_LINEAR_ANNEALING is for one_cycle");
+  const bool linear_annealing = (options.flags & TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING) != 0;
+  if (linear_annealing && options.kind != TRIREME_SCHEDULE_KIND_ONE_CYCLE) {
+    return invalid_argument("TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING is for one_cycle");
   }
-  const bool user = options.kind == TRIREME_SCHEDULE_USER;
+  const bool user = options.kind == TRIREME_SCHEDULE_KIND_USER;
   if (user && options.factor == nullptr) {
     return invalid_argument("options.factor is NULL, but the kind is user");
   }
@@ -187,10 +187,10 @@ Status read_schedule(const trireme_schedule_options& options, Schedule* out) {
 }
 
 Status schedule_factor(const Schedule& schedule, std::uint64_t step, double* out) {
-  if (schedule.kind == TRIREME_SCHEDULE_USER) return own_factor(schedule, step, out);
+  if (schedule.kind == TRIREME_SCHEDULE_KIND_USER) return own_factor(schedule, step, out);
   *out = 1;
   if (schedule.kind == 0) return Status::success();
-  if (schedule.kind == TRIREME_SCHEDULE_ONE_CYCLE) {
+  if (schedule.kind == TRIREME_SCHEDULE_KIND_ONE_CYCLE) {
     *out = one_cycle(schedule, step);
     return Status::success();
   }
@@ -198,14 +198,14 @@ Status schedule_factor(const Schedule& schedule, std::uint64_t step, double* out
     *out = warm_up(schedule, step);
     return Status::success();
   }
-  if (schedule.kind == TRIREME_SCHEDULE_CONSTANT) return Status::success();
+  if (schedule.kind == TRIREME_SCHEDULE_KIND_CONSTANT) return Status::success();
   if (step >= schedule.total_steps) {
     *out = schedule.end_factor;
     return Status::success();
   }
   const double part = static_cast<double>(step - schedule.warm_up_steps) /
                       static_cast<double>(schedule.total_steps - schedule.warm_up_steps);
-  const double left = schedule.kind == TRIREME_SCHEDULE_LINEAR ? 1 - part : half_cosine(part);
+  const double left = schedule.kind == TRIREME_SCHEDULE_KIND_LINEAR ? 1 - part : half_cosine(part);
   *out = between(schedule.end_factor, 1, left);
   return Status::success();
 }

@@ -298,7 +298,7 @@ Status Optimizer::begin_update(double* out_norm) {
   operation.channel = model.link_.reductions;
   operation.kind = OperationKind::all_reduce;
   operation.dtype = TRIREME_DTYPE_I64;
-  operation.reduction = TRIREME_SUM;
+  operation.reduction = TRIREME_REDUCTION_SUM;
   operation.send = words;
   operation.receive = words;
   operation.count = count;

@@ -50,7 +50,7 @@ Status Optimizer::update_factored(double norm) {
 // Each number of a row or column is one rank's, whatever the strategy.
 void Optimizer::place_factored_ranges() {
   for (const Factored::Own& own : factored_->own()) {
-    ranges_.push_back({own.columns ? TRIREME_STATE_COLUMNS : TRIREME_STATE_ROWS, 0, own.parameter,
+    ranges_.push_back({own.columns ? TRIREME_STATE_KIND_COLUMNS : TRIREME_STATE_KIND_ROWS, 0, own.parameter,
                        own.first, own.count, own.data, 0, 0});
   }
 }

@@ -71,7 +71,7 @@ Status Optimizer::add_up_norms() {
   operation.channel = model.link_.reductions;
   operation.kind = OperationKind::all_reduce;
   operation.dtype = TRIREME_DTYPE_I64;
-  operation.reduction = TRIREME_SUM;
+  operation.reduction = TRIREME_REDUCTION_SUM;
   operation.send = words;
   operation.receive = words;
   operation.count = count;
@@ -82,7 +82,7 @@ Status Optimizer::add_up_norms() {
 
 Status Optimizer::update_by_norms(double norm) {
   TRIREME_FAILPOINT("step", "before_update");
-  const bool lamb = settings_.rule.kind == TRIREME_OPTIMIZER_LAMB;
+  const bool lamb = settings_.rule.kind == TRIREME_RULE_LAMB;
   for (const Piece& piece : pieces_) {
     if (is_skipped(piece)) continue;
     if (!lamb && piece.rounded_dtype == 0) continue;

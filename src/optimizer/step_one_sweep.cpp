@@ -1,4 +1,4 @@
-// Optimizer: TRIREME_OPTIMIZER_ONE_SWEEP, which updates each element while its sum is in the cache.
+// Optimizer: TRIREME_OPTIMIZER_FLAG_ONE_SWEEP, which updates each element while its sum is in the cache.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -72,7 +72,7 @@ Status Optimizer::check_one_sweep() const {
   } else if (model.options_.leaves > 0) {
     why = "a reproducible model";
   } else if (model.uneven()) {
-    why = "TRIREME_MODEL_UNEVEN";
+    why = "TRIREME_MODEL_FLAG_UNEVEN";
   } else if (model.options_.unused == TRIREME_UNUSED_SKIP) {
     why = "TRIREME_UNUSED_SKIP";
   } else if (model.options_.reduce_dtype != 0) {
@@ -89,7 +89,7 @@ Status Optimizer::check_one_sweep() const {
     why = "a rule that needs norms of whole parameters";
   }
   if (why == nullptr) return Status::success();
-  return unsupported(std::string("TRIREME_OPTIMIZER_ONE_SWEEP with ") + why);
+  return unsupported(std::string("TRIREME_OPTIMIZER_FLAG_ONE_SWEEP with ") + why);
 }
 
 Status Optimizer::sweep() {
@@ -98,7 +98,7 @@ Status Optimizer::sweep() {
     const Bucket& bucket = model.layout_->buckets[number];
     SweepFold fold{&settings_,
                    bucket.dtype,
-                   model.reducer_->averages() ? TRIREME_AVERAGE : TRIREME_SUM,
+                   model.reducer_->averages() ? TRIREME_REDUCTION_AVERAGE : TRIREME_REDUCTION_SUM,
                    steps_ + 1,
                    {}};
     const char* const block = model.reducer_->reduced_block(bucket);

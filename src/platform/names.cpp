@@ -14,11 +14,11 @@ static_assert(std::size(kDtypes) == TRIREME_DTYPE_BYTES + 1);
 
 constexpr const char* kReductions[] = {"unknown", "sum",  "average", "product", "min",
                                        "max",     "band", "bor",     "bxor",    "scaled_sum"};
-static_assert(std::size(kReductions) == TRIREME_SCALED_SUM + 1);
+static_assert(std::size(kReductions) == TRIREME_REDUCTION_SCALED_SUM + 1);
 
 constexpr const char* kKinds[] = {"unknown", "sgd",  "adam", "adamw", "user",      "adagrad",
                                   "rmsprop", "lion", "lamb", "lars",  "adafactor", "muon"};
-static_assert(std::size(kKinds) == TRIREME_OPTIMIZER_MUON + 1);
+static_assert(std::size(kKinds) == TRIREME_RULE_MUON + 1);
 
 }  // namespace
 
@@ -28,12 +28,12 @@ const char* dtype_name(trireme_dtype dtype) noexcept {
 }
 
 const char* reduction_name(trireme_reduction reduction) noexcept {
-  const bool known = reduction >= TRIREME_SUM && reduction <= TRIREME_SCALED_SUM;
+  const bool known = reduction >= TRIREME_REDUCTION_SUM && reduction <= TRIREME_REDUCTION_SCALED_SUM;
   return kReductions[known ? reduction : 0];
 }
 
-const char* optimizer_kind_name(trireme_optimizer_kind kind) noexcept {
-  const bool known = kind >= 1 && kind <= TRIREME_OPTIMIZER_MUON;
+const char* optimizer_kind_name(trireme_rule_kind kind) noexcept {
+  const bool known = kind >= 1 && kind <= TRIREME_RULE_MUON;
   return kKinds[known ? kind : 0];
 }
 

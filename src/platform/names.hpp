@@ -27,7 +27,7 @@ inline trireme_dtype gradient_dtype(trireme_dtype dtype) noexcept {
 
 const char* dtype_name(trireme_dtype dtype) noexcept;              // or "unknown"
 const char* reduction_name(trireme_reduction reduction) noexcept;  // or "unknown"
-const char* optimizer_kind_name(trireme_optimizer_kind kind) noexcept;  // or "unknown"
+const char* optimizer_kind_name(trireme_rule_kind kind) noexcept;  // or "unknown"
 const char* status_name(trireme_status status) noexcept;           // or "UNKNOWN"
 
 // Every bit of it: to read the text gives the same number.

@@ -14,7 +14,7 @@
 // padding and byte counts are exactly the formulas.
 #pragma once
 
-#include <trireme/model_shard.h>
+#include <trireme/model.h>
 
 #include <cstdint>
 #include <vector>

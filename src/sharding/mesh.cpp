@@ -86,9 +86,9 @@ Status MeshShape::infer_size() {
 void MeshShape::number_ranks(trireme_mesh_order order) {
   std::vector<std::size_t> slowest_first(axes_.size());
   std::iota(slowest_first.begin(), slowest_first.end(), 0u);
-  if (order == TRIREME_MESH_FIRST_FASTEST) {
+  if (order == TRIREME_MESH_ORDER_FIRST_FASTEST) {
     std::reverse(slowest_first.begin(), slowest_first.end());
-  } else if (order == TRIREME_MESH_BY_NAME) {
+  } else if (order == TRIREME_MESH_ORDER_BY_NAME) {
     std::stable_sort(slowest_first.begin(), slowest_first.end(), [&](std::size_t a, std::size_t b) {
       return speed_of(axes_[a].name) < speed_of(axes_[b].name);
     });
@@ -103,9 +103,9 @@ void MeshShape::number_ranks(trireme_mesh_order order) {
 
 Status MeshShape::make(std::vector<Axis> axes, trireme_mesh_order order, std::int32_t world_size,
                        MeshShape* out) {
-  if (order < TRIREME_MESH_BY_NAME || order > TRIREME_MESH_FIRST_FASTEST) {
+  if (order < TRIREME_MESH_ORDER_BY_NAME || order > TRIREME_MESH_ORDER_FIRST_FASTEST) {
     return invalid_argument("options.order is " + text_of(order) +
-                            ", not one of TRIREME_MESH_*");
+                            ", not one of TRIREME_MESH_ORDER_*");
   }
   MeshShape shape;
   shape.axes_ = std::move(axes);

@@ -88,7 +88,7 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
     return invalid_argument("options.name " + shown + " is taken by parameter " +
                             std::to_string(by_name_[parameter.name]));
   }
-  if ((options.flags & ~static_cast<std::uint32_t>(TRIREME_PARAMETER_FROZEN)) != 0) {
+  if ((options.flags & ~static_cast<std::uint32_t>(TRIREME_PARAMETER_FLAG_FROZEN)) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) + " of parameter " +
                             shown + " has a bit that means nothing");
   }
@@ -112,7 +112,7 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
   parameter.dtype = options.dtype;
   parameter.replicas = options.replicas > 0 ? options.replicas : 1;
   parameter.norm_group = options.norm_group;
-  parameter.frozen = (options.flags & TRIREME_PARAMETER_FROZEN) != 0;
+  parameter.frozen = (options.flags & TRIREME_PARAMETER_FLAG_FROZEN) != 0;
   if (options.dimensions > 0) {
     parameter.shape.assign(options.shape, options.shape + options.dimensions);
   }

@@ -1,7 +1,7 @@
 // The parameters and units of a model as they are registered, checked one by one.
 #pragma once
 
-#include <trireme/model_shard.h>
+#include <trireme/model.h>
 
 #include <cstdint>
 #include <map>

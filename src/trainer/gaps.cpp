@@ -21,7 +21,7 @@ constexpr std::uint64_t kToldGaps = 64;   // of a layer, from the first on: the 
 }  // namespace
 
 bool Trainer::zeroes() const {
-  return (options_.flags & TRIREME_TRAINER_ZERO_GRADIENTS) != 0;
+  return (options_.flags & TRIREME_TRAINER_FLAG_ZERO_GRADIENTS) != 0;
 }
 
 void Trainer::prepare(void* memory, std::uint64_t bytes, Gap gap) const {

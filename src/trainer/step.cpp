@@ -143,7 +143,7 @@ Status Trainer::micro_batch(std::uint32_t number, bool trains) {
   if (has_part) {
     if (failure_.kind != Failure::none) model_->reducer_->refuse_updates();
     const bool last = number + 1 == rounds_ || model_->options_.leaves > 0;
-    const std::uint32_t flags = last ? 0 : TRIREME_BACKWARD_NO_SYNC;
+    const std::uint32_t flags = last ? 0 : TRIREME_BACKWARD_FLAG_NO_SYNC;
     Status begun = model_->begin_backward(flags);
     if (begun.code() == TRIREME_ERROR_CALLBACK) {  // the schedule has no rate any more
       fail(Failure::no_rate, 0, 0, 0);
@@ -431,14 +431,14 @@ Status Trainer::tell_failures(const std::int64_t* all) const {
       }
       advice =
           "; write every element, without adding to what lies there, or set the place to NULL where "
-          "there is no gradient, or give the trainer TRIREME_TRAINER_ZERO_GRADIENTS";
+          "there is no gradient, or give the trainer TRIREME_TRAINER_FLAG_ZERO_GRADIENTS";
       break;
     case Failure::input:
       message += words_of[kAnswer] != 0 ? " did not write its input_gradient"
                                         : " did not write all of its input_gradient";
       message += ", and what was not written has come to a gradient of " + name_of(gaps.first);
       advice = "; write all that layers before it read, or give the trainer "
-               "TRIREME_TRAINER_ZERO_GRADIENTS";
+               "TRIREME_TRAINER_FLAG_ZERO_GRADIENTS";
       break;
     case Failure::file:
       code = TRIREME_ERROR_SYSTEM;

@@ -54,12 +54,12 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
   TRIREME_RETURN_IF_ERROR(model.check_sealed());
   if (model.uneven()) {
     return unsupported(
-        "a trainer of a model with TRIREME_MODEL_UNEVEN: ranks that have run out of data cannot "
+        "a trainer of a model with TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot "
         "follow it");
   }
   if (model.updates_in_backward() && model.options_.leaves == 0 && options.micro_batches > 1) {
     return unsupported(
-        "options.micro_batches above 1 with TRIREME_MODEL_UPDATE_IN_BACKWARD, which has no place "
+        "options.micro_batches above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD, which has no place "
         "for sums of gradients");
   }
   if (model.reducer_->step_under_way()) return invalid_state("a step is under way");
@@ -93,7 +93,7 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
 }
 
 Status Trainer::check_options() const {
-  if ((options_.flags & ~std::uint32_t{TRIREME_TRAINER_ZERO_GRADIENTS}) != 0) {
+  if ((options_.flags & ~std::uint32_t{TRIREME_TRAINER_FLAG_ZERO_GRADIENTS}) != 0) {
     return invalid_argument("options.flags " + std::to_string(options_.flags) +
                             " has a bit that means nothing");
   }

@@ -133,7 +133,7 @@ static void switch_on(struct setup *s, enum feature feature) {
         case CLIP_NORM: s->max_norm = 1.5; break;
         case CLIP_VALUE: s->max_value = 1.25; break;
         case HOOK: s->hook = true; break;
-        case OWN_RULE: s->rule = TRIREME_OPTIMIZER_USER; break;
+        case OWN_RULE: s->rule = TRIREME_RULE_USER; break;
         case RESUMED: s->resumed = true; break;
         case ONE_COPY: s->shared = true; break;
         case ONE_SWEEP: s->one_sweep = true; break;
@@ -151,15 +151,15 @@ static void switch_on(struct setup *s, enum feature feature) {
         case PLAIN:
         case MOMENTUM:
         case NESTEROV:
-            s->rule = TRIREME_OPTIMIZER_SGD;
+            s->rule = TRIREME_RULE_SGD;
             s->plain = feature == PLAIN;
             s->nesterov = feature == NESTEROV;
             break;
-        case ADAM: s->rule = TRIREME_OPTIMIZER_ADAM; break;
-        case ADAMW: s->rule = TRIREME_OPTIMIZER_ADAMW; break;
-        case ADAGRAD: s->rule = TRIREME_OPTIMIZER_ADAGRAD; break;
-        case RMSPROP: s->rule = TRIREME_OPTIMIZER_RMSPROP; break;
-        case LION: s->rule = TRIREME_OPTIMIZER_LION; break;
+        case ADAM: s->rule = TRIREME_RULE_ADAM; break;
+        case ADAMW: s->rule = TRIREME_RULE_ADAMW; break;
+        case ADAGRAD: s->rule = TRIREME_RULE_ADAGRAD; break;
+        case RMSPROP: s->rule = TRIREME_RULE_RMSPROP; break;
+        case LION: s->rule = TRIREME_RULE_LION; break;
         case MASTERS: s->masters = true; break;
         case ROUNDED: s->rounded = true; break;
         case REDUCED:
@@ -236,7 +236,7 @@ static trireme_status expected_of(const struct setup *s, bool no_sync) {
     if ((s->max_norm > 0 && s->norm_groups) || (s->two_models && s->uneven) ||
         (s->checkpoints != NO_TRAINER && s->uneven) ||
         (s->state_path != NULL && (s->masters || needs_norms(s))) ||
-        (s->rounded && (s->masters || s->rule == TRIREME_OPTIMIZER_USER))) {
+        (s->rounded && (s->masters || s->rule == TRIREME_RULE_USER))) {
         return TRIREME_ERROR_UNSUPPORTED;
     }
     if (s->in_backward &&
@@ -248,7 +248,7 @@ static trireme_status expected_of(const struct setup *s, bool no_sync) {
         (s->strategy != TRIREME_STRATEGY_ZERO1 || s->leaves > 0 || s->max_norm > 0 ||
          s->norm_groups || s->max_value > 0 || s->hook || s->uneven || s->scaled ||
          s->reduced != 0 || s->state_path != NULL || s->unused == TRIREME_UNUSED_SKIP ||
-         s->rule == TRIREME_OPTIMIZER_USER || needs_norms(s))) {
+         s->rule == TRIREME_RULE_USER || needs_norms(s))) {
         return TRIREME_ERROR_UNSUPPORTED;
     }
     return no_sync && s->leaves > 0 ? TRIREME_ERROR_UNSUPPORTED : TRIREME_OK;
@@ -274,13 +274,13 @@ static void ask_for_it(trireme_communicator *communicator, int rank, void *conte
     struct worker worker = {.setup = setup, .outcome = o, .dtype = attempt->dtype};
     make_trainer(&worker, optimizer);
     if (o->status == TRIREME_OK) {
-        OK(o, trireme_model_begin_backward(model, TRIREME_BACKWARD_NO_SYNC));
+        OK(o, trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_NO_SYNC));
     }
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
     int32_t sum = 0;
     const int32_t one = 1;
-    if (trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_SUM, NULL) !=
+    if (trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL) !=
             TRIREME_OK ||
         sum != setup->world_size) {
         o->line = 0; /* the group does not live on */
@@ -356,9 +356,9 @@ static uint64_t least_limit(const struct setup *setup, trireme_dtype dtype) {
 static bool prints;
 static const char *only; /* one strategy; NULL: all */
 
-static const trireme_optimizer_kind kByNorms[] = {TRIREME_OPTIMIZER_LAMB, TRIREME_OPTIMIZER_LARS,
-                                                  TRIREME_OPTIMIZER_ADAFACTOR,
-                                                  TRIREME_OPTIMIZER_MUON};
+static const trireme_rule_kind kByNorms[] = {TRIREME_RULE_LAMB, TRIREME_RULE_LARS,
+                                                  TRIREME_RULE_ADAFACTOR,
+                                                  TRIREME_RULE_MUON};
 enum { BY_NORMS_RULES = sizeof kByNorms / sizeof kByNorms[0] };
 
 static struct setup setup_of(int world, int strategy, enum feature a, enum feature b) {
@@ -369,14 +369,14 @@ static struct setup setup_of(int world, int strategy, enum feature a, enum featu
     setup.way = HOOKS;
     setup.bucket_bytes = 100;
     setup.minimum_unit_bytes = 1;
-    setup.rule = (a + b) % 3 == 0 ? TRIREME_OPTIMIZER_SGD : TRIREME_OPTIMIZER_ADAMW;
+    setup.rule = (a + b) % 3 == 0 ? TRIREME_RULE_SGD : TRIREME_RULE_ADAMW;
     setup.gradients = (a + b) % 4 == 0 ? TRIREME_GRADIENTS_SUM : TRIREME_GRADIENTS_AVERAGE;
     if (a == BY_NORMS || b == BY_NORMS) {
         setup.rule = kByNorms[((int)a + (int)b + world) % BY_NORMS_RULES];
     }
     const bool in_part = a == IN_FILE_IN_PART || b == IN_FILE_IN_PART;
-    if (in_part) setup.rule = TRIREME_OPTIMIZER_USER; /* or the other feature's */
-    if (in_part && (a == BY_NORMS || b == BY_NORMS)) setup.rule = TRIREME_OPTIMIZER_LAMB;
+    if (in_part) setup.rule = TRIREME_RULE_USER; /* or the other feature's */
+    if (in_part && (a == BY_NORMS || b == BY_NORMS)) setup.rule = TRIREME_RULE_LAMB;
     switch_on(&setup, a);
     switch_on(&setup, b);
     if (setup.two_models && !setup.norm_groups) setup.max_norm = 1.5;

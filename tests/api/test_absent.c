@@ -44,7 +44,7 @@ static void be_absent_where_units_are_gathered(trireme_communicator *communicato
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
     if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) options.shard_ranks = 2;
-    options.flags = TRIREME_MODEL_UNEVEN;
+    options.flags = TRIREME_MODEL_FLAG_UNEVEN;
     options.share_parameters = TRIREME_SHARE_NEVER;
     options.minimum_unit_bytes = 1;
     options.bucket_bytes = 1;
@@ -63,7 +63,7 @@ static void be_absent_where_units_are_gathered(trireme_communicator *communicato
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
@@ -72,8 +72,8 @@ static void be_absent_where_units_are_gathered(trireme_communicator *communicato
         const bool present = rank > 0 || pass + 1 < passes;
         const bool ends_first = !present && (job->kind & ENDS_FIRST) != 0;
         for (uint64_t i = 0; i < MANY_UNITS; ++i) gather_and_release(v, model, rank, i, false);
-        uint32_t flags = present ? 0 : TRIREME_BACKWARD_ABSENT;
-        if (pass + 1 < passes && (job->kind & REPRODUCIBLE) == 0) flags |= TRIREME_BACKWARD_NO_SYNC;
+        uint32_t flags = present ? 0 : TRIREME_BACKWARD_FLAG_ABSENT;
+        if (pass + 1 < passes && (job->kind & REPRODUCIBLE) == 0) flags |= TRIREME_BACKWARD_FLAG_NO_SYNC;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, flags));
         if (ends_first) EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
         for (uint64_t i = MANY_UNITS; i-- > 0;) gather_and_release(v, model, rank, i, present);
@@ -89,7 +89,7 @@ static void be_absent_where_units_are_gathered(trireme_communicator *communicato
     }
     float values[MANY_UNITS * UNIT];
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, values, MANY_UNITS * UNIT, F32));
+                  trireme_model_gather_parameters(model, values, MANY_UNITS * UNIT, F32));
     for (int i = 0; i < MANY_UNITS * UNIT; ++i) EXPECT(v, values[i] == -(sum / brought));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);

@@ -272,7 +272,7 @@ static void look(trireme_communicator *communicator, int number, void *context) 
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
@@ -294,7 +294,7 @@ static void look(trireme_communicator *communicator, int number, void *context) 
             float values[MOST_LAYERS];
             EXPECT_STATUS(
                 v, TRIREME_OK,
-                trireme_model_get_parameters(model, values, (uint64_t)sizes->layers, F32));
+                trireme_model_gather_parameters(model, values, (uint64_t)sizes->layers, F32));
             /* Gradients of two micro-batches are added up. */
             for (int l = 0; l < sizes->layers; ++l) EXPECT(v, values[l] == (float)(-2 * l * step));
         }

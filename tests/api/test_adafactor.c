@@ -210,7 +210,7 @@ static trireme_dtype dtype_of(const struct job *job, int p) {
 
 static trireme_optimizer_options options_of(const struct job *job) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_ADAFACTOR;
+    options.kind = TRIREME_RULE_ADAFACTOR;
     options.learning_rate = RATE;
     options.weight_decay = job->grouped ? 0 : job->decay;
     options.beta2_decay = job->beta2_decay;
@@ -219,9 +219,9 @@ static trireme_optimizer_options options_of(const struct job *job) {
     options.min_parameter_rms = job->min_parameter;
     if (job->scaled) options.loss_scale = 1024;
     if (job->clipped) options.max_norm = 100;
-    if (job->masters) options.flags |= TRIREME_OPTIMIZER_MASTER_WEIGHTS;
+    if (job->masters) options.flags |= TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS;
     if (job->random) {
-        options.flags |= TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING;
+        options.flags |= TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING;
         options.rounding_seed = 5;
     }
     if (job->grouped) {
@@ -254,7 +254,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const
         parameter.shape = kParameters[p].shape;
         parameter.norm_group = job->grouped ? (uint32_t)p % 3 : 0;
         if (p == FROZEN || (job->no_vectors && kParameters[p].rows == 0)) {
-            parameter.flags = TRIREME_PARAMETER_FROZEN;
+            parameter.flags = TRIREME_PARAMETER_FLAG_FROZEN;
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     }
@@ -266,7 +266,7 @@ static void set_values(struct verdict *v, const struct job *job, trireme_model *
                        const double *numbers) {
     double memory[TOTAL];
     for (int i = 0; i < TOTAL; ++i) put_number(job->dtype, numbers[i], memory, (uint64_t)i);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, memory, TOTAL, job->dtype, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, memory, TOTAL, job->dtype, 0));
 }
 
 static void backward(struct verdict *v, const struct job *job, trireme_model *model, int step,
@@ -290,9 +290,9 @@ static void backward(struct verdict *v, const struct job *job, trireme_model *mo
 
 static int slot_of(const trireme_state_range *range) {
     switch (range->kind) {
-        case TRIREME_STATE_ROWS: return ROWS;
-        case TRIREME_STATE_COLUMNS: return COLUMNS;
-        case TRIREME_STATE_OPTIMIZER: return range->vector == 0 ? SQUARES : MASTERS;
+        case TRIREME_STATE_KIND_ROWS: return ROWS;
+        case TRIREME_STATE_KIND_COLUMNS: return COLUMNS;
+        case TRIREME_STATE_KIND_OPTIMIZER: return range->vector == 0 ? SQUARES : MASTERS;
         default: return VALUES;
     }
 }
@@ -301,7 +301,7 @@ static int slot_of(const trireme_state_range *range) {
 static void visit_ranges(struct verdict *v, const struct job *job, trireme_optimizer *optimizer,
                          struct image *to, const struct image *from) {
     uint64_t count = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &count));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &count));
     int before = 0;
     for (uint64_t r = 0; r < count; ++r) {
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
@@ -346,11 +346,11 @@ static void visit_ranges(struct verdict *v, const struct job *job, trireme_optim
 /* Parameters alone, of which only their owner has a copy. */
 static void write_values(struct verdict *v, const struct job *job, trireme_optimizer *optimizer) {
     uint64_t count = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &count));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &count));
     for (uint64_t r = 0; r < count; ++r) {
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, r, &range));
-        if (range.kind != TRIREME_STATE_PARAMETER) continue;
+        if (range.kind != TRIREME_STATE_KIND_PARAMETER) continue;
         for (uint64_t i = 0; i < range.count; ++i) {
             const int at = kParameters[range.parameter].first + (int)(range.first + i);
             put_number(range.dtype, code_of(job->dtype, -initial(at)), range.data, i);
@@ -370,7 +370,7 @@ static void check_memory(struct verdict *v, struct job *job, trireme_model *mode
 static void resume(struct verdict *v, trireme_communicator *ranks, const struct job *job,
                    trireme_model **model, trireme_optimizer **optimizer) {
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(*optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(*optimizer, &bytes));
     void *const state = malloc(bytes);
     if (state == NULL) abort();
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(*optimizer, state, bytes, NULL));
@@ -629,36 +629,36 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     trireme_model *const model = make(v, ranks, job);
     trireme_optimizer *optimizer = NULL;
     const struct {
-        trireme_optimizer_kind kind;
+        trireme_rule_kind kind;
         uint32_t flags;
         double momentum, beta, epsilon, decay, most, least;
         const char *words;
     } wrong[] = {
-        {TRIREME_OPTIMIZER_ADAFACTOR, 0, 0.5, 0, 0, 0, 0, 0,
+        {TRIREME_RULE_ADAFACTOR, 0, 0.5, 0, 0, 0, 0, 0,
          "options.momentum 0.5 means nothing to adafactor"},
-        {TRIREME_OPTIMIZER_ADAFACTOR, 0, 0, 0.5, 0, 0, 0, 0,
+        {TRIREME_RULE_ADAFACTOR, 0, 0, 0.5, 0, 0, 0, 0,
          "options.beta1 0.5 means nothing to adafactor"},
-        {TRIREME_OPTIMIZER_ADAFACTOR, 0, 0, 0, -1, 0, 0, 0,
+        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, -1, 0, 0, 0,
          "options.epsilon -1 is not finite and 0 or more"},
-        {TRIREME_OPTIMIZER_ADAFACTOR, 0, 0, 0, 0, 0.5, 0, 0,
+        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, 0.5, 0, 0,
          "options.beta2_decay 0.5 is not finite and below 0"},
-        {TRIREME_OPTIMIZER_ADAFACTOR, 0, 0, 0, 0, -INFINITY, 0, 0,
+        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, -INFINITY, 0, 0,
          "options.beta2_decay -inf is not finite and below 0"},
-        {TRIREME_OPTIMIZER_ADAFACTOR, 0, 0, 0, 0, NAN, 0, 0, "options.beta2_decay nan"},
-        {TRIREME_OPTIMIZER_ADAFACTOR, 0, 0, 0, 0, 0, -1, 0,
+        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, NAN, 0, 0, "options.beta2_decay nan"},
+        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, 0, -1, 0,
          "options.max_update_rms -1 is not finite and above 0"},
-        {TRIREME_OPTIMIZER_ADAFACTOR, 0, 0, 0, 0, 0, INFINITY, 0,
+        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, 0, INFINITY, 0,
          "options.max_update_rms inf is not finite and above 0"},
-        {TRIREME_OPTIMIZER_ADAFACTOR, 0, 0, 0, 0, 0, 0, NAN, "options.min_parameter_rms nan"},
-        {TRIREME_OPTIMIZER_ADAFACTOR, 0, 0, 0, 0, 0, 0, -0.5,
+        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, 0, 0, NAN, "options.min_parameter_rms nan"},
+        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, 0, 0, -0.5,
          "options.min_parameter_rms -0.5 is not finite and above 0"},
-        {TRIREME_OPTIMIZER_ADAFACTOR, TRIREME_OPTIMIZER_NESTEROV, 0, 0, 0, 0, 0, 0, "for sgd"},
-        {TRIREME_OPTIMIZER_ADAFACTOR, TRIREME_OPTIMIZER_CENTERED, 0, 0, 0, 0, 0, 0, "for rmsprop"},
-        {TRIREME_OPTIMIZER_LAMB, 0, 0, 0, 0, -0.5, 0, 0,
+        {TRIREME_RULE_ADAFACTOR, TRIREME_OPTIMIZER_FLAG_NESTEROV, 0, 0, 0, 0, 0, 0, "for sgd"},
+        {TRIREME_RULE_ADAFACTOR, TRIREME_OPTIMIZER_FLAG_CENTERED, 0, 0, 0, 0, 0, 0, "for rmsprop"},
+        {TRIREME_RULE_LAMB, 0, 0, 0, 0, -0.5, 0, 0,
          "options.beta2_decay -0.5 means nothing to lamb"},
-        {TRIREME_OPTIMIZER_ADAMW, 0, 0, 0, 0, 0, 1, 0,
+        {TRIREME_RULE_ADAMW, 0, 0, 0, 0, 0, 1, 0,
          "options.max_update_rms 1 means nothing to adamw"},
-        {TRIREME_OPTIMIZER_SGD, 0, 0, 0, 0, 0, 0, 1,
+        {TRIREME_RULE_SGD, 0, 0, 0, 0, 0, 0, 1,
          "options.min_parameter_rms 1 means nothing to sgd"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
         trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
@@ -675,17 +675,17 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
         if (!EXPECT(v, says(wrong[i].words))) break;
     }
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_ADAFACTOR;
+    options.kind = TRIREME_RULE_ADAFACTOR;
     options.offload_path = "/tmp";
     EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
                   trireme_optimizer_create(model, &options, &optimizer));
     EXPECT(v, says("options.offload_path with adafactor"));
     options.offload_path = NULL;
-    options.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+    options.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
     EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
                   trireme_optimizer_create(model, &options, &optimizer));
     EXPECT(v, says("ONE_SWEEP with a rule that needs norms of whole parameters"));
-    options.flags = TRIREME_OPTIMIZER_MASTER_WEIGHTS;
+    options.flags = TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_optimizer_create(model, &options, &optimizer));
     options.flags = 0;
@@ -706,12 +706,12 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     /* All of that left the model as it was. What it saves is no state of another rule. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     double rate = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_learning_rate(optimizer, &rate));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_learning_rate(optimizer, &rate));
     EXPECT(v, rate == 0.01);
     backward(v, job, model, 0, rank);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
     char *const saved = malloc(bytes);
     if (saved == NULL) abort();
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, saved, bytes, NULL));
@@ -719,7 +719,7 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_ERROR_CORRUPT, trireme_optimizer_load(optimizer, saved, bytes));
     saved[bytes - 1] ^= 1;
     uint64_t count = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &count));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &count));
     const double number = 0;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_optimizer_write_range(optimizer, count - 1, &number, 3));
@@ -727,7 +727,7 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_optimizer_write_range(optimizer, count - 1, NULL, 4));
     trireme_optimizer_destroy(optimizer);
-    options.kind = TRIREME_OPTIMIZER_ADAGRAD;
+    options.kind = TRIREME_RULE_ADAGRAD;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_optimizer_load(optimizer, saved, bytes));

@@ -64,13 +64,13 @@ static void step_with_sizes(trireme_communicator *ranks, int rank, void *context
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
         trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-        rule.kind = TRIREME_OPTIMIZER_ADAFACTOR;
+        rule.kind = TRIREME_RULE_ADAFACTOR;
         rule.epsilon = kSizes[i].epsilon;
         trireme_optimizer *optimizer = NULL;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
         double given[4], values[4]; /* room for four numbers of either type */
         for (int k = 0; k < 4; ++k) put(dtype, 1, values, k);
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, values, 4, dtype, 0));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, 4, dtype, 0));
         /* Afterwards all are 1, and nothing is left of it but what the means remember. */
         for (int step = 0; step < 3; ++step) {
             for (int k = 0; k < 4; ++k) {
@@ -78,7 +78,7 @@ static void step_with_sizes(trireme_communicator *ranks, int rank, void *context
             }
             EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, given, 4, dtype, 0));
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 4, dtype));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 4, dtype));
             for (int k = 0; k < 4; ++k) {
                 const double found = get(dtype, values, k);
                 const double wanted = kSizes[i].expected[k];

@@ -76,7 +76,7 @@ static void mistake(trireme_communicator *communicator, int rank, void *context)
     SAYS("a communicator handle was given where an optimizer is expected");
     /* A directory that is none. */
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_ADAM;
+    rule.kind = TRIREME_RULE_ADAM;
     rule.learning_rate = 1;
     rule.offload_path = "/no/such/directory";
     trireme_optimizer *optimizer = NULL;
@@ -155,14 +155,14 @@ static void be_late(struct verdict *v, trireme_communicator *communicator, int k
                       trireme_receive_start(communicator, &sum, 1, i32, 1, 0, soon, &request));
         break;
     case 2:
-        EXPECT_STATUS(v, TRIREME_OK, trireme_group_start());
+        EXPECT_STATUS(v, TRIREME_OK, trireme_batch_begin());
         EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(communicator, soon));
-        EXPECT_STATUS(v, late, trireme_group_end());
+        EXPECT_STATUS(v, late, trireme_batch_end());
         break;
     case 3:
         EXPECT_STATUS(v, late,
                       trireme_all_reduce_list(communicator, sends, receives, counts, 1, i32,
-                                              TRIREME_SUM, soon));
+                                              TRIREME_REDUCTION_SUM, soon));
         break;
     case 4:
         EXPECT_STATUS(v, late, trireme_receive(communicator, &sum, 1, i32, 1, 0, soon));
@@ -176,9 +176,9 @@ static void be_late(struct verdict *v, trireme_communicator *communicator, int k
                       trireme_scatter_to_buffer(communicator, &one, NULL, i32, 1, soon, &buffer));
         break;
     default:
-        EXPECT_STATUS(v, TRIREME_OK, trireme_group_start());
+        EXPECT_STATUS(v, TRIREME_OK, trireme_batch_begin());
         EXPECT_STATUS(v, TRIREME_OK, trireme_receive(communicator, &sum, 1, i32, 1, 0, soon));
-        EXPECT_STATUS(v, late, trireme_group_end());
+        EXPECT_STATUS(v, late, trireme_batch_end());
         break;
     }
     if (request == NULL) return;
@@ -213,7 +213,7 @@ static void leave_in_the_middle(trireme_communicator *communicator, int rank, vo
     options.timeout_ns = 200000000;
     trireme_model *const model = model_of(v, communicator, &options);
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));

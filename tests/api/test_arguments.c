@@ -29,88 +29,88 @@ struct arguments {
     int started;
 };
 
-/* Operations by their number in TRIREME_OPERATION_*. */
+/* Operations by their number in TRIREME_OPERATION_KIND_*. */
 static trireme_status call(trireme_operation operation, const struct arguments *a) {
     const int started = a->started;
     switch (operation) {
-        case TRIREME_OPERATION_ALL_REDUCE:
+        case TRIREME_OPERATION_KIND_ALL_REDUCE:
             return started ? trireme_all_reduce_start(a->communicator, a->send, a->receive,
                                                       a->count, a->dtype, a->reduction, a->options,
                                                       a->out_request)
                            : trireme_all_reduce(a->communicator, a->send, a->receive, a->count,
                                                 a->dtype, a->reduction, a->options);
-        case TRIREME_OPERATION_REDUCE_SCATTER:
+        case TRIREME_OPERATION_KIND_REDUCE_SCATTER:
             return started ? trireme_reduce_scatter_start(a->communicator, a->send, a->receive,
                                                           a->count, a->dtype, a->reduction,
                                                           a->options, a->out_request)
                            : trireme_reduce_scatter(a->communicator, a->send, a->receive, a->count,
                                                     a->dtype, a->reduction, a->options);
-        case TRIREME_OPERATION_REDUCE_SCATTER_V:
+        case TRIREME_OPERATION_KIND_REDUCE_SCATTER_V:
             return started
                        ? trireme_reduce_scatter_v_start(a->communicator, a->send, a->receive,
                                                         a->counts, a->dtype, a->reduction,
                                                         a->options, a->out_request)
                        : trireme_reduce_scatter_v(a->communicator, a->send, a->receive, a->counts,
                                                   a->dtype, a->reduction, a->options);
-        case TRIREME_OPERATION_ALL_GATHER:
+        case TRIREME_OPERATION_KIND_ALL_GATHER:
             return started
                        ? trireme_all_gather_start(a->communicator, a->send, a->receive, a->count,
                                                   a->dtype, a->options, a->out_request)
                        : trireme_all_gather(a->communicator, a->send, a->receive, a->count,
                                             a->dtype, a->options);
-        case TRIREME_OPERATION_ALL_GATHER_V:
+        case TRIREME_OPERATION_KIND_ALL_GATHER_V:
             return started
                        ? trireme_all_gather_v_start(a->communicator, a->send, a->receive, a->counts,
                                                     a->dtype, a->options, a->out_request)
                        : trireme_all_gather_v(a->communicator, a->send, a->receive, a->counts,
                                               a->dtype, a->options);
-        case TRIREME_OPERATION_BROADCAST:
+        case TRIREME_OPERATION_KIND_BROADCAST:
             return started ? trireme_broadcast_start(a->communicator, a->receive, a->count,
                                                      a->dtype, a->rank, a->options, a->out_request)
                            : trireme_broadcast(a->communicator, a->receive, a->count, a->dtype,
                                                a->rank, a->options);
-        case TRIREME_OPERATION_BARRIER:
+        case TRIREME_OPERATION_KIND_BARRIER:
             return started ? trireme_barrier_start(a->communicator, a->options, a->out_request)
                            : trireme_barrier(a->communicator, a->options);
-        case TRIREME_OPERATION_SEND:
+        case TRIREME_OPERATION_KIND_SEND:
             return started ? trireme_send_start(a->communicator, a->send, a->count, a->dtype,
                                                 a->rank, 0, a->options, a->out_request)
                            : trireme_send(a->communicator, a->send, a->count, a->dtype, a->rank, 0,
                                           a->options);
-        case TRIREME_OPERATION_REDUCE:
+        case TRIREME_OPERATION_KIND_REDUCE:
             return started ? trireme_reduce_start(a->communicator, a->send, a->receive, a->count,
                                                   a->dtype, a->reduction, a->rank, a->options,
                                                   a->out_request)
                            : trireme_reduce(a->communicator, a->send, a->receive, a->count,
                                             a->dtype, a->reduction, a->rank, a->options);
-        case TRIREME_OPERATION_GATHER:
+        case TRIREME_OPERATION_KIND_GATHER:
             return started ? trireme_gather_start(a->communicator, a->send, a->receive, a->count,
                                                   a->dtype, a->rank, a->options, a->out_request)
                            : trireme_gather(a->communicator, a->send, a->receive, a->count,
                                             a->dtype, a->rank, a->options);
-        case TRIREME_OPERATION_GATHER_V:
+        case TRIREME_OPERATION_KIND_GATHER_V:
             return started ? trireme_gather_v_start(a->communicator, a->send, a->receive, a->counts,
                                                     a->dtype, a->rank, a->options, a->out_request)
                            : trireme_gather_v(a->communicator, a->send, a->receive, a->counts,
                                               a->dtype, a->rank, a->options);
-        case TRIREME_OPERATION_SCATTER:
+        case TRIREME_OPERATION_KIND_SCATTER:
             return started ? trireme_scatter_start(a->communicator, a->send, a->receive, a->count,
                                                    a->dtype, a->rank, a->options, a->out_request)
                            : trireme_scatter(a->communicator, a->send, a->receive, a->count,
                                              a->dtype, a->rank, a->options);
-        case TRIREME_OPERATION_SCATTER_V:
+        case TRIREME_OPERATION_KIND_SCATTER_V:
             return started
                        ? trireme_scatter_v_start(a->communicator, a->send, a->receive, a->counts,
                                                  a->dtype, a->rank, a->options, a->out_request)
                        : trireme_scatter_v(a->communicator, a->send, a->receive, a->counts,
                                            a->dtype, a->rank, a->options);
-        case TRIREME_OPERATION_ALL_TO_ALL:
+        case TRIREME_OPERATION_KIND_ALL_TO_ALL:
             return started
                        ? trireme_all_to_all_start(a->communicator, a->send, a->receive, a->count,
                                                   a->dtype, a->options, a->out_request)
                        : trireme_all_to_all(a->communicator, a->send, a->receive, a->count,
                                             a->dtype, a->options);
-        case TRIREME_OPERATION_ALL_TO_ALL_V:
+        case TRIREME_OPERATION_KIND_ALL_TO_ALL_V:
             return started
                        ? trireme_all_to_all_v_start(a->communicator, a->send, a->counts, a->receive,
                                                     a->counts, a->dtype, a->options, a->out_request)
@@ -125,26 +125,26 @@ static trireme_status call(trireme_operation operation, const struct arguments *
 }
 
 static int is_v(trireme_operation o) {
-    return o == TRIREME_OPERATION_REDUCE_SCATTER_V || o == TRIREME_OPERATION_ALL_GATHER_V ||
-           o == TRIREME_OPERATION_GATHER_V || o == TRIREME_OPERATION_SCATTER_V ||
-           o == TRIREME_OPERATION_ALL_TO_ALL_V;
+    return o == TRIREME_OPERATION_KIND_REDUCE_SCATTER_V || o == TRIREME_OPERATION_KIND_ALL_GATHER_V ||
+           o == TRIREME_OPERATION_KIND_GATHER_V || o == TRIREME_OPERATION_KIND_SCATTER_V ||
+           o == TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
 }
 static int is_reducing(trireme_operation o) {
-    return o <= TRIREME_OPERATION_REDUCE_SCATTER_V || o == TRIREME_OPERATION_REDUCE;
+    return o <= TRIREME_OPERATION_KIND_REDUCE_SCATTER_V || o == TRIREME_OPERATION_KIND_REDUCE;
 }
 static int has_send(trireme_operation o) {
-    return o != TRIREME_OPERATION_BROADCAST && o != TRIREME_OPERATION_BARRIER &&
-           o != TRIREME_OPERATION_RECEIVE;
+    return o != TRIREME_OPERATION_KIND_BROADCAST && o != TRIREME_OPERATION_KIND_BARRIER &&
+           o != TRIREME_OPERATION_KIND_RECEIVE;
 }
 static int has_receive(trireme_operation o) {
-    return o != TRIREME_OPERATION_BARRIER && o != TRIREME_OPERATION_SEND;
+    return o != TRIREME_OPERATION_KIND_BARRIER && o != TRIREME_OPERATION_KIND_SEND;
 }
 static int has_rank(trireme_operation o) {
-    return o == TRIREME_OPERATION_BROADCAST ||
-           (o >= TRIREME_OPERATION_SEND && o <= TRIREME_OPERATION_SCATTER_V);
+    return o == TRIREME_OPERATION_KIND_BROADCAST ||
+           (o >= TRIREME_OPERATION_KIND_SEND && o <= TRIREME_OPERATION_KIND_SCATTER_V);
 }
 static int has_count(trireme_operation o) {
-    return o != TRIREME_OPERATION_BARRIER && !is_v(o);
+    return o != TRIREME_OPERATION_KIND_BARRIER && !is_v(o);
 }
 
 /* A rank of two whose peer never comes: what is refused must not wait for it. */
@@ -172,7 +172,7 @@ static struct arguments valid(struct fixture *fixture, int started) {
                               .count = 2,
                               .counts = fixture->counts,
                               .dtype = TRIREME_DTYPE_I32,
-                              .reduction = TRIREME_SUM,
+                              .reduction = TRIREME_REDUCTION_SUM,
                               .rank = 0, /* as a root it uses all memory */
                               .out_request = &fixture->request,
                               .started = started};
@@ -214,8 +214,8 @@ static void tear_down(struct fixture *fixture) {
     do {                                                                                         \
         struct fixture fixture;                                                                  \
         set_up(&fixture);                                                                        \
-        for (trireme_operation o = TRIREME_OPERATION_ALL_REDUCE;                                 \
-             o <= TRIREME_OPERATION_ALL_TO_ALL_V; ++o) {                                         \
+        for (trireme_operation o = TRIREME_OPERATION_KIND_ALL_REDUCE;                                 \
+             o <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V; ++o) {                                         \
             for (int started = 0; started < 2; ++started) {                                      \
                 struct arguments a = valid(&fixture, started);                                   \
                 __VA_ARGS__                                                                      \
@@ -250,7 +250,7 @@ static void unknown_numbers_are_refused(void **state) {
     (void)state;
     static const int32_t wrong[] = {0, -1, 99, INT32_MAX, INT32_MIN};
     FOR_EVERY_CALL({
-        for (int i = 0; i < 5 && o != TRIREME_OPERATION_BARRIER; ++i) {
+        for (int i = 0; i < 5 && o != TRIREME_OPERATION_KIND_BARRIER; ++i) {
             a = valid(&fixture, started);
             a.dtype = wrong[i];
             refused(o, &a, &fixture, INVALID, "dtype");
@@ -259,7 +259,7 @@ static void unknown_numbers_are_refused(void **state) {
             if (is_reducing(o)) refused(o, &a, &fixture, INVALID, "reduction");
             a = valid(&fixture, started);
             a.rank = i == 0 ? 2 : wrong[i];
-            const int any = o == TRIREME_OPERATION_RECEIVE && a.rank == TRIREME_ANY_SOURCE;
+            const int any = o == TRIREME_OPERATION_KIND_RECEIVE && a.rank == TRIREME_ANY_SOURCE;
             if (has_rank(o) && !any) refused(o, &a, &fixture, INVALID, "the ranks are 0 to 1");
         }
     });
@@ -270,10 +270,10 @@ static void reductions_without_meaning_are_unsupported(void **state) {
     static const struct {
         trireme_dtype dtype;
         trireme_reduction reduction;
-    } wrong[] = {{TRIREME_DTYPE_BYTES, TRIREME_SUM},
-                 {TRIREME_DTYPE_BOOL, TRIREME_SUM},
-                 {TRIREME_DTYPE_F32, TRIREME_BAND},
-                 {TRIREME_DTYPE_F8E4M3, TRIREME_BXOR}};
+    } wrong[] = {{TRIREME_DTYPE_BYTES, TRIREME_REDUCTION_SUM},
+                 {TRIREME_DTYPE_BOOL, TRIREME_REDUCTION_SUM},
+                 {TRIREME_DTYPE_F32, TRIREME_REDUCTION_BAND},
+                 {TRIREME_DTYPE_F8E4M3, TRIREME_REDUCTION_BXOR}};
     FOR_EVERY_CALL({
         for (int i = 0; i < 4 && is_reducing(o); ++i) {
             a.dtype = wrong[i].dtype;
@@ -303,11 +303,11 @@ static void overlapping_memory_is_refused(void **state) {
     FOR_EVERY_CALL({
         /* One element apart from every place that an operation allows. */
         const int overlaps = has_send(o) && has_receive(o);
-        const int whole = o == TRIREME_OPERATION_ALL_REDUCE || o == TRIREME_OPERATION_REDUCE;
+        const int whole = o == TRIREME_OPERATION_KIND_ALL_REDUCE || o == TRIREME_OPERATION_KIND_REDUCE;
         a.send = fixture.receive + (whole ? 1 : 0);
         a.receive = fixture.receive + (whole ? 0 : 1);
-        if (o == TRIREME_OPERATION_ALL_GATHER || o == TRIREME_OPERATION_ALL_GATHER_V ||
-            o == TRIREME_OPERATION_GATHER || o == TRIREME_OPERATION_GATHER_V) {
+        if (o == TRIREME_OPERATION_KIND_ALL_GATHER || o == TRIREME_OPERATION_KIND_ALL_GATHER_V ||
+            o == TRIREME_OPERATION_KIND_GATHER || o == TRIREME_OPERATION_KIND_GATHER_V) {
             a.receive = fixture.receive;
             a.send = fixture.receive + 1;
         }
@@ -356,7 +356,7 @@ static void bad_options_are_refused(void **state) {
         static const double factors[] = {0, INFINITY, -INFINITY, NAN};
         a = valid(&fixture, started);
         a.dtype = TRIREME_DTYPE_F32;
-        a.reduction = TRIREME_SCALED_SUM;
+        a.reduction = TRIREME_REDUCTION_SCALED_SUM;
         a.options = &options;
         for (int i = 0; i < 4 && is_reducing(o); ++i) {
             options.scale = factors[i];
@@ -386,13 +386,13 @@ static void nothing_may_be_null_when_there_are_no_elements(void **state) {
     unique_rendezvous(rendezvous, sizeof rendezvous);
     trireme_communicator *const alone = join_rank(0, 1, rendezvous);
     const uint64_t none[1] = {0};
-    for (trireme_operation o = TRIREME_OPERATION_ALL_REDUCE; o <= TRIREME_OPERATION_ALL_TO_ALL_V;
+    for (trireme_operation o = TRIREME_OPERATION_KIND_ALL_REDUCE; o <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
          ++o) {
-        if (o == TRIREME_OPERATION_SEND || o == TRIREME_OPERATION_RECEIVE) continue;
+        if (o == TRIREME_OPERATION_KIND_SEND || o == TRIREME_OPERATION_KIND_RECEIVE) continue;
         const struct arguments a = {.communicator = alone,
                                     .counts = none,
                                     .dtype = TRIREME_DTYPE_F64,
-                                    .reduction = TRIREME_SUM};
+                                    .reduction = TRIREME_REDUCTION_SUM};
         assert_int_equal(call(o, &a), TRIREME_OK);
     }
     trireme_communicator_destroy(alone);

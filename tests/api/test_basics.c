@@ -23,13 +23,13 @@ static void dtypes_have_sizes_and_names(void **state) {
                     {"bool", 1},    {"bytes", 1}};
     for (int dtype = 0; dtype <= TRIREME_DTYPE_BYTES; ++dtype) {
         assert_string_equal(trireme_dtype_name(dtype), expected[dtype].name);
-        assert_int_equal(trireme_dtype_size(dtype), expected[dtype].size);
+        assert_int_equal(trireme_dtype_bytes(dtype), expected[dtype].size);
     }
     static const int32_t wrong[] = {-1, 17, INT32_MAX, INT32_MIN};
     assert_string_equal(trireme_algorithm_name(TRIREME_ALGORITHM_NATIVE + 1), "unknown");
     for (int i = 0; i < 4; ++i) {
         assert_string_equal(trireme_dtype_name(wrong[i]), "unknown");
-        assert_int_equal(trireme_dtype_size(wrong[i]), 0);
+        assert_int_equal(trireme_dtype_bytes(wrong[i]), 0);
         assert_string_equal(trireme_reduction_name(wrong[i]), "unknown");
         assert_string_equal(trireme_algorithm_name(wrong[i]), "unknown");
         assert_string_equal(trireme_status_name(wrong[i] == -1 ? 1 : wrong[i]), "UNKNOWN");
@@ -40,7 +40,7 @@ static void reductions_algorithms_and_statuses_have_names(void **state) {
     (void)state;
     static const char *const reductions[] = {"unknown", "sum",  "average", "product", "min",
                                              "max",     "band", "bor",     "bxor",    "scaled_sum"};
-    for (int i = 0; i <= TRIREME_SCALED_SUM; ++i) {
+    for (int i = 0; i <= TRIREME_REDUCTION_SCALED_SUM; ++i) {
         assert_string_equal(trireme_reduction_name(i), reductions[i]);
     }
     static const char *const algorithms[] = {
@@ -70,12 +70,12 @@ static void the_version_is_that_of_the_headers(void **state) {
 static void capabilities_say_what_has_a_meaning(void **state) {
     (void)state;
     for (trireme_dtype dtype = TRIREME_DTYPE_I8; dtype <= TRIREME_DTYPE_BYTES; ++dtype) {
-        for (trireme_reduction reduction = TRIREME_SUM; reduction <= TRIREME_SCALED_SUM;
+        for (trireme_reduction reduction = TRIREME_REDUCTION_SUM; reduction <= TRIREME_REDUCTION_SCALED_SUM;
              ++reduction) {
             trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
             query.dtype = dtype;
             query.reduction = reduction;
-            query.operation = TRIREME_OPERATION_ALL_REDUCE;
+            query.operation = TRIREME_OPERATION_KIND_ALL_REDUCE;
             assert_int_equal(trireme_capability(&query), reduction_means_something(dtype, reduction)
                                                              ? TRIREME_OK
                                                              : TRIREME_ERROR_UNSUPPORTED);
@@ -86,7 +86,7 @@ static void capabilities_say_what_has_a_meaning(void **state) {
     static const char *const backends[] = {"local", "host"};
     for (int i = 0; i < 2; ++i) {
         query.backend = backends[i];
-        for (trireme_operation operation = 0; operation <= TRIREME_OPERATION_PROBE; ++operation) {
+        for (trireme_operation operation = 0; operation <= TRIREME_OPERATION_KIND_PROBE; ++operation) {
             query.operation = operation;
             assert_int_equal(trireme_capability(&query), TRIREME_OK);
         }
@@ -103,7 +103,7 @@ static void capabilities_say_what_has_a_meaning(void **state) {
     query.device = 0;
     query.operation = -1;
     assert_int_equal(trireme_capability(&query), TRIREME_ERROR_INVALID_ARGUMENT);
-    query.operation = TRIREME_OPERATION_PROBE + 1;
+    query.operation = TRIREME_OPERATION_KIND_PROBE + 1;
     assert_int_equal(trireme_capability(&query), TRIREME_ERROR_INVALID_ARGUMENT);
     query.operation = 0;
     query.reserved = 1;
@@ -124,7 +124,7 @@ static void fail_on_a_thread(int index, void *context) {
     struct errors *const errors = context;
     strncpy(errors->before[index], trireme_last_error(), sizeof errors->before[index] - 1);
     int32_t rank = 0;
-    if (index % 2 == 0 && trireme_communicator_rank(NULL, &rank) != TRIREME_OK) {
+    if (index % 2 == 0 && trireme_communicator_get_rank(NULL, &rank) != TRIREME_OK) {
         strncpy(errors->after[index], trireme_last_error(), sizeof errors->after[index] - 1);
     }
 }
@@ -138,7 +138,7 @@ static void every_thread_has_its_own_last_error(void **state) {
     for (int i = 0; i < 8; ++i) {
         assert_string_equal(errors.before[i], "");
         assert_string_equal(errors.after[i],
-                            i % 2 == 0 ? "trireme_communicator_rank: communicator is NULL" : "");
+                            i % 2 == 0 ? "trireme_communicator_get_rank: communicator is NULL" : "");
     }
     assert_string_equal(trireme_last_error(), "trireme_capability: query is NULL");
     trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;

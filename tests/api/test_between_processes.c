@@ -20,13 +20,13 @@ struct group {
 };
 
 static const trireme_operation operations[] = {
-    TRIREME_OPERATION_ALL_REDUCE,       TRIREME_OPERATION_REDUCE_SCATTER,
-    TRIREME_OPERATION_REDUCE_SCATTER_V, TRIREME_OPERATION_ALL_GATHER,
-    TRIREME_OPERATION_ALL_GATHER_V,     TRIREME_OPERATION_BROADCAST,
-    TRIREME_OPERATION_BARRIER,          TRIREME_OPERATION_REDUCE,
-    TRIREME_OPERATION_GATHER,           TRIREME_OPERATION_GATHER_V,
-    TRIREME_OPERATION_SCATTER,          TRIREME_OPERATION_SCATTER_V,
-    TRIREME_OPERATION_ALL_TO_ALL,       TRIREME_OPERATION_ALL_TO_ALL_V};
+    TRIREME_OPERATION_KIND_ALL_REDUCE,       TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+    TRIREME_OPERATION_KIND_REDUCE_SCATTER_V, TRIREME_OPERATION_KIND_ALL_GATHER,
+    TRIREME_OPERATION_KIND_ALL_GATHER_V,     TRIREME_OPERATION_KIND_BROADCAST,
+    TRIREME_OPERATION_KIND_BARRIER,          TRIREME_OPERATION_KIND_REDUCE,
+    TRIREME_OPERATION_KIND_GATHER,           TRIREME_OPERATION_KIND_GATHER_V,
+    TRIREME_OPERATION_KIND_SCATTER,          TRIREME_OPERATION_KIND_SCATTER_V,
+    TRIREME_OPERATION_KIND_ALL_TO_ALL,       TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
 
 /* Elements of a whole operation: nothing, inside a slot, around one staging chunk, several. */
 static const uint64_t totals[] = {0, 1, 5, 1000, 1025, 65536, 65537, 300001};
@@ -34,14 +34,14 @@ static const uint64_t totals[] = {0, 1, 5, 1000, 1025, 65536, 65537, 300001};
 static struct call make_call(trireme_operation operation, uint64_t total, int number,
                              int world_size) {
     struct call call = {.operation = operation, .dtype = TRIREME_DTYPE_F32};
-    const bool whole = operation == TRIREME_OPERATION_ALL_REDUCE ||
-                       operation == TRIREME_OPERATION_REDUCE ||
-                       operation == TRIREME_OPERATION_BROADCAST;
+    const bool whole = operation == TRIREME_OPERATION_KIND_ALL_REDUCE ||
+                       operation == TRIREME_OPERATION_KIND_REDUCE ||
+                       operation == TRIREME_OPERATION_KIND_BROADCAST;
     const uint64_t block =
         whole ? total : (total + (uint64_t)world_size - 1) / (uint64_t)world_size;
-    if (reduces(operation)) call.reduction = TRIREME_SUM;
+    if (reduces(operation)) call.reduction = TRIREME_REDUCTION_SUM;
     if (has_root(operation)) call.root = number % world_size;
-    if (operation != TRIREME_OPERATION_BARRIER && !is_v_form(operation)) call.count = block;
+    if (operation != TRIREME_OPERATION_KIND_BARRIER && !is_v_form(operation)) call.count = block;
     if (is_v_form(operation)) {
         /* Some empty, one twice as long as the mean. */
         for (int r = 0; r < MOST_RANKS; ++r) call.counts[r] = (uint64_t)((r + number) % 3) * block;

@@ -40,7 +40,7 @@ static void reduce_inside_buffers(trireme_communicator *communicator, int rank, 
     for (int i = 0; i < 3001; ++i) send[i] = (float)(i + rank);
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_all_reduce(communicator, send, receive, 3001, TRIREME_DTYPE_F32,
-                                     TRIREME_SUM, NULL));
+                                     TRIREME_REDUCTION_SUM, NULL));
     for (int i = 0; i < 3001; ++i) EXPECT(verdict, receive[i] == (float)(3 * i + 3));
     EXPECT(verdict, receive[-1] == 0 && receive[3001] == 0);
     trireme_buffer_destroy(buffer);
@@ -66,14 +66,14 @@ static void memory_outlives_the_handle_while_an_operation_uses_it(void **state) 
     for (int i = 0; i < 10000; ++i) ((int64_t *)data)[i] = i;
     trireme_request *request = NULL;
     assert_int_equal(trireme_all_reduce_start(ranks[0], data, data, 10000, TRIREME_DTYPE_I64,
-                                              TRIREME_SUM, NULL, &request),
+                                              TRIREME_REDUCTION_SUM, NULL, &request),
                      TRIREME_OK);
     trireme_buffer_destroy(buffer);
     trireme_buffer_destroy(buffer);
     static int64_t other[10000], result[10000];
     for (int i = 0; i < 10000; ++i) other[i] = 1;
     assert_int_equal(
-        trireme_all_reduce(ranks[1], other, result, 10000, TRIREME_DTYPE_I64, TRIREME_SUM, NULL),
+        trireme_all_reduce(ranks[1], other, result, 10000, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL),
         TRIREME_OK);
     assert_int_equal(trireme_request_wait(request, LONG_NS), TRIREME_OK);
     for (int i = 0; i < 10000; ++i) assert_int_equal(result[i], i + 1);

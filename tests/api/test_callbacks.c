@@ -58,7 +58,7 @@ static void call_everything(struct rank *r) {
     parameter.dimensions = 1;
     parameter.shape = &shape;
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     trireme_optimizer *another = NULL;
     trireme_model_info info = TRIREME_MODEL_INFO_INIT;
     trireme_unit_info unit = TRIREME_UNIT_INFO_INIT;
@@ -73,12 +73,12 @@ static void call_everything(struct rank *r) {
         trireme_model_get_memory(m, &memory),
         trireme_model_get_statistics(m, &statistics),
         trireme_model_check_replicas(m),
-        trireme_model_set_parameters(m, values, ELEMENTS, F32, 0),
-        trireme_model_get_parameters(m, values, ELEMENTS, F32),
+        trireme_model_broadcast_parameters(m, values, ELEMENTS, F32, 0),
+        trireme_model_gather_parameters(m, values, ELEMENTS, F32),
         trireme_model_gather_unit(m, 0),
         trireme_model_release_unit(m, 0),
-        trireme_model_parameter_data(m, 0, &data, &number),
-        trireme_model_leaf(m, 0, &leaf),
+        trireme_model_get_parameter_data(m, 0, &data, &number),
+        trireme_model_get_leaf(m, 0, &leaf),
         trireme_model_begin_backward(m, 0),
         trireme_model_gradient_ready(m, 0, values, 5, F32),
         trireme_model_end_backward(m),
@@ -88,8 +88,8 @@ static void call_everything(struct rank *r) {
         trireme_optimizer_step(o),
         trireme_optimizer_join(o, &number),
         trireme_optimizer_set_learning_rate(o, 5),
-        trireme_optimizer_learning_rate(o, &real),
-        trireme_optimizer_range_count(o, &number),
+        trireme_optimizer_get_learning_rate(o, &real),
+        trireme_optimizer_get_range_count(o, &number),
         trireme_optimizer_get_range(o, 0, &range),
         trireme_optimizer_save(o, values, sizeof values, &number),
         trireme_optimizer_load(o, values, sizeof values),
@@ -99,10 +99,10 @@ static void call_everything(struct rank *r) {
         snprintf(v->text, sizeof v->text, "call %d from inside is %s", i,
                  trireme_status_name(answers[i]));
     }
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_optimizer_step_count(o, &number));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_optimizer_get_step_count(o, &number));
     EXPECT(v, strstr(trireme_last_error(), "from inside") != NULL);
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_optimizer_gradient_norm(o, &real));
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_optimizer_saved_bytes(o, &number));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_optimizer_get_gradient_norm(o, &real));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_optimizer_get_saved_bytes(o, &number));
     for (int i = 0; i < ELEMENTS; ++i) EXPECT(v, values[i] == 77);
     EXPECT(v, number == 77 && leaf == 77 && real == 77 && another == NULL && data == values);
     EXPECT(v, info.elements == 0 && unit.elements == 0 && memory.planned_parameters == 0);
@@ -122,7 +122,7 @@ static void act(struct rank *r) {
             int32_t sum = 0;
             EXPECT_STATUS(r->verdict, TRIREME_OK,
                           trireme_all_reduce(r->communicator, &one, &sum, 1, TRIREME_DTYPE_I32,
-                                             TRIREME_SUM, NULL));
+                                             TRIREME_REDUCTION_SUM, NULL));
             EXPECT(r->verdict, sum == r->job->world_size);
             break;
         }
@@ -168,7 +168,7 @@ static void set_up(struct rank *r) {
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(r->model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_USER;
+    rule.kind = TRIREME_RULE_USER;
     rule.update = descend;
     rule.user_data = r;
     rule.max_norm = 1e9;
@@ -193,10 +193,10 @@ static void work(trireme_communicator *communicator, int number, void *context) 
     EXPECT(v, r.visits > 0);
     if (job->act == DESTROYS) {
         EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
-                      trireme_model_get_parameters(r.model, values, ELEMENTS, F32));
+                      trireme_model_gather_parameters(r.model, values, ELEMENTS, F32));
         EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_step(r.optimizer));
     } else {
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(r.model, values, ELEMENTS, F32));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(r.model, values, ELEMENTS, F32));
         const float average = (float)(job->world_size + 1) / 2;
         for (int i = 0; i < ELEMENTS; ++i) EXPECT(v, values[i] == -average);
         trireme_optimizer_destroy(r.optimizer);

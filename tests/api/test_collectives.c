@@ -28,7 +28,7 @@ static void run_world_sizes(rank_function *function) {
 
 static int world_size_of(trireme_communicator *communicator, struct verdict *verdict) {
     int32_t world_size = 0;
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_world_size(communicator, &world_size));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_world_size(communicator, &world_size));
     return world_size;
 }
 
@@ -74,21 +74,21 @@ static uint64_t before_of(const struct call *call, int rank) {
 /* Runs one call on this rank and compares every element with the plain loop. */
 static void check_call(trireme_communicator *communicator, const struct call *call, int rank,
                        int world_size, struct way way, struct verdict *verdict) {
-    const uint64_t size = trireme_dtype_size(call->dtype), salt = call->count + call->counts[0];
+    const uint64_t size = trireme_dtype_bytes(call->dtype), salt = call->count + call->counts[0];
     struct call_memory memory;
     if (!EXPECT(verdict,
                 allocate_call(communicator, call, rank, world_size, way.shared, &memory))) {
         abort(); /* the peers would wait */
     }
-    const bool gathers = call->operation == TRIREME_OPERATION_ALL_GATHER ||
-                         call->operation == TRIREME_OPERATION_ALL_GATHER_V ||
-                         (call->operation == TRIREME_OPERATION_GATHER && rank == call->root) ||
-                         (call->operation == TRIREME_OPERATION_GATHER_V && rank == call->root);
-    const bool scatters = (call->operation == TRIREME_OPERATION_SCATTER ||
-                           call->operation == TRIREME_OPERATION_SCATTER_V) &&
+    const bool gathers = call->operation == TRIREME_OPERATION_KIND_ALL_GATHER ||
+                         call->operation == TRIREME_OPERATION_KIND_ALL_GATHER_V ||
+                         (call->operation == TRIREME_OPERATION_KIND_GATHER && rank == call->root) ||
+                         (call->operation == TRIREME_OPERATION_KIND_GATHER_V && rank == call->root);
+    const bool scatters = (call->operation == TRIREME_OPERATION_KIND_SCATTER ||
+                           call->operation == TRIREME_OPERATION_KIND_SCATTER_V) &&
                           rank == call->root;
-    const bool whole = call->operation == TRIREME_OPERATION_ALL_REDUCE ||
-                       call->operation == TRIREME_OPERATION_REDUCE;
+    const bool whole = call->operation == TRIREME_OPERATION_KIND_ALL_REDUCE ||
+                       call->operation == TRIREME_OPERATION_KIND_REDUCE;
     struct call_memory used = memory;
     const uint64_t before = whole ? 0 : before_of(call, rank) * size;
     if (way.in_place && gathers) used.send = used.receive + before;
@@ -99,7 +99,7 @@ static void check_call(trireme_communicator *communicator, const struct call *ca
     if (reduces(call->operation)) {
         fill_contribution(call->dtype, call->reduction, rank, salt, used.send, 0,
                           used.send_bytes / size);
-    } else if (call->operation == TRIREME_OPERATION_BROADCAST) {
+    } else if (call->operation == TRIREME_OPERATION_KIND_BROADCAST) {
         if (rank == call->root) fill_pattern(used.receive, rank, used.receive_bytes);
     } else {
         fill_pattern(used.send, rank, used.send_bytes);
@@ -128,7 +128,7 @@ static struct call make_call(trireme_operation operation, trireme_dtype dtype,
                              trireme_reduction reduction, uint64_t count, uint64_t number,
                              int world_size) {
     struct call call = {.operation = operation, .dtype = dtype, .reduction = reduction};
-    if (reduction == TRIREME_SCALED_SUM) call.scale = number % 2 == 0 ? 0.375 : -2;
+    if (reduction == TRIREME_REDUCTION_SCALED_SUM) call.scale = number % 2 == 0 ? 0.375 : -2;
     if (has_root(operation)) {
         call.root = (int32_t)(number / 8 % (uint64_t)world_size);
     }
@@ -144,12 +144,12 @@ static struct call make_call(trireme_operation operation, trireme_dtype dtype,
 }
 
 static const trireme_operation reducing[] = {
-    TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_REDUCE_SCATTER,
-    TRIREME_OPERATION_REDUCE_SCATTER_V, TRIREME_OPERATION_REDUCE};
+    TRIREME_OPERATION_KIND_ALL_REDUCE, TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+    TRIREME_OPERATION_KIND_REDUCE_SCATTER_V, TRIREME_OPERATION_KIND_REDUCE};
 static const trireme_operation moving[] = {
-    TRIREME_OPERATION_ALL_GATHER, TRIREME_OPERATION_ALL_GATHER_V, TRIREME_OPERATION_BROADCAST,
-    TRIREME_OPERATION_GATHER,     TRIREME_OPERATION_GATHER_V,     TRIREME_OPERATION_SCATTER,
-    TRIREME_OPERATION_SCATTER_V,  TRIREME_OPERATION_ALL_TO_ALL,   TRIREME_OPERATION_ALL_TO_ALL_V};
+    TRIREME_OPERATION_KIND_ALL_GATHER, TRIREME_OPERATION_KIND_ALL_GATHER_V, TRIREME_OPERATION_KIND_BROADCAST,
+    TRIREME_OPERATION_KIND_GATHER,     TRIREME_OPERATION_KIND_GATHER_V,     TRIREME_OPERATION_KIND_SCATTER,
+    TRIREME_OPERATION_KIND_SCATTER_V,  TRIREME_OPERATION_KIND_ALL_TO_ALL,   TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
 
 static void reduce_everything(trireme_communicator *communicator, int rank, void *context) {
     static const uint64_t counts[] = {0, 1, 2, 3, 7, 257};
@@ -157,7 +157,7 @@ static void reduce_everything(trireme_communicator *communicator, int rank, void
     const int world_size = world_size_of(communicator, verdict);
     uint64_t number = 0;
     for (trireme_dtype dtype = TRIREME_DTYPE_I8; dtype <= TRIREME_DTYPE_BYTES; ++dtype) {
-        for (trireme_reduction r = TRIREME_SUM; r <= TRIREME_SCALED_SUM; ++r) {
+        for (trireme_reduction r = TRIREME_REDUCTION_SUM; r <= TRIREME_REDUCTION_SCALED_SUM; ++r) {
             if (!reduction_means_something(dtype, r)) continue;
             for (size_t i = 0; i < COUNT_OF(counts) * COUNT_OF(reducing); ++i) {
                 const struct call call =
@@ -205,12 +205,12 @@ static void run_large(trireme_communicator *communicator, int rank, void *contex
         const trireme_dtype dtype = dtypes[number % COUNT_OF(dtypes)];
         const uint64_t count = counts[number / 8];
         struct call call =
-            make_call(TRIREME_OPERATION_ALL_REDUCE, dtype, TRIREME_SUM, count, number, world_size);
+            make_call(TRIREME_OPERATION_KIND_ALL_REDUCE, dtype, TRIREME_REDUCTION_SUM, count, number, world_size);
         check_call(communicator, &call, rank, world_size, way_of(number), verdict);
         /* Blocks of a rank, so that all of them together are as large. */
         const uint64_t block = count / (uint64_t)world_size;
         call =
-            make_call(reducing[1 + number % 3], dtype, TRIREME_AVERAGE, block, number, world_size);
+            make_call(reducing[1 + number % 3], dtype, TRIREME_REDUCTION_AVERAGE, block, number, world_size);
         check_call(communicator, &call, rank, world_size, way_of(number), verdict);
         call = make_call(moving[number % COUNT_OF(moving)], dtype, 0, block, number, world_size);
         check_call(communicator, &call, rank, world_size, way_of(number), verdict);
@@ -233,7 +233,7 @@ static void arrive(trireme_communicator *communicator, int rank, void *context) 
     struct arrivals *const arrivals = context;
     struct verdict *const verdict = &arrivals->verdicts[rank];
     const int world_size = world_size_of(communicator, verdict);
-    const struct call barrier = {.operation = TRIREME_OPERATION_BARRIER};
+    const struct call barrier = {.operation = TRIREME_OPERATION_KIND_BARRIER};
     const struct call_memory none = {0};
     for (int turn = 1; turn <= 20; ++turn) {
         arrivals->arrived[rank] = turn;
@@ -267,7 +267,7 @@ static void sum_awkward_numbers(trireme_communicator *communicator, int rank, vo
     for (int turn = 0; turn < 2; ++turn) {
         EXPECT_STATUS(&bits->verdicts[rank], TRIREME_OK,
                       trireme_all_reduce(communicator, send, bits->results[rank][turn], 999,
-                                         TRIREME_DTYPE_F32, TRIREME_SUM, NULL));
+                                         TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL));
     }
 }
 
@@ -288,7 +288,7 @@ static void every_rank_and_every_run_get_the_same_bits(void **state) {
 static void reduce_with_a_nan(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
     for (int bad = 0; bad < 3; ++bad) {
-        for (trireme_reduction reduction = TRIREME_MIN; reduction <= TRIREME_MAX; ++reduction) {
+        for (trireme_reduction reduction = TRIREME_REDUCTION_MIN; reduction <= TRIREME_REDUCTION_MAX; ++reduction) {
             const uint64_t nan_bits = 0x7ff8000000000000u;
             double value = rank, result = 0;
             if (rank == bad) memcpy(&value, &nan_bits, sizeof value);
@@ -317,13 +317,13 @@ static void call_on_two_threads(trireme_communicator *communicator, int rank, vo
         sums[i] = i + rank;
         EXPECT_STATUS(verdict, TRIREME_OK,
                       trireme_all_reduce_start(communicator, &sums[i], &results[i], 1,
-                                               TRIREME_DTYPE_I64, TRIREME_SUM, NULL, &requests[i]));
+                                               TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL, &requests[i]));
         if (i % 7 != 6) continue;
         /* A plain call comes in its turn, after what was started before it. */
         int64_t plain = 1000 + i, sum = 0;
         EXPECT_STATUS(verdict, TRIREME_OK,
                       trireme_all_reduce(communicator, &plain, &sum, 1, TRIREME_DTYPE_I64,
-                                         TRIREME_SUM, NULL));
+                                         TRIREME_REDUCTION_SUM, NULL));
         EXPECT(verdict, sum == 3 * plain);
         int32_t done = 0;
         EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_wait(requests[i], LONG_NS));
@@ -359,17 +359,17 @@ static void disagree(trireme_communicator *communicator, int rank, void *context
     switch (all->case_number) {
         case 0: /* count */
             all->statuses[rank] = trireme_all_reduce(communicator, send, receive, odd ? 3 : 4,
-                                                     TRIREME_DTYPE_I32, TRIREME_SUM, NULL);
+                                                     TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
             break;
         case 1: /* dtype */
             all->statuses[rank] =
                 trireme_all_reduce(communicator, send, receive, 4,
-                                   odd ? TRIREME_DTYPE_F32 : TRIREME_DTYPE_I32, TRIREME_SUM, NULL);
+                                   odd ? TRIREME_DTYPE_F32 : TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
             break;
         case 2: /* reduction */
             all->statuses[rank] =
                 trireme_all_reduce(communicator, send, receive, 4, TRIREME_DTYPE_I32,
-                                   odd ? TRIREME_MAX : TRIREME_SUM, NULL);
+                                   odd ? TRIREME_REDUCTION_MAX : TRIREME_REDUCTION_SUM, NULL);
             break;
         case 3: /* operation */
             all->statuses[rank] =
@@ -417,7 +417,7 @@ static void travel_narrow(trireme_communicator *communicator, int rank, void *co
     send[7] = 257;
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_all_reduce(communicator, send, receive, count, TRIREME_DTYPE_F32,
-                                     TRIREME_MAX, &options));
+                                     TRIREME_REDUCTION_MAX, &options));
     for (int i = 0; i < count; ++i) {
         EXPECT(verdict, receive[i] == (i == 7 ? 256 : (float)(i % 20 + world_size - 1)));
     }
@@ -438,17 +438,17 @@ static void travel_narrow(trireme_communicator *communicator, int rank, void *co
     const float part = rank == 0 ? 256 : 0.5f;
     float sum = 0;
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_all_reduce(communicator, &part, &sum, 1, TRIREME_DTYPE_F32, TRIREME_SUM,
+                  trireme_all_reduce(communicator, &part, &sum, 1, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM,
                                      &options));
     /* 256, 256.5, 257, 257.5, 258 and 259.5; bf16 has 256, 258 and 260 there. */
     EXPECT(verdict, sum == (world_size == 8 ? 260 : world_size > 3 ? 258 : 256));
     /* Refused: what is no f32, and what is no narrow type. */
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_all_reduce(communicator, send, receive, 8, TRIREME_DTYPE_I32, TRIREME_SUM,
+                  trireme_all_reduce(communicator, send, receive, 8, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
                                      &options));
     options.wire_dtype = TRIREME_DTYPE_F64;
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_all_reduce(communicator, send, receive, 8, TRIREME_DTYPE_F32, TRIREME_SUM,
+                  trireme_all_reduce(communicator, send, receive, 8, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM,
                                      &options));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT, trireme_barrier(communicator, &options));
 }
@@ -460,7 +460,7 @@ static void other_wire(trireme_communicator *communicator, int rank, void *conte
     float send = 1, receive = -7;
     EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
                   trireme_all_reduce(communicator, &send, &receive, 1, TRIREME_DTYPE_F32,
-                                     TRIREME_SUM, &options));
+                                     TRIREME_REDUCTION_SUM, &options));
     EXPECT(verdict, strstr(trireme_last_error(), "wire dtypes") != NULL);
     EXPECT(verdict, receive == -7);
 }
@@ -477,20 +477,20 @@ static void run_algorithms(trireme_communicator *communicator, int rank, void *c
     struct verdict *const verdict = (struct verdict *)context + rank;
     const int world_size = world_size_of(communicator, verdict);
     static const trireme_operation operations[] = {
-        TRIREME_OPERATION_ALL_REDUCE,  TRIREME_OPERATION_REDUCE_SCATTER,
-        TRIREME_OPERATION_ALL_GATHER,  TRIREME_OPERATION_BROADCAST,
-        TRIREME_OPERATION_REDUCE,      TRIREME_OPERATION_GATHER_V,
-        TRIREME_OPERATION_SCATTER_V,   TRIREME_OPERATION_ALL_TO_ALL,
-        TRIREME_OPERATION_ALL_TO_ALL_V};
+        TRIREME_OPERATION_KIND_ALL_REDUCE,  TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+        TRIREME_OPERATION_KIND_ALL_GATHER,  TRIREME_OPERATION_KIND_BROADCAST,
+        TRIREME_OPERATION_KIND_REDUCE,      TRIREME_OPERATION_KIND_GATHER_V,
+        TRIREME_OPERATION_KIND_SCATTER_V,   TRIREME_OPERATION_KIND_ALL_TO_ALL,
+        TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
     for (trireme_algorithm algorithm = TRIREME_ALGORITHM_DIRECT;
          algorithm <= TRIREME_ALGORITHM_NATIVE; ++algorithm) {
         for (size_t i = 0; i < COUNT_OF(operations); ++i) {
             static const uint64_t counts[] = {0, 1, 5, 3001};
-            struct call call = make_call(operations[i], TRIREME_DTYPE_F32, TRIREME_SUM,
+            struct call call = make_call(operations[i], TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM,
                                          counts[(i + (size_t)algorithm) % 4], i, world_size);
             if (!reduces(call.operation)) call.reduction = 0;
             call.algorithm = algorithm;
-            call.flags = i % 2 == 0 ? TRIREME_CALL_REPRODUCIBLE : 0;
+            call.flags = i % 2 == 0 ? TRIREME_OPERATION_FLAG_REPRODUCIBLE : 0;
             struct call_memory memory;
             if (!allocate_call(communicator, &call, rank, world_size, false, &memory)) abort();
             fill_call(&call, &memory, rank, world_size, 3);
@@ -518,7 +518,7 @@ static void other_algorithm(trireme_communicator *communicator, int rank, void *
     float send = 1, receive = -7;
     EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
                   trireme_all_reduce(communicator, &send, &receive, 1, TRIREME_DTYPE_F32,
-                                     TRIREME_SUM, &options));
+                                     TRIREME_REDUCTION_SUM, &options));
     EXPECT(verdict, strstr(trireme_last_error(), "algorithms") != NULL);
     EXPECT(verdict, receive == -7);
 }
@@ -545,7 +545,7 @@ static void hurry(trireme_communicator *communicator, int rank, void *context) {
         int32_t one = 1, sum = 0;
         EXPECT_STATUS(
             verdict, TRIREME_OK,
-            trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_SUM, &high));
+            trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, &high));
         EXPECT(verdict, sum == world_size);
     }
     if (rank == 0) {
@@ -570,7 +570,7 @@ static void a_deadline_ends_a_collective_and_names_who_is_missing(void **state) 
     trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
     soon.timeout_ns = 30 * 1000 * 1000;
     float data[3] = {1, 2, 3}, result[3] = {-7, -7, -7};
-    assert_int_equal(trireme_all_reduce(ranks[0], data, result, 3, TRIREME_DTYPE_F32, TRIREME_SUM,
+    assert_int_equal(trireme_all_reduce(ranks[0], data, result, 3, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM,
                                         &soon),
                      TRIREME_ERROR_TIMEOUT);
     trireme_error_info info = TRIREME_ERROR_INFO_INIT;

@@ -29,26 +29,26 @@ static trireme_communicator_options valid_options(const char *rendezvous) {
 static void answer_questions(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
     int32_t number = -1;
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_rank(communicator, &number));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_rank(communicator, &number));
     EXPECT(verdict, number == rank);
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_world_size(communicator, &number));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_world_size(communicator, &number));
     EXPECT(verdict, number == 3);
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_wait_ready(communicator, LONG_NS));
 
     char text[64] = {0}, cut[6];
     uint64_t length = 0;
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_communicator_backend(communicator, text, sizeof text, &length));
+                  trireme_communicator_get_backend(communicator, text, sizeof text, &length));
     EXPECT(verdict, strcmp(text, "local (threads)") == 0 && length == strlen(text));
     memset(cut, 'x', sizeof cut);
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_backend(communicator, cut, 6, NULL));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_backend(communicator, cut, 6, NULL));
     EXPECT(verdict, strcmp(cut, "local") == 0);
     length = 0;
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_communicator_backend(communicator, NULL, 0, &length));
+                  trireme_communicator_get_backend(communicator, NULL, 0, &length));
     EXPECT(verdict, length == strlen(text));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_communicator_backend(communicator, NULL, 1, NULL));
+                  trireme_communicator_get_backend(communicator, NULL, 1, NULL));
 }
 
 static void a_communicator_knows_who_and_what_it_is(void **state) {
@@ -192,7 +192,7 @@ static void a_missing_rank_is_named_when_the_deadline_passes(void **state) {
     soon.timeout_ns = SHORT_NS;
     float value = 1, sum = 0;
     assert_int_equal(
-        trireme_all_reduce(ranks[0], &value, &sum, 1, TRIREME_DTYPE_F32, TRIREME_SUM, &soon),
+        trireme_all_reduce(ranks[0], &value, &sum, 1, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, &soon),
         TRIREME_ERROR_TIMEOUT);
     assert_non_null(strstr(trireme_last_error(), "trireme_all_reduce: "));
     assert_non_null(strstr(trireme_last_error(), "rank"));
@@ -350,7 +350,7 @@ static void a_group_of_one_needs_nobody(void **state) {
     assert_int_equal(trireme_communicator_wait_ready(alone, 0), TRIREME_OK);
     float value = 3, result = 0;
     assert_int_equal(
-        trireme_all_reduce(alone, &value, &result, 1, TRIREME_DTYPE_F32, TRIREME_AVERAGE, NULL),
+        trireme_all_reduce(alone, &value, &result, 1, TRIREME_DTYPE_F32, TRIREME_REDUCTION_AVERAGE, NULL),
         TRIREME_OK);
     assert_true(result == 3);
     trireme_communicator_destroy(alone);
@@ -366,11 +366,11 @@ static uint64_t lines_of(const char *text) {
 
 static char *record_of(trireme_communicator *communicator) {
     uint64_t length = 0;
-    assert_int_equal(trireme_communicator_flight_record(communicator, NULL, 0, &length),
+    assert_int_equal(trireme_communicator_get_flight_record(communicator, NULL, 0, &length),
                      TRIREME_OK);
     char *const text = malloc(length + 1);
     assert_non_null(text);
-    assert_int_equal(trireme_communicator_flight_record(communicator, text, length + 1, NULL),
+    assert_int_equal(trireme_communicator_get_flight_record(communicator, text, length + 1, NULL),
                      TRIREME_OK);
     assert_int_equal(strlen(text), length);
     return text;
@@ -436,25 +436,25 @@ static void every_function_refuses_what_is_no_communicator(void **state) {
         trireme_communicator_statistics statistics = TRIREME_COMMUNICATOR_STATISTICS_INIT;
         const trireme_status expected = TRIREME_ERROR_INVALID_HANDLE;
         assert_int_equal(trireme_communicator_wait_ready(wrong[i], 0), expected);
-        assert_int_equal(trireme_communicator_rank(wrong[i], &number), expected);
-        assert_int_equal(trireme_communicator_world_size(wrong[i], &number), expected);
+        assert_int_equal(trireme_communicator_get_rank(wrong[i], &number), expected);
+        assert_int_equal(trireme_communicator_get_world_size(wrong[i], &number), expected);
         assert_int_equal(number, 7);
-        assert_int_equal(trireme_communicator_backend(wrong[i], NULL, 0, NULL), expected);
+        assert_int_equal(trireme_communicator_get_backend(wrong[i], NULL, 0, NULL), expected);
         assert_int_equal(trireme_communicator_abort(wrong[i], NULL), expected);
         assert_int_equal(trireme_communicator_get_statistics(wrong[i], &statistics), expected);
-        assert_int_equal(trireme_communicator_flight_record(wrong[i], NULL, 0, NULL), expected);
-        assert_int_equal(trireme_communicator_last_calls(wrong[i], NULL, 0, NULL), expected);
+        assert_int_equal(trireme_communicator_get_flight_record(wrong[i], NULL, 0, NULL), expected);
+        assert_int_equal(trireme_communicator_get_last_calls(wrong[i], NULL, 0, NULL), expected);
         assert_int_equal(trireme_barrier(wrong[i], NULL), expected);
         assert_non_null(strstr(trireme_last_error(), "communicator"));
     }
-    assert_int_equal(trireme_communicator_rank(live, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(trireme_communicator_world_size(live, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trireme_communicator_get_rank(live, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trireme_communicator_get_world_size(live, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(trireme_communicator_get_statistics(live, NULL),
                      TRIREME_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(trireme_communicator_flight_record(live, NULL, 5, NULL),
+    assert_int_equal(trireme_communicator_get_flight_record(live, NULL, 5, NULL),
                      TRIREME_ERROR_INVALID_ARGUMENT);
     uint64_t length = 77;
-    assert_int_equal(trireme_communicator_last_calls(live, NULL, 5, &length),
+    assert_int_equal(trireme_communicator_get_last_calls(live, NULL, 5, &length),
                      TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(length, 77);
     assert_int_equal(trireme_barrier(live, NULL), TRIREME_OK);
@@ -512,7 +512,7 @@ static void the_environment_tells_rank_world_size_and_rendezvous(void **state) {
     trireme_communicator *ranks[2] = {NULL, NULL};
     assert_int_equal(create_from_environment(0, 0, &ranks[1]), TRIREME_OK);
     int32_t number = 0;
-    assert_int_equal(trireme_communicator_rank(ranks[1], &number), TRIREME_OK);
+    assert_int_equal(trireme_communicator_get_rank(ranks[1], &number), TRIREME_OK);
     assert_int_equal(number, 1);
     setenv("RANK", "0", 1);
     assert_int_equal(create_from_environment(0, 2, &ranks[0]), TRIREME_OK);
@@ -540,9 +540,9 @@ static void other_starters_variables_are_understood(void **state) {
         trireme_communicator *communicator = NULL;
         assert_int_equal(create_from_environment(0, 0, &communicator), TRIREME_OK);
         int32_t number = -1;
-        assert_int_equal(trireme_communicator_rank(communicator, &number), TRIREME_OK);
+        assert_int_equal(trireme_communicator_get_rank(communicator, &number), TRIREME_OK);
         assert_int_equal(number, i);
-        assert_int_equal(trireme_communicator_world_size(communicator, &number), TRIREME_OK);
+        assert_int_equal(trireme_communicator_get_world_size(communicator, &number), TRIREME_OK);
         assert_int_equal(number, i + 2);
         trireme_communicator_destroy(communicator);
     }

@@ -54,7 +54,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *communicator
 
 static trireme_optimizer *sgd(struct verdict *v, trireme_model *model, uint64_t check_every) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 1;
     options.check_every = check_every;
     trireme_optimizer *optimizer = NULL;
@@ -74,7 +74,7 @@ static bool blames(int32_t rank) {
 static void sum_again(struct verdict *v, trireme_communicator *communicator, int world_size) {
     float one = 1, sum = 0;
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_all_reduce(communicator, &one, &sum, 1, F32, TRIREME_SUM, NULL));
+                  trireme_all_reduce(communicator, &one, &sum, 1, F32, TRIREME_REDUCTION_SUM, NULL));
     EXPECT(v, sum == (float)world_size);
 }
 
@@ -179,18 +179,18 @@ static void change_one_copy(trireme_communicator *communicator, int rank, void *
     trireme_optimizer *const optimizer = sgd(v, model, 2);
     float values[26];
     for (int i = 0; i < 26; ++i) values[i] = (float)i;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, values, 26, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, 26, F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
     void *data = NULL;
     uint64_t count = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_parameter_data(model, 1, &data, &count));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameter_data(model, 1, &data, &count));
     if (data == NULL) abort();
     if (rank == 2) ((float *)data)[3] = -0.5f;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_check_replicas(model));
     EXPECT(v, says("parameter 1 (\"p1\") has other bits on rank 2 than on the others of ranks"));
     EXPECT(v, blames(2));
     /* The model lives on, and the root's values make the copies the same. */
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, values, 26, F32, 1));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, 26, F32, 1));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
     /* Within a step it fails the model: the second step compares. */
     float gradients[26] = {0};
@@ -226,18 +226,18 @@ static void call_wrongly_with_uneven_inputs(trireme_communicator *communicator, 
     trireme_optimizer *const step_even = sgd(v, even, 0);
     uint64_t steps = 77;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_optimizer_join(step_even, &steps));
-    EXPECT(v, says("without TRIREME_MODEL_UNEVEN"));
+    EXPECT(v, says("without TRIREME_MODEL_FLAG_UNEVEN"));
     trireme_optimizer_destroy(step_even);
     trireme_model_destroy(even);
 
-    options.flags = TRIREME_MODEL_UNEVEN;
+    options.flags = TRIREME_MODEL_FLAG_UNEVEN;
     trireme_model *const model = make(v, communicator, &options, 2);
     trireme_optimizer *const optimizer = sgd(v, model, 0);
     float g[11] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8}, values[11] = {0};
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, TRIREME_BACKWARD_ABSENT));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_ABSENT));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_model_gradient_ready(model, 0, g, 5, F32));
-    EXPECT(v, says("TRIREME_BACKWARD_ABSENT"));
+    EXPECT(v, says("TRIREME_BACKWARD_FLAG_ABSENT"));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_optimizer_join(optimizer, &steps));
     EXPECT(v, says("a step is under way"));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
@@ -250,10 +250,10 @@ static void call_wrongly_with_uneven_inputs(trireme_communicator *communicator, 
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, g, 11, F32, 0));
     } else {
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_accumulate_flat(model, NULL, 11, F32, TRIREME_BACKWARD_ABSENT));
+                      trireme_model_accumulate_flat(model, NULL, 11, F32, TRIREME_BACKWARD_FLAG_ABSENT));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 11, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 11, F32));
     for (int i = 0; i < 11; ++i) EXPECT(v, values[i] == -8);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -273,7 +273,7 @@ static void run_out_one_by_one(trireme_communicator *communicator, int rank, voi
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(job->strategy, job->world_size);
-    options.flags = TRIREME_MODEL_UNEVEN;
+    options.flags = TRIREME_MODEL_FLAG_UNEVEN;
     trireme_model *const model = make(v, communicator, &options, 2);
     trireme_optimizer *const optimizer = sgd(v, model, 0);
     float expected = 0, rate = 1;
@@ -310,11 +310,11 @@ static void run_out_one_by_one(trireme_communicator *communicator, int rank, voi
             expected -= rate * (sum / contributors);
         }
         double learning_rate = 0;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_learning_rate(optimizer, &learning_rate));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_learning_rate(optimizer, &learning_rate));
         EXPECT(v, (float)learning_rate == rate);
     }
     float values[11];
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 11, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 11, F32));
     for (int i = 0; i < 11; ++i) EXPECT(v, values[i] == expected);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -343,7 +343,7 @@ static void step_with_leaves(struct verdict *v, trireme_model *model,
     for (uint32_t pass = 0; pass < info.micro_batches; ++pass) {
         uint32_t leaf = UINT32_MAX;
         float g[6];
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_leaf(model, pass, &leaf));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_leaf(model, pass, &leaf));
         for (int i = 0; i < 6; ++i) g[i] = (float)(leaf + 1);
         for (uint64_t i = 0; i < 4; ++i) {
             const uint64_t unit = i < 2 ? i : 3 - i;
@@ -367,7 +367,7 @@ static void never_have_data(trireme_communicator *communicator, int rank, void *
     struct job *const job = &all->job;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(job->strategy, job->world_size);
-    options.flags = TRIREME_MODEL_UNEVEN;
+    options.flags = TRIREME_MODEL_FLAG_UNEVEN;
     options.leaves = all->leaves;
     trireme_model *const model = make(v, communicator, &options, 2);
     trireme_optimizer *const optimizer = sgd(v, model, 0);
@@ -377,7 +377,7 @@ static void never_have_data(trireme_communicator *communicator, int rank, void *
     }
     for (int round = 0; round < 2; ++round) {
         if (job->kind == EVALUATED) {
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 11, F32));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 11, F32));
         } else if (job->kind == DISCARDED) {
             if ((uint32_t)rank < all->leaves) {
                 EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
@@ -391,12 +391,12 @@ static void never_have_data(trireme_communicator *communicator, int rank, void *
         for (int step = 0; step < 2; ++step) expected -= sum / count;
     }
     /* Everybody looks at the parameters, and nobody has anything. */
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 11, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 11, F32));
     uint64_t followed = 77, steps = 77;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_join(optimizer, &followed));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_count(optimizer, &steps));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_step_count(optimizer, &steps));
     EXPECT(v, followed == 0 && steps == 4);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 11, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 11, F32));
     for (int i = 0; i < 11; ++i) EXPECT(v, values[i] == expected);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -428,7 +428,7 @@ static void follow_what_differs(trireme_communicator *communicator, int rank, vo
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(job->strategy, job->world_size);
-    options.flags = TRIREME_MODEL_UNEVEN;
+    options.flags = TRIREME_MODEL_FLAG_UNEVEN;
     trireme_model *const model = make(v, communicator, &options, 3);
     trireme_optimizer *const optimizer = sgd(v, model, 0);
     float g[18] = {0};
@@ -482,7 +482,7 @@ static void leave_gradients_out(trireme_communicator *communicator, int rank, vo
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     float values[18];
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 18, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 18, F32));
     for (int i = 0; i < 18; ++i) EXPECT(v, values[i] == -1);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -505,15 +505,15 @@ static void ask_for_one_sweep(trireme_communicator *communicator, int rank, void
     for (int kind = 0; kind < 8; ++kind) {
         trireme_model_options options = options_of(job->strategy, job->world_size);
         trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-        rule.kind = TRIREME_OPTIMIZER_SGD;
-        rule.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+        rule.kind = TRIREME_RULE_SGD;
+        rule.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
         if (kind == 0) options.leaves = 2;
-        if (kind == 1) options.flags = TRIREME_MODEL_UNEVEN;
+        if (kind == 1) options.flags = TRIREME_MODEL_FLAG_UNEVEN;
         if (kind == 2) options.unused = TRIREME_UNUSED_SKIP;
         if (kind == 3) options.bucket_hook = accept_all;
         if (kind == 4) rule.max_norm = 1;
         if (kind == 5) rule.max_value = 1;
-        if (kind == 6) rule.kind = TRIREME_OPTIMIZER_USER, rule.update = accept_update;
+        if (kind == 6) rule.kind = TRIREME_RULE_USER, rule.update = accept_update;
         trireme_model *const model = make(v, communicator, &options, 2);
         trireme_optimizer *optimizer = NULL;
         const bool good = kind == 7 && job->strategy == TRIREME_STRATEGY_ZERO1;
@@ -628,12 +628,12 @@ static void share_parameters(trireme_communicator *communicator, int rank, void 
     EXPECT(v, info.shared_bytes == (shares ? 18 * sizeof(float) : 0));
     float values[18];
     for (int i = 0; i < 18; ++i) values[i] = (float)i;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, values, 18, F32, 1));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, 18, F32, 1));
     for (uint64_t unit = 0; unit < 3; ++unit) {
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, unit));
         void *data = NULL;
         uint64_t count = 0;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_parameter_data(model, unit, &data, &count));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameter_data(model, unit, &data, &count));
         for (uint64_t i = 0; i < count && data != NULL; ++i) {
             EXPECT(v, ((float *)data)[i] == (float)(unit == 0 ? i : unit == 1 ? 5 + i : 11 + i));
         }
@@ -691,7 +691,7 @@ static void name_two_roots(trireme_communicator *communicator, int rank, void *c
     trireme_model *const model = make(v, communicator, &options, 3);
     const float values[18] = {0};
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH,
-                  trireme_model_set_parameters(model, values, 18, F32, rank == 0 ? 0 : 1));
+                  trireme_model_broadcast_parameters(model, values, 18, F32, rank == 0 ? 0 : 1));
     EXPECT(v, says("root"));
     trireme_model_destroy(model);
 }
@@ -719,14 +719,14 @@ static void train_nothing(trireme_communicator *communicator, int rank, void *co
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_ADAMW;
+    rule.kind = TRIREME_RULE_ADAMW;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     for (int step = 0; step < 2; ++step) {
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, 0));
         void *data = NULL;
         uint64_t count = 7;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_parameter_data(model, 0, &data, &count));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameter_data(model, 0, &data, &count));
         EXPECT(v, count == 0);
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, 0));
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));

@@ -58,7 +58,7 @@ static void run_job(struct job job, void (*body)(int rank, void *context)) {
 static int expect_gloo(struct verdict *verdict, trireme_communicator *communicator) {
     char text[64];
     return EXPECT_STATUS(verdict, TRIREME_OK,
-                         trireme_communicator_backend(communicator, text, sizeof text, NULL)) &&
+                         trireme_communicator_get_backend(communicator, text, sizeof text, NULL)) &&
            EXPECT(verdict, strcmp(text, "gloo (tcp)") == 0);
 }
 
@@ -68,7 +68,7 @@ static int expect_sum(struct verdict *verdict, trireme_communicator *communicato
     for (int i = 0; right && i < COUNT; ++i) data[i] = i;
     right = right && EXPECT_STATUS(verdict, TRIREME_OK,
                                    trireme_all_reduce(communicator, data, data, COUNT,
-                                                      TRIREME_DTYPE_I32, TRIREME_SUM, NULL));
+                                                      TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL));
     for (int i = 0; right && i < COUNT; ++i) right = EXPECT(verdict, data[i] == i * world_size);
     free(data);
     return right;
@@ -118,11 +118,11 @@ static void move_nothing(int rank, void *context) {
     native.algorithm = TRIREME_ALGORITHM_NATIVE;
     const trireme_dtype f32 = TRIREME_DTYPE_F32;
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_all_reduce(group, NULL, NULL, 0, f32, TRIREME_SUM, &native));
+                  trireme_all_reduce(group, NULL, NULL, 0, f32, TRIREME_REDUCTION_SUM, &native));
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_reduce(group, NULL, NULL, 0, f32, TRIREME_AVERAGE, 1, &native));
+                  trireme_reduce(group, NULL, NULL, 0, f32, TRIREME_REDUCTION_AVERAGE, 1, &native));
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_reduce_scatter(group, NULL, NULL, 0, f32, TRIREME_SUM, &native));
+                  trireme_reduce_scatter(group, NULL, NULL, 0, f32, TRIREME_REDUCTION_SUM, &native));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_all_gather(group, NULL, NULL, 0, f32, &native));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_all_to_all(group, NULL, NULL, 0, f32, &native));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_broadcast(group, NULL, 0, f32, 2, &native));
@@ -146,7 +146,7 @@ static void leave_or_miss(int rank, void *context) {
     if (rank != 1) {
         EXPECT_STATUS(verdict, TRIREME_ERROR_PEER_LOST,
                       trireme_all_reduce(group, data[rank], data[rank], COUNT, TRIREME_DTYPE_I32,
-                                         TRIREME_SUM, NULL));
+                                         TRIREME_REDUCTION_SUM, NULL));
         EXPECT(verdict, strstr(trireme_last_error(), "rank 1 left") != NULL);
     }
     trireme_communicator_destroy(group);
@@ -233,7 +233,7 @@ static void call_what_others_do_not(int rank, void *context) {
     wait_for_count(verdict, &job->summed, RANKS);
     const trireme_dtype dtype = rank == 2 ? TRIREME_DTYPE_I32 : TRIREME_DTYPE_F32;
     EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
-                  trireme_all_reduce(communicator, data, data, COUNT, dtype, TRIREME_SUM, NULL));
+                  trireme_all_reduce(communicator, data, data, COUNT, dtype, TRIREME_REDUCTION_SUM, NULL));
     EXPECT(verdict, strstr(trireme_last_error(), "rank 2") != NULL);
     EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH, trireme_barrier(communicator, NULL));
     trireme_communicator_destroy(communicator);
@@ -258,7 +258,7 @@ static void call_without_one(int rank, void *context) {
         options.timeout_ns = 200 * 1000 * 1000;
         EXPECT_STATUS(verdict, TRIREME_ERROR_TIMEOUT,
                       trireme_all_reduce(communicator, data, data, COUNT, TRIREME_DTYPE_F32,
-                                         TRIREME_SUM, &options));
+                                         TRIREME_REDUCTION_SUM, &options));
         trireme_error_info info = TRIREME_ERROR_INFO_INIT;
         EXPECT_STATUS(verdict, TRIREME_OK, trireme_last_error_info(&info));
         EXPECT(verdict, blames_only(&info, 1));

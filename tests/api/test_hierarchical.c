@@ -38,7 +38,7 @@ static int is_called(struct verdict *verdict, trireme_communicator *communicator
     return EXPECT_STATUS(verdict, TRIREME_OK,
                          trireme_communicator_wait_ready(communicator, LONG_NS)) &&
            EXPECT_STATUS(verdict, TRIREME_OK,
-                         trireme_communicator_backend(communicator, text, sizeof text, NULL)) &&
+                         trireme_communicator_get_backend(communicator, text, sizeof text, NULL)) &&
            EXPECT(verdict, strcmp(text, says) == 0);
 }
 
@@ -63,14 +63,14 @@ static void check_all(struct verdict *verdict, trireme_communicator *communicato
     for (uint64_t i = 0; i < all; ++i) send[i] = value(rank, i);
     int right = EXPECT_STATUS(verdict, TRIREME_OK,
                               trireme_all_reduce(communicator, send, receive, all,
-                                                 TRIREME_DTYPE_I64, TRIREME_SUM, options));
+                                                 TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, options));
     for (uint64_t i = 0; right && i < all; ++i) {
         right = EXPECT(verdict, receive[i] == sum_of(world_size, i));
     }
     const trireme_status expected = has_blocks ? TRIREME_OK : TRIREME_ERROR_UNSUPPORTED;
     right = EXPECT_STATUS(verdict, expected,
                           trireme_reduce_scatter(communicator, send, receive, count,
-                                                 TRIREME_DTYPE_I64, TRIREME_SUM, options));
+                                                 TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, options));
     for (uint64_t i = 0; has_blocks && right && i < count; ++i) {
         right = EXPECT(verdict, receive[i] == sum_of(world_size, (uint64_t)rank * count + i));
     }
@@ -105,7 +105,7 @@ static void work_on_hosts(int rank, void *context) {
     int32_t one = 1;
     EXPECT_STATUS(
         verdict, flat ? TRIREME_ERROR_UNSUPPORTED : TRIREME_OK,
-        trireme_all_reduce(communicator, &one, &one, 1, TRIREME_DTYPE_I32, TRIREME_SUM, &native));
+        trireme_all_reduce(communicator, &one, &one, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, &native));
     EXPECT(verdict, one == (flat ? 1 : world_size));
     is_called(verdict, communicator, job->says);
     const int has_blocks = strstr(job->says, " to ") == NULL;
@@ -176,13 +176,13 @@ static void use_two_queues(int rank, void *context) {
         if (turn == (rank % 2 == 0 ? 3 : 0)) {
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_all_reduce_start(communicator, normal, normal, LARGE,
-                                                   TRIREME_DTYPE_I64, TRIREME_SUM, NULL, &request));
+                                                   TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL, &request));
         }
         if (turn == 3) break;
         for (uint64_t i = 0; i < LARGE; ++i) urgent[i] = value(rank, i) + turn;
         EXPECT_STATUS(verdict, TRIREME_OK,
                       trireme_all_reduce(communicator, urgent, urgent, LARGE, TRIREME_DTYPE_I64,
-                                         TRIREME_SUM, &high));
+                                         TRIREME_REDUCTION_SUM, &high));
         int right = 1;
         for (uint64_t i = 0; right && i < LARGE; ++i) {
             right = EXPECT(verdict, urgent[i] == sum_of(4, i) + 4 * turn);
@@ -216,7 +216,7 @@ static void disagree(int rank, void *context) {
     const uint64_t count = rank == 2 ? LARGE - 1 : LARGE;
     EXPECT_STATUS(
         verdict, TRIREME_ERROR_MISMATCH,
-        trireme_all_reduce(communicator, data, data, count, TRIREME_DTYPE_F32, TRIREME_SUM, NULL));
+        trireme_all_reduce(communicator, data, data, count, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL));
     EXPECT(verdict, strstr(trireme_last_error(), "rank 2 called") != NULL);
     for (uint64_t i = 0; i < LARGE; ++i) {
         if (!EXPECT(verdict, data[i] == 0)) break;
@@ -249,9 +249,9 @@ static void who_asks_too_early_hears_who_is_missing(void **state) {
         for (int turn = 0; turn < 2; ++turn) { /* and it stays so */
             const trireme_status status =
                 started ? trireme_all_reduce_start(communicator, &one, &one, 1, TRIREME_DTYPE_I32,
-                                                   TRIREME_SUM, &native, &request)
+                                                   TRIREME_REDUCTION_SUM, &native, &request)
                         : trireme_all_reduce(communicator, &one, &one, 1, TRIREME_DTYPE_I32,
-                                             TRIREME_SUM, &native);
+                                             TRIREME_REDUCTION_SUM, &native);
             assert_int_equal(status, TRIREME_ERROR_TIMEOUT);
             assert_non_null(strstr(trireme_last_error(), "ranks 1 and 2 have not joined"));
         }

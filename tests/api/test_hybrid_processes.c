@@ -54,7 +54,7 @@ static void train(trireme_communicator *communicator, int rank, const struct gro
     must(trireme_model_add_parameter(model, &parameter, NULL), outcome);
     must(trireme_model_seal(model), outcome);
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 0.5;
     trireme_optimizer *optimizer = NULL;
     must(trireme_optimizer_create(model, &rule, &optimizer), outcome);
@@ -63,7 +63,7 @@ static void train(trireme_communicator *communicator, int rank, const struct gro
         must(trireme_model_accumulate_flat(model, values, size, TRIREME_DTYPE_F32, 0), outcome);
         must(trireme_optimizer_step(optimizer), outcome);
     }
-    must(trireme_model_get_parameters(model, values, size, TRIREME_DTYPE_F32), outcome);
+    must(trireme_model_gather_parameters(model, values, size, TRIREME_DTYPE_F32), outcome);
     for (uint64_t i = 0; i < size; ++i) {
         /* The mean rank is 1.5. */
         const float right = -0.5f * STEPS * ((float)(i % 7) + 1.5f);

@@ -71,7 +71,7 @@ static void hand_in(struct verdict *v, const struct job *job, trireme_model *mod
         void *data = NULL;
         int32_t adds = 0;
         if (job->views) {
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_gradient_data(model, (uint64_t)p, &data,
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_gradient_data(model, (uint64_t)p, &data,
                                                                      NULL, NULL, &adds));
             EXPECT(v, adds == 0);
         }
@@ -114,7 +114,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *communicator
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, out_optimizer));
     return model;
@@ -152,7 +152,7 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
         EXPECT(v, sent_in_all == memory.sent_step_bytes);
     }
     void *const all = malloc(ELEMENTS * size_of(job->dtype));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, all, ELEMENTS, job->dtype));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, all, ELEMENTS, job->dtype));
     for (uint64_t i = 0; i < ELEMENTS; ++i) {
         const double expected = trained(job, i), got = get(all, job->dtype, i);
         if (!EXPECT(v, memcmp(&expected, &got, sizeof got) == 0)) break;

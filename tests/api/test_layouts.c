@@ -114,7 +114,7 @@ static trireme_model_options options_of(const struct job *job) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
     options.leaves = (uint32_t)job->leaves;
-    options.flags = job->flags | (job->absent ? TRIREME_MODEL_UNEVEN : 0);
+    options.flags = job->flags | (job->absent ? TRIREME_MODEL_FLAG_UNEVEN : 0);
     options.shard_ranks = job->shard_ranks;
     options.shard_stride = job->shard_stride;
     options.reshard_ranks = job->reshard_ranks;
@@ -143,7 +143,7 @@ static trireme_model *make_model(struct verdict *v, trireme_communicator *commun
 
 static trireme_optimizer *make_optimizer(struct verdict *v, trireme_model *model) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 0.05;
     options.momentum = 0.9;
     trireme_optimizer *optimizer = NULL;
@@ -156,7 +156,7 @@ static void read_unit(struct verdict *v, trireme_model *model, int unit, float *
     for (int i = 0; i < PARAMETERS; ++i) {
         void *data = NULL;
         if (kParameters[i].unit != unit || kParameters[i].count == 0) continue;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_parameter_data(model, (uint64_t)i, &data, NULL));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameter_data(model, (uint64_t)i, &data, NULL));
         if (data != NULL) {
             memcpy(p + kParameters[i].first, data, (size_t)kParameters[i].count * sizeof *p);
         }
@@ -202,11 +202,11 @@ static void backward(const struct job *job, struct verdict *v, trireme_model *mo
 static void mark_owned(struct job *job, struct verdict *v, const trireme_optimizer *optimizer,
                        int rank) {
     uint64_t ranges = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &ranges));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &ranges));
     for (uint64_t i = 0; i < ranges; ++i) {
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
-        if (range.kind != TRIREME_STATE_PARAMETER) continue;
+        if (range.kind != TRIREME_STATE_KIND_PARAMETER) continue;
         for (uint64_t k = range.first; k < range.first + range.count; ++k) {
             ++job->owners[rank][kParameters[range.parameter].first + (int)k];
         }
@@ -220,7 +220,7 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
     trireme_model *const model = make_model(v, communicator, &options, TRIREME_OK);
     float p[ELEMENTS];
     for (int i = 0; i < ELEMENTS; ++i) p[i] = initial(i);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, p, ELEMENTS, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, p, ELEMENTS, F32, 0));
     trireme_optimizer *const optimizer = make_optimizer(v, model);
     job->infos[rank] = (trireme_model_info)TRIREME_MODEL_INFO_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_info(model, &job->infos[rank]));
@@ -230,12 +230,12 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
         for (uint32_t pass = 0; pass < passes; ++pass) {
             uint32_t leaf = (uint32_t)rank;
             if (job->leaves > 0) {
-                EXPECT_STATUS(v, TRIREME_OK, trireme_model_leaf(model, pass, &leaf));
+                EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_leaf(model, pass, &leaf));
             }
             for (int unit = 0; unit < UNITS; ++unit) read_unit(v, model, unit, p);
             if (job->absent && step == 0 && rank == 0) {
                 EXPECT_STATUS(v, TRIREME_OK,
-                              trireme_model_begin_backward(model, TRIREME_BACKWARD_ABSENT));
+                              trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_ABSENT));
                 backward(job, v, model, p, rank, -1);
                 EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
             } else {
@@ -251,7 +251,7 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &job->memories[rank]));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, job->values[rank], ELEMENTS, F32));
+                  trireme_model_gather_parameters(model, job->values[rank], ELEMENTS, F32));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
 }
@@ -312,8 +312,8 @@ static int leaves_by_turns(int turn) { return turn % 2 == 0 ? MOST_LEAVES : 0; }
 static void buckets_follow_the_gradients_after_the_first_step(void **state) {
     (void)state;
 
-    for (uint32_t flags = 0; flags <= TRIREME_MODEL_FIXED_ORDER;
-         flags += TRIREME_MODEL_FIXED_ORDER) {
+    for (uint32_t flags = 0; flags <= TRIREME_MODEL_FLAG_FIXED_ORDER;
+         flags += TRIREME_MODEL_FLAG_FIXED_ORDER) {
         struct job job = {.order = FORWARD,
                           .flags = flags,
                           .minimum_unit_bytes = 1,
@@ -525,7 +525,7 @@ static void kept_units_are_gathered_once_a_step(void **state) {
 
     for (int k = 0; k < 2; ++k) {
         struct job job = {.strategy = TRIREME_STRATEGY_ZERO3,
-                          .flags = TRIREME_MODEL_KEEP_GATHERED,
+                          .flags = TRIREME_MODEL_FLAG_KEEP_GATHERED,
                           .minimum_unit_bytes = kMinimum[k],
                           .share = TRIREME_SHARE_NEVER};
         FOR_EACH_WORLD(&job) {
@@ -567,11 +567,11 @@ static void keep_and_change(trireme_communicator *communicator, int rank, void *
     for (int i = 0; i < ELEMENTS; ++i) p[i] = (float)i;
     for (int round = 0; round < 3; ++round) {
         p[0] = (float)round;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, p, ELEMENTS, F32, 1));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, p, ELEMENTS, F32, 1));
         for (int pass = 0; pass < 2; ++pass) {
             for (int unit = 0; unit < UNITS; ++unit) read_unit(v, model, unit, q);
             EXPECT(v, memcmp(p, q, sizeof p) == 0);
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, q, ELEMENTS, F32));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, q, ELEMENTS, F32));
             EXPECT(v, memcmp(p, q, sizeof p) == 0);
             EXPECT(v, gathers_of(v, model) == (uint64_t)(round + 1) * UNITS);
         }
@@ -579,7 +579,7 @@ static void keep_and_change(trireme_communicator *communicator, int rank, void *
     /* Kept for the library; for the caller it is released. */
     void *data = NULL;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
-                  trireme_model_parameter_data(model, 0, &data, NULL));
+                  trireme_model_get_parameter_data(model, 0, &data, NULL));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_model_release_unit(model, 0));
     EXPECT(v, data == NULL);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, p, ELEMENTS, F32, 0));
@@ -595,14 +595,14 @@ static void keep_and_change(trireme_communicator *communicator, int rank, void *
         trireme_model *none = NULL;
         EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                       trireme_model_create(communicator, &wrong, &none));
-        EXPECT(v, strstr(trireme_last_error(), "TRIREME_MODEL_KEEP_GATHERED is for") != NULL);
+        EXPECT(v, strstr(trireme_last_error(), "TRIREME_MODEL_FLAG_KEEP_GATHERED is for") != NULL);
     }
 }
 
 static void kept_units_are_those_of_the_last_change(void **state) {
     (void)state;
     struct job job = {.strategy = TRIREME_STRATEGY_ZERO3,
-                      .flags = TRIREME_MODEL_KEEP_GATHERED,
+                      .flags = TRIREME_MODEL_FLAG_KEEP_GATHERED,
                       .minimum_unit_bytes = 1,
                       .share = TRIREME_SHARE_NEVER};
     for (job.world_size = 2; job.world_size <= 4; ++job.world_size) run_job(&job, keep_and_change);
@@ -621,7 +621,7 @@ static void look_and_follow(trireme_communicator *communicator, int rank, void *
         p[i] = initial(i);
         ones[i] = 1;
     }
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, p, ELEMENTS, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, p, ELEMENTS, F32, 0));
     for (int step = 0; step < (rank == 0 ? 3 : 1); ++step) {
         for (int unit = 0; unit < UNITS; ++unit) read_unit(v, model, unit, q);
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, ones, ELEMENTS, F32, 0));
@@ -630,13 +630,13 @@ static void look_and_follow(trireme_communicator *communicator, int rank, void *
         if (job->kind == 0) {
             for (int unit = 0; unit < UNITS; ++unit) read_unit(v, model, unit, q);
         } else {
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, q, ELEMENTS, F32));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, q, ELEMENTS, F32));
         }
     }
     uint64_t followed = 77;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_join(optimizer, &followed));
     EXPECT(v, followed == (rank == 0 ? 0 : 2));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, q, ELEMENTS, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, q, ELEMENTS, F32));
     for (int i = 0; i < ELEMENTS; ++i) {
         float m = 0;
         for (int step = 0; step < 3; ++step) {
@@ -656,7 +656,7 @@ static void who_follows_holds_what_who_trains_holds(void **state) {
         for (int i = 0; i < 8; ++i) {
             job.kind = i % 2;
             job.minimum_unit_bytes = i % 4 < 2 ? 1 : 1000000;
-            job.flags = TRIREME_MODEL_UNEVEN | (i < 4 ? 0 : TRIREME_MODEL_KEEP_GATHERED);
+            job.flags = TRIREME_MODEL_FLAG_UNEVEN | (i < 4 ? 0 : TRIREME_MODEL_FLAG_KEEP_GATHERED);
             run_job(&job, look_and_follow);
         }
     }
@@ -693,7 +693,7 @@ static void shards_are_whole_rows(void **state) {
     (void)state;
     static const uint64_t kMinimum[] = {1, 200, 1 << 20};
     for (int k = 0; k < 3; ++k) {
-        struct job job = {.flags = TRIREME_MODEL_WHOLE_ROWS,
+        struct job job = {.flags = TRIREME_MODEL_FLAG_WHOLE_ROWS,
                           .minimum_unit_bytes = kMinimum[k],
                           .share = k == 1 ? TRIREME_SHARE_AUTO : TRIREME_SHARE_NEVER};
         FOR_EACH_WORLD(&job) FOR_EACH_STRATEGY(&job) {

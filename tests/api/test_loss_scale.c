@@ -123,7 +123,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const
 
 static trireme_optimizer_options rule_of(double scale) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_ADAM;
+    options.kind = TRIREME_RULE_ADAM;
     options.learning_rate = 0.1;
     options.loss_scale = scale;
     return options;
@@ -184,7 +184,7 @@ static void backward(struct verdict *v, const struct job *job, trireme_model *mo
             trireme_dtype type = 0;
             int32_t adds = 0;
             EXPECT_STATUS(v, TRIREME_OK,
-                          trireme_model_gradient_data(model, p, &view, NULL, &type, &adds));
+                          trireme_model_get_gradient_data(model, p, &view, NULL, &type, &adds));
             EXPECT(v, adds == 0);
             if (view != NULL) data = view, dtype = type;
         }
@@ -219,7 +219,7 @@ static void look(struct verdict *v, const struct job *job, const trireme_optimiz
         EXPECT(v, info.blamed_count == 1 && info.blamed[0] == rank);
     }
     double scale = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_loss_scale(optimizer, &scale));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_loss_scale(optimizer, &scale));
     EXPECT(v, scale == kScalesAfter[step]);
     trireme_loss_scale_info info = TRIREME_LOSS_SCALE_INFO_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_loss_scale_info(optimizer, &info));
@@ -235,7 +235,7 @@ static void look(struct verdict *v, const struct job *job, const trireme_optimiz
     EXPECT(v, info.parameter == (overflow ? (uint64_t)parameter : UINT64_MAX));
     EXPECT(v, info.rank == (overflow ? rank : -1));
     uint64_t count = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_count(optimizer, &count));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_step_count(optimizer, &count));
     EXPECT(v, count == steps);
 }
 
@@ -243,7 +243,7 @@ static void resume(struct verdict *v, const struct job *job, trireme_communicato
                    const trireme_optimizer_options *rule, trireme_model **model,
                    trireme_optimizer **optimizer) {
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(*optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(*optimizer, &bytes));
     void *const state = malloc(bytes);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(*optimizer, state, bytes, NULL));
     trireme_optimizer_destroy(*optimizer);
@@ -273,21 +273,21 @@ static void train(trireme_communicator *all, int rank, void *context) {
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
     for (int step = 0; step < STEPS; ++step) {
         double scale = 0;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_loss_scale(optimizer, &scale));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_loss_scale(optimizer, &scale));
         if (job->leaves == 0) backward(v, job, model, step, rank, scale);
         for (uint32_t pass = 0; pass < info.micro_batches; ++pass) {
             uint32_t leaf = 0;
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_leaf(model, pass, &leaf));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_leaf(model, pass, &leaf));
             if (leaf != UINT32_MAX) backward(v, job, model, step, (int)leaf, scale);
         }
         look(v, job, optimizer, step, trireme_optimizer_step(optimizer));
         if (job->max_norm > 0) {
             EXPECT_STATUS(v, TRIREME_OK,
-                          trireme_optimizer_gradient_norm(optimizer, &job->norms[rank][step]));
+                          trireme_optimizer_get_gradient_norm(optimizer, &job->norms[rank][step]));
         }
         double values[TOTAL];
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_get_parameters(model, values, TOTAL, job->dtype));
+                      trireme_model_gather_parameters(model, values, TOTAL, job->dtype));
         for (size_t i = 0; i < TOTAL; ++i) {
             job->values[rank][step][i] = value_at(job->dtype, values, i);
         }
@@ -475,7 +475,7 @@ static void overflow_in_the_sum(trireme_communicator *all, int rank, void *conte
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, TOTAL, F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     float values[TOTAL];
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, TOTAL, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, TOTAL, F32));
     EXPECT(v, isnan(values[7]) && values[0] == 0);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -495,9 +495,9 @@ static void a_sum_that_overflows_names_no_rank(void **state) {
 static void follow(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
-    trireme_model *const model = make(v, all, job, TRIREME_MODEL_UNEVEN);
+    trireme_model *const model = make(v, all, job, TRIREME_MODEL_FLAG_UNEVEN);
     trireme_optimizer_options rule = rule_of(2);
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
     rule.loss_scale_window = 9;
     trireme_optimizer *optimizer = NULL;
@@ -506,7 +506,7 @@ static void follow(trireme_communicator *all, int rank, void *context) {
     const int own = rank == 0 ? 1 : 5;
     for (int step = 0; step < own; ++step) {
         double scale = 0;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_loss_scale(optimizer, &scale));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_loss_scale(optimizer, &scale));
         EXPECT(v, scale == scales[step]);
         float gradients[TOTAL];
         for (int i = 0; i < TOTAL; ++i) gradients[i] = (float)((rank + 1) * scale);
@@ -524,7 +524,7 @@ static void follow(trireme_communicator *all, int rank, void *context) {
     EXPECT(v, info.scale == 1 && info.skipped_steps == 2 && info.skipped == 0);
     EXPECT(v, info.clean_steps == 1);
     float values[TOTAL];
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, TOTAL, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, TOTAL, F32));
     /* The mean of all ranks once, then two times without rank 0. */
     float first = 0, later = 0;
     for (int r = 0; r < job->world_size; ++r) first += (float)(r + 1);
@@ -532,7 +532,7 @@ static void follow(trireme_communicator *all, int rank, void *context) {
     first /= (float)job->world_size;
     for (int i = 0; i < TOTAL; ++i) EXPECT(v, values[i] == -(first + 2 * later));
     uint64_t steps = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_count(optimizer, &steps));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_step_count(optimizer, &steps));
     EXPECT(v, steps == 3);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -558,7 +558,7 @@ static void skip_together(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_communicator_split(all, part, rank, NULL, &own));
     trireme_model *const model = make(v, own, job, 0);
     trireme_optimizer_options rule = rule_of(16);
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
     static const double limits[1] = {0};
     if (job->max_norm > 0) {
@@ -578,7 +578,7 @@ static void skip_together(trireme_communicator *all, int rank, void *context) {
     EXPECT(v, memory.planned_working == memory.allocated_working);
     static const double after[] = {32, 16, 8, 8, 16};
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
     void *const state = malloc(bytes);
     double scale = 16, norm = 0;
     for (int step = 0; step < 5; ++step) {
@@ -602,9 +602,9 @@ static void skip_together(trireme_communicator *all, int rank, void *context) {
         if (step == 0)
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, state, bytes, NULL));
         if (job->max_norm > 0) {
-            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_gradient_norm(optimizer, &norm));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_gradient_norm(optimizer, &norm));
         } else {
-            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_group_norm(optimizer, 0, &norm));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_group_norm(optimizer, 0, &norm));
         }
         EXPECT(v, norm == sqrt(8));
     }
@@ -652,7 +652,7 @@ static void mix_saved_parts(trireme_communicator *all, int rank, void *context) 
                           trireme_model_accumulate_flat(model, gradients, TOTAL, F32, 0));
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
         }
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
         saved[training] = malloc(bytes);
         EXPECT_STATUS(v, TRIREME_OK,
                       trireme_optimizer_save(optimizer, saved[training], bytes, NULL));
@@ -716,8 +716,8 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     ALONE(loss_scale_hysteresis, 1);
 #undef ALONE
     rule = rule_of(4);
-    rule.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
-    REFUSED(TRIREME_ERROR_UNSUPPORTED, "TRIREME_OPTIMIZER_ONE_SWEEP with a loss scale");
+    rule.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
+    REFUSED(TRIREME_ERROR_UNSUPPORTED, "TRIREME_OPTIMIZER_FLAG_ONE_SWEEP with a loss scale");
     /* Not the same on all ranks. */
     const bool other = rank == 1;
     const trireme_status differs = TRIREME_ERROR_MISMATCH;
@@ -741,7 +741,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     /* All of that left the model as it was. */
     trireme_loss_scale_info info = TRIREME_LOSS_SCALE_INFO_INIT;
     double scale = 5;
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_loss_scale(NULL, &scale));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_get_loss_scale(NULL, &scale));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
                   trireme_optimizer_get_loss_scale_info(NULL, &info));
     rule = rule_of(0);
@@ -749,12 +749,12 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_optimizer_get_loss_scale_info(optimizer, &info));
     EXPECT(v, says("created without loss_scale") && info.scale == 0);
-    EXPECT_STATUS(v, invalid, trireme_optimizer_loss_scale(optimizer, NULL));
+    EXPECT_STATUS(v, invalid, trireme_optimizer_get_loss_scale(optimizer, NULL));
     EXPECT(v, scale == 5);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_loss_scale(optimizer, &scale));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_loss_scale(optimizer, &scale));
     EXPECT(v, scale == 1);
     uint64_t bytes = 0, more = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
     void *const state = malloc(bytes);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, state, bytes, NULL));
     trireme_optimizer_destroy(optimizer);
@@ -768,12 +768,12 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_loss_scale_info(optimizer, &info));
     EXPECT(v, info.scale == 0x1p-64 && info.skipped == 0 && info.at_floor == 0 && info.rank == -1);
     /* What was saved without a scale has none to go on with. */
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &more));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &more));
     EXPECT(v, more == bytes + 32);
     EXPECT_STATUS(v, invalid, trireme_optimizer_load(optimizer, state, bytes));
     free(state);
     trireme_optimizer_destroy(optimizer);
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_loss_scale(optimizer, &scale));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_get_loss_scale(optimizer, &scale));
     trireme_model_destroy(model);
 }
 

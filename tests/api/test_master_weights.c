@@ -37,7 +37,7 @@ struct job {
     trireme_strategy strategy;
     int world_size;
     trireme_dtype dtype;
-    trireme_optimizer_kind kind;
+    trireme_rule_kind kind;
     uint32_t leaves;
     uint64_t bucket_bytes;
     bool mixed, one_sweep, skip;
@@ -62,8 +62,8 @@ static uint64_t place_of(uint64_t parameter) {
 }
 
 static int states_of(const struct job *job) {
-    const bool two = job->kind == TRIREME_OPTIMIZER_ADAM || job->kind == TRIREME_OPTIMIZER_ADAMW ||
-                     job->kind == TRIREME_OPTIMIZER_LAMB;
+    const bool two = job->kind == TRIREME_RULE_ADAM || job->kind == TRIREME_RULE_ADAMW ||
+                     job->kind == TRIREME_RULE_LAMB;
     return two ? 2 : 1;
 }
 
@@ -144,13 +144,13 @@ static trireme_optimizer_options rule_of(const struct job *job) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = job->kind;
     options.learning_rate = 0.001;
-    options.flags = TRIREME_OPTIMIZER_MASTER_WEIGHTS;
-    if (job->one_sweep) options.flags |= TRIREME_OPTIMIZER_ONE_SWEEP;
+    options.flags = TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS;
+    if (job->one_sweep) options.flags |= TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
     options.loss_scale = job->scale;
-    if (job->kind == TRIREME_OPTIMIZER_SGD) options.momentum = 0.5;
-    if (job->kind == TRIREME_OPTIMIZER_LARS) options.momentum = 0.5;
-    if (job->kind == TRIREME_OPTIMIZER_ADAMW) options.weight_decay = 0.125;
-    if (job->kind == TRIREME_OPTIMIZER_USER) options.state_count = 1, options.update = own_rule;
+    if (job->kind == TRIREME_RULE_SGD) options.momentum = 0.5;
+    if (job->kind == TRIREME_RULE_LARS) options.momentum = 0.5;
+    if (job->kind == TRIREME_RULE_ADAMW) options.weight_decay = 0.125;
+    if (job->kind == TRIREME_RULE_USER) options.state_count = 1, options.update = own_rule;
     return options;
 }
 
@@ -174,11 +174,11 @@ static void backward(struct verdict *v, const struct job *job, trireme_model *mo
 static void look(struct verdict *v, struct job *job, const trireme_optimizer *optimizer,
                  bool write) {
     uint64_t ranges = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &ranges));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &ranges));
     for (uint64_t r = 0; r < ranges; ++r) {
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, r, &range));
-        const bool is_parameter = range.kind == TRIREME_STATE_PARAMETER;
+        const bool is_parameter = range.kind == TRIREME_STATE_KIND_PARAMETER;
         const bool is_master = !is_parameter && range.vector == (uint32_t)states_of(job);
         const trireme_dtype dtype = dtype_of(job, range.parameter);
         EXPECT(v, range.dtype == (is_parameter ? dtype : F32));
@@ -208,7 +208,7 @@ static void set(struct verdict *v, const struct job *job, trireme_model *model, 
     const int root = job->world_size - 1;
     EXPECT_STATUS(
         v, TRIREME_OK,
-        trireme_model_set_parameters(model, rank == root ? values : NULL, TOTAL, job->dtype, root));
+        trireme_model_broadcast_parameters(model, rank == root ? values : NULL, TOTAL, job->dtype, root));
 }
 
 static void check_memory(struct verdict *v, struct job *job, trireme_model *model, int rank) {
@@ -234,7 +234,7 @@ static void train(trireme_communicator *all, int rank, void *context) {
         if (step == WRITTEN_AT) look(v, job, optimizer, true);
         if (step == RESUMED_AT) {
             uint64_t bytes = 0;
-            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
             void *const state = malloc(bytes);
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, state, bytes, NULL));
             trireme_optimizer_destroy(optimizer);
@@ -245,11 +245,11 @@ static void train(trireme_communicator *all, int rank, void *context) {
             free(state);
         }
         double scale = 0;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_loss_scale(optimizer, &scale));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_loss_scale(optimizer, &scale));
         if (job->leaves == 0) backward(v, job, model, step, rank, scale);
         for (uint32_t pass = 0; pass < info.micro_batches; ++pass) {
             uint32_t leaf = 0;
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_leaf(model, pass, &leaf));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_leaf(model, pass, &leaf));
             if (leaf != UINT32_MAX) backward(v, job, model, step, (int)leaf, scale);
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
@@ -274,10 +274,10 @@ static double power(double base, int exponent) { /* by squaring, as the library 
 /* One step of an element in f32. */
 static void advance(const struct job *job, int t, float g, float *p, float *m, float *u) {
     const float rate = (float)0.001;
-    if (job->kind == TRIREME_OPTIMIZER_SGD) {
+    if (job->kind == TRIREME_RULE_SGD) {
         *m = t == 1 ? g : 0.5f * *m + g;
         *p -= rate * *m;
-    } else if (job->kind == TRIREME_OPTIMIZER_USER) {
+    } else if (job->kind == TRIREME_RULE_USER) {
         *m = *m * 0.5f + g;
         *p -= *p * 0.0625f;
         *p -= rate * *m;
@@ -348,8 +348,8 @@ static void train_and_check(struct job *job) {
     assert_true(finer > TOTAL / 2);
 }
 
-static const trireme_optimizer_kind kKinds[] = {TRIREME_OPTIMIZER_SGD, TRIREME_OPTIMIZER_ADAMW,
-                                                TRIREME_OPTIMIZER_USER};
+static const trireme_rule_kind kKinds[] = {TRIREME_RULE_SGD, TRIREME_RULE_ADAMW,
+                                                TRIREME_RULE_USER};
 
 static void masters_train_as_f32_in_one_process(void **state) {
     (void)state;
@@ -412,7 +412,7 @@ static void train_twice(trireme_communicator *all, int rank, void *context) {
         }
         EXPECT_STATUS(
             v, TRIREME_OK,
-            trireme_model_set_parameters(
+            trireme_model_broadcast_parameters(
                 model, narrow ? (const void *)halves : (const void *)wholes, TOTAL, job->dtype, 0));
         for (int step = 0; step < STEPS; ++step) {
             backward(v, job, model, step, rank, 1);
@@ -426,8 +426,8 @@ static void train_twice(trireme_communicator *all, int rank, void *context) {
 
 static void masters_of_every_rule_are_what_f32_is(void **state) {
     (void)state;
-    for (trireme_optimizer_kind kind = 1; kind <= TRIREME_OPTIMIZER_ADAFACTOR; ++kind) {
-        if (kind == TRIREME_OPTIMIZER_USER) continue; /* above */
+    for (trireme_rule_kind kind = 1; kind <= TRIREME_RULE_ADAFACTOR; ++kind) {
+        if (kind == TRIREME_RULE_USER) continue; /* above */
         static struct job jobs[2];
         jobs[0] = (struct job){.strategy = 1 + kind % TRIREME_STRATEGY_HYBRID_SHARD,
                                .world_size = 1 + (int)kind % 3,
@@ -452,7 +452,7 @@ static void only_parameters_of_16_bits_have_masters(void **state) {
         job = (struct job){.strategy = TRIREME_STRATEGY_ZERO3,
                            .world_size = 3,
                            .dtype = BF16,
-                           .kind = TRIREME_OPTIMIZER_ADAMW,
+                           .kind = TRIREME_RULE_ADAMW,
                            .mixed = mixed};
         run_job(&job, train);
         int masters = 0;
@@ -498,7 +498,7 @@ static void masters_go_beyond_their_parameters(void **state) {
     job = (struct job){.strategy = TRIREME_STRATEGY_ZERO2,
                        .world_size = 1,
                        .dtype = F16,
-                       .kind = TRIREME_OPTIMIZER_SGD};
+                       .kind = TRIREME_RULE_SGD};
     run_job(&job, go_beyond);
 }
 
@@ -534,7 +534,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     rule.offload_path = "/tmp";
     EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
                   trireme_optimizer_create(model, &rule, &optimizer));
-    EXPECT(v, says("TRIREME_OPTIMIZER_MASTER_WEIGHTS with options.offload_path"));
+    EXPECT(v, says("TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS with options.offload_path"));
     /* What was saved without masters. */
     rule = rule_of(job);
     rule.flags = 0;
@@ -542,7 +542,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
     void *const state = malloc(bytes);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, state, bytes, NULL));
     trireme_optimizer_destroy(optimizer);
@@ -577,7 +577,7 @@ static void what_does_not_fit_is_refused(void **state) {
     job = (struct job){.strategy = TRIREME_STRATEGY_DATA_PARALLEL,
                        .world_size = 2,
                        .dtype = BF16,
-                       .kind = TRIREME_OPTIMIZER_ADAMW};
+                       .kind = TRIREME_RULE_ADAMW};
     run_job(&job, be_refused);
 }
 

@@ -19,7 +19,7 @@ static const trireme_dtype i32 = TRIREME_DTYPE_I32;
 
 static int32_t size_of(trireme_communicator *communicator) {
     int32_t world_size = 0;
-    if (trireme_communicator_world_size(communicator, &world_size) != TRIREME_OK) abort();
+    if (trireme_communicator_get_world_size(communicator, &world_size) != TRIREME_OK) abort();
     return world_size;
 }
 
@@ -52,7 +52,7 @@ static void take_from_anyone(trireme_communicator *communicator, int rank, void 
     }
     int next[MOST] = {0};
     for (int i = 0; rank == 0 && i < each * (world_size - 1); ++i) {
-        const trireme_operation_options any = with_flags(TRIREME_CALL_ANY_TAG);
+        const trireme_operation_options any = with_flags(TRIREME_OPERATION_FLAG_ANY_TAG);
         trireme_message_info seen = TRIREME_MESSAGE_INFO_INIT, info = TRIREME_MESSAGE_INFO_INIT;
         if (i % 2 == 0) {
             EXPECT_STATUS(verdict, TRIREME_OK,
@@ -121,7 +121,7 @@ static void matching_works_between_processes(void **state) {
 /* A specific receive that was asked for first gets its message, also beside one for anything. */
 static void match_by_order(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
-    const trireme_operation_options any = with_flags(TRIREME_CALL_ANY_TAG);
+    const trireme_operation_options any = with_flags(TRIREME_OPERATION_FLAG_ANY_TAG);
     if (rank == 1) {
         EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
         for (int32_t tag = 1; tag <= 3; ++tag) {
@@ -145,17 +145,17 @@ static void match_by_order(trireme_communicator *communicator, int rank, void *c
                   trireme_probe_start(communicator, 1, 3, NULL, &requests[3]));
     trireme_message_info info = TRIREME_MESSAGE_INFO_INIT;
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE,
-                  trireme_request_message(requests[1], &info));
+                  trireme_request_get_message(requests[1], &info));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_request_wait_all((const trireme_request *const *)requests, 3, LONG_NS));
     EXPECT(verdict, got[0] == 2 && got[1] == 1 && got[2] == 3);
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_message(requests[1], &info));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_get_message(requests[1], &info));
     EXPECT(verdict, info.source == 1 && info.tag == 1 && info.count == 1 && info.dtype == i32);
     /* The probe came after the receive that took the message, so nothing is left for it. */
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_cancel(requests[3]));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE,
-                  trireme_request_message(requests[3], &info));
+                  trireme_request_get_message(requests[3], &info));
     for (int i = 0; i < 4; ++i) trireme_request_destroy(requests[i]);
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
 }
@@ -202,7 +202,7 @@ static void send_receive_needs_no_order(void **state) {
 
 static void send_ahead(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
-    const trireme_operation_options buffered = with_flags(TRIREME_CALL_BUFFERED);
+    const trireme_operation_options buffered = with_flags(TRIREME_OPERATION_FLAG_BUFFERED);
     enum { megabytes = 1024 * 1024 };
     char *const data = malloc(40 * megabytes);
     if (data == NULL) abort();
@@ -213,7 +213,7 @@ static void send_ahead(trireme_communicator *communicator, int rank, void *conte
                       trireme_send(communicator, data, 40 * megabytes, TRIREME_DTYPE_BYTES, 1, 1,
                                    &buffered));
         memset(data, 6, 40 * megabytes); /* it was copied */
-        const trireme_operation_options soon = within_ms(TRIREME_CALL_BUFFERED, 50);
+        const trireme_operation_options soon = within_ms(TRIREME_OPERATION_FLAG_BUFFERED, 50);
         EXPECT_STATUS(verdict, TRIREME_ERROR_TIMEOUT,
                       trireme_send(communicator, data, 40 * megabytes, TRIREME_DTYPE_BYTES, 1, 2,
                                    &soon));
@@ -256,7 +256,7 @@ static void a_buffered_send_waits_for_room_alone(void **state) {
 static void receive_unknown(trireme_communicator *communicator, int rank, void *context) {
     static const uint64_t counts[] = {0, 1, 1000, 100003};
     struct verdict *const verdict = (struct verdict *)context + rank;
-    const trireme_operation_options any = with_flags(TRIREME_CALL_ANY_TAG);
+    const trireme_operation_options any = with_flags(TRIREME_OPERATION_FLAG_ANY_TAG);
     for (size_t n = 0; n < COUNT_OF(counts); ++n) {
         int32_t *const data = malloc(counts[n] * sizeof *data + 1);
         if (data == NULL) abort();
@@ -329,7 +329,7 @@ static void the_sender_alone_may_know_the_size(void **state) {
 
 static void nobody_sends(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
-    const trireme_operation_options soon = within_ms(TRIREME_CALL_ANY_TAG, 30);
+    const trireme_operation_options soon = within_ms(TRIREME_OPERATION_FLAG_ANY_TAG, 30);
     const trireme_operation_options tagged = within_ms(0, 30);
     trireme_message_info info = TRIREME_MESSAGE_INFO_INIT;
     EXPECT_STATUS(verdict, TRIREME_ERROR_TIMEOUT,
@@ -361,8 +361,8 @@ static void bad_arguments_are_refused(void **state) {
     trireme_communicator *const alone = join_rank(0, 1, rendezvous);
     int32_t data[4] = {0};
     trireme_message_info info = TRIREME_MESSAGE_INFO_INIT;
-    trireme_operation_options any = with_flags(TRIREME_CALL_ANY_TAG);
-    trireme_operation_options buffered = with_flags(TRIREME_CALL_BUFFERED);
+    trireme_operation_options any = with_flags(TRIREME_OPERATION_FLAG_ANY_TAG);
+    trireme_operation_options buffered = with_flags(TRIREME_OPERATION_FLAG_BUFFERED);
     trireme_request *request = NULL;
     trireme_buffer *buffer = NULL;
 #define REFUSED(call, part)                                                 \
@@ -403,7 +403,7 @@ static void bad_arguments_are_refused(void **state) {
     assert_int_equal(trireme_request_wait_all(NULL, 0, 0), TRIREME_OK);
     const trireme_request *const nothing[] = {NULL};
     assert_int_equal(trireme_request_wait_all(nothing, 1, 0), TRIREME_ERROR_INVALID_HANDLE);
-    assert_int_equal(trireme_request_message(NULL, &info), TRIREME_ERROR_INVALID_HANDLE);
+    assert_int_equal(trireme_request_get_message(NULL, &info), TRIREME_ERROR_INVALID_HANDLE);
     assert_null(request);
     assert_null(buffer);
 
@@ -415,7 +415,7 @@ static void bad_arguments_are_refused(void **state) {
         trireme_request_wait_all((const trireme_request *const *)some, 2, 20 * 1000 * 1000),
         TRIREME_ERROR_TIMEOUT);
     assert_non_null(strstr(trireme_last_error(), "of 2 requests"));
-    assert_int_equal(trireme_request_message(some[0], &info), TRIREME_ERROR_INVALID_STATE);
+    assert_int_equal(trireme_request_get_message(some[0], &info), TRIREME_ERROR_INVALID_STATE);
     assert_int_equal(trireme_request_cancel(some[1]), TRIREME_OK);
     assert_int_equal(trireme_request_wait_all((const trireme_request *const *)some, 2, LONG_NS),
                      TRIREME_ERROR_CANCELLED);

@@ -24,7 +24,7 @@ struct job {
     int32_t share;
     int kind;
     uint64_t most[MOST_RANKS]; /* that each rank really holds */
-    trireme_optimizer_kind rule;
+    trireme_rule_kind rule;
     uint64_t limit;
     char texts[MOST_RANKS][1024];
     struct verdict verdicts[MOST_RANKS];
@@ -57,7 +57,7 @@ static trireme_status seal(struct verdict *v, trireme_communicator *communicator
         parameter.dtype = F32;
         parameter.dimensions = 2;
         parameter.shape = kShapes[i];
-        if (i == 1) parameter.flags = TRIREME_PARAMETER_FROZEN;
+        if (i == 1) parameter.flags = TRIREME_PARAMETER_FLAG_FROZEN;
         if (i == 5) parameter.tied_to = "p0";
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(*out, &parameter, NULL));
     }
@@ -73,7 +73,7 @@ static uint64_t held(struct verdict *v, const trireme_model *model) {
            memory.allocated_optimizer_state;
 }
 
-static trireme_status make_optimizer(trireme_model *model, trireme_optimizer_kind kind,
+static trireme_status make_optimizer(trireme_model *model, trireme_rule_kind kind,
                                      trireme_optimizer **out) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = kind;
@@ -85,7 +85,7 @@ static void sum_again(struct verdict *v, trireme_communicator *communicator, int
     int32_t one = 1, sum = 0;
     EXPECT_STATUS(
         v, TRIREME_OK,
-        trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_SUM, NULL));
+        trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL));
     EXPECT(v, sum == world_size);
 }
 
@@ -112,7 +112,7 @@ static void measure(trireme_communicator *communicator, int rank, void *context)
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, seal(v, communicator, &options, &model));
     if (job->kind == 1) {
-        EXPECT_STATUS(v, TRIREME_OK, make_optimizer(model, TRIREME_OPTIMIZER_ADAM, &optimizer));
+        EXPECT_STATUS(v, TRIREME_OK, make_optimizer(model, TRIREME_RULE_ADAM, &optimizer));
     }
     job->most[rank] = held(v, model);
     trireme_optimizer_destroy(optimizer);
@@ -158,7 +158,7 @@ static void all_numbers_of_a_refusal_are_those_of_real_models(void **state) {
         int32_t share;
     } kKinds[] = {{0, 0, TRIREME_SHARE_NEVER},
                   {3, 0, TRIREME_SHARE_NEVER},
-                  {9, TRIREME_MODEL_UNEVEN, TRIREME_SHARE_AUTO}};
+                  {9, TRIREME_MODEL_FLAG_UNEVEN, TRIREME_SHARE_AUTO}};
     for (int kind = 0; kind < 3; ++kind) {
         for (int world_size = 1; world_size <= MOST_RANKS; ++world_size) {
             struct job job = {.world_size = world_size,
@@ -234,7 +234,7 @@ static void optimize_at_the_limit(trireme_communicator *communicator, int rank, 
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, seal(v, communicator, &options, &model));
     EXPECT_STATUS(v, TRIREME_ERROR_OUT_OF_MEMORY,
-                  make_optimizer(model, TRIREME_OPTIMIZER_ADAM, &optimizer));
+                  make_optimizer(model, TRIREME_RULE_ADAM, &optimizer));
     snprintf(job->texts[rank], sizeof job->texts[rank], "%s", trireme_last_error());
     EXPECT(v, optimizer == NULL);
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
@@ -242,20 +242,20 @@ static void optimize_at_the_limit(trireme_communicator *communicator, int rank, 
     EXPECT(v, memory.allocated_optimizer_state == 0 && memory.planned_optimizer_state == 0);
     /* Ranks that want different rules hear of that, whichever of them would fit. */
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH,
-                  make_optimizer(model, rank == 0 ? TRIREME_OPTIMIZER_ADAM : TRIREME_OPTIMIZER_SGD,
+                  make_optimizer(model, rank == 0 ? TRIREME_RULE_ADAM : TRIREME_RULE_SGD,
                                  &optimizer));
-    EXPECT_STATUS(v, TRIREME_OK, make_optimizer(model, TRIREME_OPTIMIZER_SGD, &optimizer));
+    EXPECT_STATUS(v, TRIREME_OK, make_optimizer(model, TRIREME_RULE_SGD, &optimizer));
     float values[37 * 5 + 7 + 303 + 3];
     for (int i = 0; i < 498; ++i) values[i] = 1;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, values, 498, F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 498, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 498, F32));
     for (int i = 0; i < 498; ++i) EXPECT(v, values[i] == (i >= 185 && i < 192 ? 0.0F : -0.5F));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
     options.memory_limit_bytes = job->limit;
     EXPECT_STATUS(v, TRIREME_OK, seal(v, communicator, &options, &model));
-    EXPECT_STATUS(v, TRIREME_OK, make_optimizer(model, TRIREME_OPTIMIZER_ADAM, &optimizer));
+    EXPECT_STATUS(v, TRIREME_OK, make_optimizer(model, TRIREME_RULE_ADAM, &optimizer));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
 }
@@ -317,8 +317,8 @@ static void plan_the_rule(trireme_communicator *communicator, int rank, void *co
 static void a_planned_rule_counts_when_the_model_is_sealed(void **state) {
     (void)state;
     for (int world_size = 1; world_size <= MOST_RANKS; ++world_size) {
-        for (trireme_optimizer_kind rule = 1; rule <= TRIREME_OPTIMIZER_MUON; ++rule) {
-            if (rule == TRIREME_OPTIMIZER_USER) continue;
+        for (trireme_rule_kind rule = 1; rule <= TRIREME_RULE_MUON; ++rule) {
+            if (rule == TRIREME_RULE_USER) continue;
             struct job job = {.world_size = world_size, .rule = rule, .share = TRIREME_SHARE_NEVER};
             for (job.strategy = 1; job.strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++job.strategy) {
                 run_job(&job, measure_rule);
@@ -329,7 +329,7 @@ static void a_planned_rule_counts_when_the_model_is_sealed(void **state) {
                                 job.limit);
                 char wanted[64];
                 snprintf(wanted, sizeof wanted, " of %s; memory_limit_bytes is",
-                         trireme_optimizer_kind_name(rule));
+                         trireme_rule_name(rule));
                 assert_non_null(strstr(job.texts[0], ", optimizer state "));
                 assert_non_null(strstr(job.texts[0], wanted));
                 assert_null(strstr(job.texts[0], "planned_rule"));
@@ -398,7 +398,7 @@ static void the_ranks_that_are_named_are_enough(void **state) {
         for (int fits = 2; fits <= MOST_RANKS; ++fits) {
             struct job job = {.strategy = strategy,
                               .world_size = fits,
-                              .rule = TRIREME_OPTIMIZER_ADAMW,
+                              .rule = TRIREME_RULE_ADAMW,
                               .share = TRIREME_SHARE_NEVER};
             run_job(&job, measure_rule);
             job.limit = most_of(&job);
@@ -417,7 +417,7 @@ static void the_ranks_that_are_named_are_enough(void **state) {
     /* Ranks do not help one that keeps all; where that is so, the text has the leanest. */
     struct job job = {.strategy = TRIREME_STRATEGY_DATA_PARALLEL,
                       .world_size = 2,
-                      .rule = TRIREME_OPTIMIZER_ADAMW,
+                      .rule = TRIREME_RULE_ADAMW,
                       .share = TRIREME_SHARE_NEVER};
     job.limit = 1;
     run_job(&job, seal_planned);
@@ -441,20 +441,20 @@ static void plan_wrongly(trireme_communicator *communicator, int rank, void *con
     trireme_model_options options = options_of(job, TRIREME_STRATEGY_ZERO2);
     trireme_model *model = NULL;
     options.memory_limit_bytes = 1 << 20;
-    static const int32_t kNone[] = {-1, TRIREME_OPTIMIZER_MUON + 1, INT32_MAX, INT32_MIN};
+    static const int32_t kNone[] = {-1, TRIREME_RULE_MUON + 1, INT32_MAX, INT32_MIN};
     for (int i = 0; i < 4; ++i) {
         char wanted[64];
         options.planned_rule = kNone[i];
-        snprintf(wanted, sizeof wanted, "planned_rule %" PRId32 " is no TRIREME_OPTIMIZER_*", kNone[i]);
+        snprintf(wanted, sizeof wanted, "planned_rule %" PRId32 " is no TRIREME_OPTIMIZER_FLAG_*", kNone[i]);
         EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                       trireme_model_create(communicator, &options, &model));
         EXPECT(v, says(wanted));
     }
-    options.planned_rule = TRIREME_OPTIMIZER_USER;
+    options.planned_rule = TRIREME_RULE_USER;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_model_create(communicator, &options, &model));
     EXPECT(v, says("planned_rule 4 is a rule of the caller"));
-    options.planned_rule = TRIREME_OPTIMIZER_ADAM;
+    options.planned_rule = TRIREME_RULE_ADAM;
     options.memory_limit_bytes = 0;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_model_create(communicator, &options, &model));

@@ -41,7 +41,7 @@ struct kind {
     int groups; /* that the model makes for itself */
 };
 
-/* From the table in model_shard.h: 4 bytes each for parameters and gradients, 8 for the state. */
+/* From the table in model.h: 4 bytes each for parameters and gradients, 8 for the state. */
 static const struct kind kKinds[] = {
     {"zero3, copied", TRIREME_STRATEGY_ZERO3, TRIREME_SHARE_NEVER, 0, 16, 0},
     {"zero3, one copy", TRIREME_STRATEGY_ZERO3, TRIREME_SHARE_AUTO, 0, 16, 0},
@@ -91,7 +91,7 @@ static void make_step(struct outcome *o, trireme_model *model, trireme_optimizer
     for (uint64_t unit = 0; unit < UNITS; ++unit) {
         void *data = NULL;
         MUST(trireme_model_gather_unit(model, unit));
-        MUST(trireme_model_parameter_data(model, unit, &data, NULL));
+        MUST(trireme_model_get_parameter_data(model, unit, &data, NULL));
         for (uint64_t i = 0; i < size; ++i) sum += ((const float *)data)[i];
         MUST(trireme_model_release_unit(model, unit));
     }
@@ -135,7 +135,7 @@ static void train(int rank, void *context, struct outcome *o) {
     }
     MUST(trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_ADAMW;
+    rule.kind = TRIREME_RULE_ADAMW;
     trireme_optimizer *optimizer = NULL;
     MUST(trireme_optimizer_create(model, &rule, &optimizer));
     uint64_t best = UINT64_MAX;

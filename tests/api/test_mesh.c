@@ -32,7 +32,7 @@ static trireme_mesh_options axes_of(const char *const *names, const int32_t *siz
 static int64_t members_of(struct verdict *verdict, trireme_communicator *communicator, int rank) {
     int64_t mine = 1ll << (3 * rank);
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_all_reduce(communicator, &mine, &mine, 1, TRIREME_DTYPE_I64, TRIREME_SUM,
+                  trireme_all_reduce(communicator, &mine, &mine, 1, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM,
                                      NULL));
     return mine;
 }
@@ -47,7 +47,7 @@ struct shape {
 
 /* Where a rank is, by counting through all places with the slowest axis outside. */
 static void place_of(const struct shape *shape, int rank, int32_t at[3]) {
-    const int fast = shape->order == TRIREME_MESH_FIRST_FASTEST ? 0 : 2;
+    const int fast = shape->order == TRIREME_MESH_ORDER_FIRST_FASTEST ? 0 : 2;
     int32_t count = 0, i[3];
     for (i[2 - fast] = 0; i[2 - fast] < shape->whole[2 - fast]; ++i[2 - fast]) {
         for (i[1] = 0; i[1] < shape->whole[1]; ++i[1]) {
@@ -72,9 +72,9 @@ static void use_mesh(trireme_communicator *communicator, int rank, void *context
     for (int other = 0; other < shape->world_size; ++other) {
         int32_t at[3], found[3] = {-1, -1, -1}, back = -1;
         place_of(shape, other, at);
-        EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_coordinates(mesh, other, found, 3));
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_get_coordinates(mesh, other, found, 3));
         EXPECT(verdict, memcmp(at, found, sizeof at) == 0);
-        EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_rank(mesh, at, 3, &back));
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_get_rank(mesh, at, 3, &back));
         EXPECT(verdict, back == other);
     }
     for (int mask = 1; mask < 8; ++mask) {
@@ -98,30 +98,30 @@ static void use_mesh(trireme_communicator *communicator, int rank, void *context
             members += 1ll << (3 * other);
         }
         EXPECT_STATUS(verdict, TRIREME_OK,
-                      trireme_mesh_group(mesh, names, named, rank, NULL, 0, &found));
+                      trireme_mesh_get_group(mesh, names, named, rank, NULL, 0, &found));
         EXPECT(verdict, found == count);
         EXPECT_STATUS(verdict, TRIREME_OK,
-                      trireme_mesh_group(mesh, names, named, rank, ranks, count, NULL));
+                      trireme_mesh_get_group(mesh, names, named, rank, ranks, count, NULL));
         EXPECT(verdict, memcmp(ranks, expected, sizeof *ranks * count) == 0);
         trireme_communicator *together = NULL;
         EXPECT_STATUS(verdict, TRIREME_OK,
-                      trireme_mesh_axes_communicator(mesh, names, named, NULL, &together));
+                      trireme_mesh_create_communicator(mesh, names, named, NULL, &together));
         EXPECT(verdict, members_of(verdict, together, rank) == members);
-        EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_ranks(together, ranks, count));
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_original_ranks(together, ranks, count));
         EXPECT(verdict, memcmp(ranks, expected, sizeof *ranks * count) == 0);
         if (named == 1) {
             trireme_communicator *axis = NULL, *again = NULL;
             int32_t size = 0, place = -1;
             int number = mask == 1 ? 0 : mask == 2 ? 1 : 2;
             EXPECT_STATUS(verdict, TRIREME_OK,
-                          trireme_mesh_axis_communicator(mesh, names[0], &axis));
+                          trireme_mesh_get_axis_communicator(mesh, names[0], &axis));
             EXPECT_STATUS(verdict, TRIREME_OK,
-                          trireme_mesh_axis_communicator(mesh, names[0], &again));
+                          trireme_mesh_get_axis_communicator(mesh, names[0], &again));
             EXPECT(verdict, axis == again);
             EXPECT(verdict, members_of(verdict, axis, rank) == members);
             EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_axis_size(mesh, names[0], &size));
             EXPECT(verdict, size == shape->whole[number] && (uint64_t)size == count);
-            EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_rank(axis, &place));
+            EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_rank(axis, &place));
             EXPECT(verdict, place == mine[number]);
         }
         trireme_communicator_destroy(together);
@@ -142,7 +142,7 @@ static void ranks_are_where_counting_puts_them_and_meet_along_each_axis(void **s
         {.world_size = 8, .sizes = {1, 0, 2}, .whole = {1, 4, 2}},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; ++i) {
-        for (trireme_mesh_order order = 0; order <= TRIREME_MESH_FIRST_FASTEST; ++order) {
+        for (trireme_mesh_order order = 0; order <= TRIREME_MESH_ORDER_FIRST_FASTEST; ++order) {
             struct shape shape = shapes[i];
             shape.order = order;
             run_ranks(shape.world_size, use_mesh, &shape);
@@ -161,20 +161,20 @@ static void end_in_any_order(trireme_communicator *communicator, int rank, void 
     trireme_mesh *mesh = NULL;
     trireme_communicator *axis = NULL, *both = NULL, *none = UNTOUCHED;
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_create(communicator, &options, &mesh));
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_axis_communicator(mesh, "data", &axis));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_get_axis_communicator(mesh, "data", &axis));
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_mesh_axes_communicator(mesh, names, 2, NULL, &both));
+                  trireme_mesh_create_communicator(mesh, names, 2, NULL, &both));
     trireme_communicator_destroy(communicator);
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(axis, NULL));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(both, NULL));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE,
-                  trireme_mesh_axes_communicator(mesh, names, 2, NULL, &none));
+                  trireme_mesh_create_communicator(mesh, names, 2, NULL, &none));
     EXPECT(verdict, none == UNTOUCHED);
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(both, NULL));
     trireme_mesh_destroy(mesh);
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE, trireme_barrier(axis, NULL));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,
-                  trireme_mesh_axis_communicator(mesh, "data", &axis));
+                  trireme_mesh_get_axis_communicator(mesh, "data", &axis));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(both, NULL));
     trireme_mesh_destroy(mesh); /* stale */
     trireme_mesh_destroy(NULL);
@@ -196,8 +196,8 @@ static void fail_one_axis(trireme_communicator *communicator, int rank, void *co
     trireme_mesh *mesh = NULL;
     trireme_communicator *data = NULL, *tensor = NULL;
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_create(communicator, &options, &mesh));
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_axis_communicator(mesh, "data", &data));
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_axis_communicator(mesh, "tensor", &tensor));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_get_axis_communicator(mesh, "data", &data));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_get_axis_communicator(mesh, "tensor", &tensor));
     /* Ranks 0 and 1 are one tensor group, 2 and 3 the other. */
     if (rank == 0) EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_abort(tensor, "mine"));
     EXPECT_STATUS(verdict, rank < 2 ? TRIREME_ERROR_ABORTED : TRIREME_OK,
@@ -232,14 +232,14 @@ static void disagree(trireme_communicator *communicator, int rank, void *context
     const bool odd = rank == 2;
     if (odd && disagreement->kind == 0) names[1] = "pipeline";
     if (odd && disagreement->kind == 1) sizes[0] = 4, sizes[1] = 1;
-    if (odd && disagreement->kind == 2) options.order = TRIREME_MESH_FIRST_FASTEST;
+    if (odd && disagreement->kind == 2) options.order = TRIREME_MESH_ORDER_FIRST_FASTEST;
     if (odd && disagreement->kind == 3) options.axis_count = 1, sizes[0] = 4;
     trireme_status status;
     if (odd && disagreement->kind == 4) {
         status = trireme_communicator_split(communicator, 0, 0, NULL, &child);
     } else if (disagreement->kind == 5) {
         EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_create(communicator, &options, &mesh));
-        status = trireme_mesh_axes_communicator(mesh, names + odd, 1, NULL, &child);
+        status = trireme_mesh_create_communicator(mesh, names + odd, 1, NULL, &child);
         trireme_mesh_destroy(mesh);
         mesh = UNTOUCHED_MESH;
     } else {
@@ -288,7 +288,7 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
     options.flags = 0;
     options.axis_count = 0;
     REFUSED(trireme_mesh_create(communicator, &options, &mesh));
-    options.axis_count = TRIREME_MAX_AXES + 1;
+    options.axis_count = TRIREME_MESH_MAX_AXES + 1;
     REFUSED(trireme_mesh_create(communicator, &options, &mesh));
     options.axis_count = 2;
     options.axis_names = NULL;
@@ -318,37 +318,37 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
     EXPECT(verdict, strstr(trireme_last_error(), "it has data, tensor") != NULL);
     REFUSED(trireme_mesh_axis_size(mesh, NULL, numbers));
     REFUSED(trireme_mesh_axis_size(mesh, "data", NULL));
-    REFUSED(trireme_mesh_coordinates(mesh, 4, numbers, 2));
-    REFUSED(trireme_mesh_coordinates(mesh, -1, numbers, 2));
-    REFUSED(trireme_mesh_coordinates(mesh, 0, numbers, 1));
-    REFUSED(trireme_mesh_coordinates(mesh, 0, NULL, 2));
+    REFUSED(trireme_mesh_get_coordinates(mesh, 4, numbers, 2));
+    REFUSED(trireme_mesh_get_coordinates(mesh, -1, numbers, 2));
+    REFUSED(trireme_mesh_get_coordinates(mesh, 0, numbers, 1));
+    REFUSED(trireme_mesh_get_coordinates(mesh, 0, NULL, 2));
     const int32_t outside[2] = {0, 2}, inside[2] = {1, 1};
-    REFUSED(trireme_mesh_rank(mesh, outside, 2, numbers));
-    REFUSED(trireme_mesh_rank(mesh, inside, 1, numbers));
-    REFUSED(trireme_mesh_rank(mesh, inside, UINT64_MAX, numbers));
-    REFUSED(trireme_mesh_rank(mesh, NULL, 2, numbers));
-    REFUSED(trireme_mesh_rank(mesh, inside, 2, NULL));
-    REFUSED(trireme_mesh_group(mesh, names, 0, 0, numbers, 4, &count));
-    REFUSED(trireme_mesh_group(mesh, NULL, 1, 0, numbers, 4, &count));
-    REFUSED(trireme_mesh_group(mesh, twice, 2, 0, numbers, 4, &count));
-    REFUSED(trireme_mesh_group(mesh, unknown, 1, 0, numbers, 4, &count));
-    REFUSED(trireme_mesh_group(mesh, nothing, 1, 0, numbers, 4, &count));
-    REFUSED(trireme_mesh_group(mesh, names, 2, 4, numbers, 4, &count));
-    REFUSED(trireme_mesh_group(mesh, names, 2, 0, numbers, 3, &count));
-    REFUSED(trireme_mesh_group(mesh, names, 2, 0, NULL, 4, &count));
-    REFUSED(trireme_mesh_axis_communicator(mesh, "dota", &child));
-    REFUSED(trireme_mesh_axis_communicator(mesh, NULL, &child));
-    REFUSED(trireme_mesh_axis_communicator(mesh, "data", NULL));
-    REFUSED(trireme_mesh_axes_communicator(mesh, twice, 2, NULL, &child));
-    REFUSED(trireme_mesh_axes_communicator(mesh, unknown, 1, NULL, &child));
-    REFUSED(trireme_mesh_axes_communicator(mesh, names, 3, NULL, &child));
-    REFUSED(trireme_mesh_axes_communicator(mesh, names, 2, NULL, NULL));
-    trireme_group_options group = TRIREME_GROUP_OPTIONS_INIT;
+    REFUSED(trireme_mesh_get_rank(mesh, outside, 2, numbers));
+    REFUSED(trireme_mesh_get_rank(mesh, inside, 1, numbers));
+    REFUSED(trireme_mesh_get_rank(mesh, inside, UINT64_MAX, numbers));
+    REFUSED(trireme_mesh_get_rank(mesh, NULL, 2, numbers));
+    REFUSED(trireme_mesh_get_rank(mesh, inside, 2, NULL));
+    REFUSED(trireme_mesh_get_group(mesh, names, 0, 0, numbers, 4, &count));
+    REFUSED(trireme_mesh_get_group(mesh, NULL, 1, 0, numbers, 4, &count));
+    REFUSED(trireme_mesh_get_group(mesh, twice, 2, 0, numbers, 4, &count));
+    REFUSED(trireme_mesh_get_group(mesh, unknown, 1, 0, numbers, 4, &count));
+    REFUSED(trireme_mesh_get_group(mesh, nothing, 1, 0, numbers, 4, &count));
+    REFUSED(trireme_mesh_get_group(mesh, names, 2, 4, numbers, 4, &count));
+    REFUSED(trireme_mesh_get_group(mesh, names, 2, 0, numbers, 3, &count));
+    REFUSED(trireme_mesh_get_group(mesh, names, 2, 0, NULL, 4, &count));
+    REFUSED(trireme_mesh_get_axis_communicator(mesh, "dota", &child));
+    REFUSED(trireme_mesh_get_axis_communicator(mesh, NULL, &child));
+    REFUSED(trireme_mesh_get_axis_communicator(mesh, "data", NULL));
+    REFUSED(trireme_mesh_create_communicator(mesh, twice, 2, NULL, &child));
+    REFUSED(trireme_mesh_create_communicator(mesh, unknown, 1, NULL, &child));
+    REFUSED(trireme_mesh_create_communicator(mesh, names, 3, NULL, &child));
+    REFUSED(trireme_mesh_create_communicator(mesh, names, 2, NULL, NULL));
+    trireme_child_options group = TRIREME_CHILD_OPTIONS_INIT;
     group.flags = 1;
-    REFUSED(trireme_mesh_axes_communicator(mesh, names, 2, &group, &child));
+    REFUSED(trireme_mesh_create_communicator(mesh, names, 2, &group, &child));
     EXPECT(verdict, numbers[0] == -7 && numbers[3] == -7 && count == 77 && child == UNTOUCHED);
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,
-                  trireme_mesh_coordinates(NULL, 0, numbers, 2));
+                  trireme_mesh_get_coordinates(NULL, 0, numbers, 2));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,
                   trireme_mesh_axis_size((trireme_mesh *)communicator, "data", numbers));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));

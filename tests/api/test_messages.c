@@ -44,7 +44,7 @@ static void pass_on(trireme_communicator *communicator, int rank, void *context)
     static const uint64_t counts[] = {0, 1, 3, 1000, 16379, 16380, 65536, 100003};
     struct verdict *const verdict = (struct verdict *)context + rank;
     int32_t n = 0;
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_world_size(communicator, &n));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_world_size(communicator, &n));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; ++i) {
         const uint64_t bytes = counts[i] * 4;
         const int to = (rank + 1) % n, from = (rank + n - 1) % n;
@@ -205,7 +205,7 @@ static void talk_to_all(trireme_communicator *communicator, int rank, void *cont
         /* Messages need no order with collectives. */
         EXPECT_STATUS(
             verdict, TRIREME_OK,
-            trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I64, TRIREME_SUM, NULL));
+            trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL));
         for (int i = 0; i < 2 * RANKS; ++i) EXPECT_STATUS(verdict, TRIREME_OK, finish(requests[i]));
         for (int peer = 0; peer < RANKS; ++peer) {
             EXPECT(verdict, in[peer] == turn * 100 + peer * 10 + rank);

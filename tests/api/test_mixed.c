@@ -49,7 +49,7 @@ static trireme_model *make_model(struct verdict *v, trireme_communicator *ranks,
         parameter.dtype = kDtypes[i];
         parameter.dimensions = 1;
         parameter.shape = &kCounts[i];
-        parameter.flags = i == 4 ? TRIREME_PARAMETER_FROZEN : 0;
+        parameter.flags = i == 4 ? TRIREME_PARAMETER_FLAG_FROZEN : 0;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
@@ -70,10 +70,10 @@ static void go_round(trireme_communicator *ranks, int rank, void *context) {
     unsigned char values[BYTES], seen[BYTES + 1];
     for (int root = 0; root < job->world_size; ++root) {
         fill(values, root);
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(
                                          model, rank == root ? values : NULL, BYTES, bytes, root));
         memset(seen, 0xee, sizeof seen);
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, seen, BYTES, bytes));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, seen, BYTES, bytes));
         EXPECT(v, memcmp(seen, values, BYTES) == 0 && seen[BYTES] == 0xee);
     }
     /* Parameter by parameter they are the same. */
@@ -81,22 +81,22 @@ static void go_round(trireme_communicator *ranks, int rank, void *context) {
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, i));
         void *data = NULL;
         uint64_t count = 0;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_parameter_data(model, i, &data, &count));
-        const uint64_t size = count * trireme_dtype_size(kDtypes[i]);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameter_data(model, i, &data, &count));
+        const uint64_t size = count * trireme_dtype_bytes(kDtypes[i]);
         EXPECT(v, count == kCounts[i] && (size == 0 || memcmp(data, values + at, size) == 0));
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, i));
         at += size;
     }
     const trireme_status bad = TRIREME_ERROR_INVALID_ARGUMENT;
-    EXPECT_STATUS(v, bad, trireme_model_get_parameters(model, seen, BYTES - 1, bytes));
+    EXPECT_STATUS(v, bad, trireme_model_gather_parameters(model, seen, BYTES - 1, bytes));
     EXPECT(v, says("count 85, but the model has 86 bytes"));
-    EXPECT_STATUS(v, bad, trireme_model_get_parameters(model, NULL, BYTES, bytes));
+    EXPECT_STATUS(v, bad, trireme_model_gather_parameters(model, NULL, BYTES, bytes));
     EXPECT(v, says("values is NULL"));
-    EXPECT_STATUS(v, bad, trireme_model_set_parameters(model, values, BYTES + 1, bytes, 0));
-    EXPECT_STATUS(v, bad, trireme_model_get_parameters(model, seen, 21, TRIREME_DTYPE_F32));
+    EXPECT_STATUS(v, bad, trireme_model_broadcast_parameters(model, values, BYTES + 1, bytes, 0));
+    EXPECT_STATUS(v, bad, trireme_model_gather_parameters(model, seen, 21, TRIREME_DTYPE_F32));
     EXPECT(v, says("different dtypes; give its parameters as bytes, with dtype TRIREME_DTYPE_BYTES"));
     EXPECT_STATUS(v, bad, trireme_model_accumulate_flat(model, values, BYTES, bytes, 0));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, seen, BYTES, bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, seen, BYTES, bytes));
     EXPECT(v, memcmp(seen, values, BYTES) == 0);
     trireme_model_destroy(model);
 }

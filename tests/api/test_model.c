@@ -72,7 +72,7 @@ struct disagreement {
 static void seal_otherwise(trireme_communicator *communicator, int rank, void *context) {
     struct disagreement *const d = context;
     int32_t size = 0;
-    if (trireme_communicator_world_size(communicator, &size) != TRIREME_OK) abort();
+    if (trireme_communicator_get_world_size(communicator, &size) != TRIREME_OK) abort();
     const bool odd = rank == size - 1;
     trireme_model *const model = new_model(
         communicator, odd && d->who == 0 ? TRIREME_STRATEGY_ZERO2 : TRIREME_STRATEGY_ZERO1,
@@ -86,7 +86,7 @@ static void seal_otherwise(trireme_communicator *communicator, int rank, void *c
     trireme_model_destroy(model);
     const float one = 1;
     d->sums[rank] = ask(trireme_all_reduce(communicator, &one, &d->sum[rank], 1, TRIREME_DTYPE_F32,
-                                           TRIREME_SUM, NULL));
+                                           TRIREME_REDUCTION_SUM, NULL));
 }
 
 static void ranks_that_register_differently_hear_the_first_difference_and_go_on(void **state) {
@@ -125,7 +125,7 @@ struct order {
 
 static trireme_optimizer *sgd(trireme_model *model) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 0.5;
     trireme_optimizer *optimizer = NULL;
     if (trireme_optimizer_create(model, &options, &optimizer) != TRIREME_OK) abort();
@@ -149,9 +149,9 @@ static void call_in_wrong_order(trireme_communicator *communicator, int rank, vo
     *a++ = ask(trireme_model_seal(model)); /* good */
     *a++ = ask(trireme_model_seal(model));
     *a++ = ask(add(model, "c", 1, TRIREME_DTYPE_F32));
-    *a++ = ask(trireme_model_leaf(model, 0, &leaf));
+    *a++ = ask(trireme_model_get_leaf(model, 0, &leaf));
     *a++ = ask(trireme_model_release_unit(model, 0));
-    *a++ = ask(trireme_model_set_parameters(model, start, 6, TRIREME_DTYPE_F32, 0)); /* good */
+    *a++ = ask(trireme_model_broadcast_parameters(model, start, 6, TRIREME_DTYPE_F32, 0)); /* good */
     trireme_optimizer *const optimizer = sgd(model);
     *a++ = ask(trireme_optimizer_step(optimizer));
     *a++ = ask(trireme_model_gradient_ready(model, 0, g, 4, TRIREME_DTYPE_F32));
@@ -165,9 +165,9 @@ static void call_in_wrong_order(trireme_communicator *communicator, int rank, vo
     *a++ = ask(trireme_model_gradient_ready(model, 0, g, 4, TRIREME_DTYPE_F32)); /* good */
     *a++ = ask(trireme_model_end_backward(model));                               /* good */
     *a++ = ask(trireme_model_begin_backward(model, 0));
-    *a++ = ask(trireme_model_set_parameters(model, start, 6, TRIREME_DTYPE_F32, 0));
+    *a++ = ask(trireme_model_broadcast_parameters(model, start, 6, TRIREME_DTYPE_F32, 0));
     *a++ = ask(trireme_optimizer_step(optimizer));                                 /* good */
-    *a++ = ask(trireme_model_get_parameters(model, values, 6, TRIREME_DTYPE_F32)); /* good */
+    *a++ = ask(trireme_model_gather_parameters(model, values, 6, TRIREME_DTYPE_F32)); /* good */
     memcpy(order->values[rank], values, sizeof values);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -302,21 +302,21 @@ static void give_bad_arguments(trireme_communicator *communicator, int rank, voi
     want(all, trireme_model_get_unit_info(model, 2, &unit), bad, "unit 2 of a model with 2");
     want(all, trireme_model_gather_unit(model, 9), bad, "unit 9 of a model with 2");
     want(all, trireme_model_release_unit(model, 2), bad, "unit 2 of a model with 2");
-    want(all, trireme_model_parameter_data(model, 2, &data, NULL), bad, "parameter 2 of a model");
-    want(all, trireme_model_parameter_data(model, 0, NULL, NULL), bad, "out_data is NULL");
-    want(all, trireme_model_parameter_data(model, 0, &data, NULL), TRIREME_ERROR_INVALID_STATE,
+    want(all, trireme_model_get_parameter_data(model, 2, &data, NULL), bad, "parameter 2 of a model");
+    want(all, trireme_model_get_parameter_data(model, 0, NULL, NULL), bad, "out_data is NULL");
+    want(all, trireme_model_get_parameter_data(model, 0, &data, NULL), TRIREME_ERROR_INVALID_STATE,
          "unit 0 (\"a\") is not gathered");
     if (data != values) abort();
-    want(all, trireme_model_get_parameters(model, values, 4, TRIREME_DTYPE_F32), bad, "count 4");
-    want(all, trireme_model_get_parameters(model, values, 5, TRIREME_DTYPE_F32), bad,
+    want(all, trireme_model_gather_parameters(model, values, 4, TRIREME_DTYPE_F32), bad, "count 4");
+    want(all, trireme_model_gather_parameters(model, values, 5, TRIREME_DTYPE_F32), bad,
          "different dtypes");
-    want(all, trireme_model_set_parameters(model, values, 5, TRIREME_DTYPE_F32, 1), bad, "root 1");
-    want(all, trireme_model_leaf(model, 2, &leaf), bad, "micro_batch 2 of 2");
-    want(all, trireme_model_leaf(model, 0, NULL), bad, "out_leaf is NULL");
+    want(all, trireme_model_broadcast_parameters(model, values, 5, TRIREME_DTYPE_F32, 1), bad, "root 1");
+    want(all, trireme_model_get_leaf(model, 2, &leaf), bad, "micro_batch 2 of 2");
+    want(all, trireme_model_get_leaf(model, 0, NULL), bad, "out_leaf is NULL");
     want(all, trireme_model_begin_backward(model, 4), bad, "flags 4");
-    want(all, trireme_model_begin_backward(model, TRIREME_BACKWARD_ABSENT),
-         TRIREME_ERROR_UNSUPPORTED, "without TRIREME_MODEL_UNEVEN");
-    want(all, trireme_model_begin_backward(model, TRIREME_BACKWARD_NO_SYNC),
+    want(all, trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_ABSENT),
+         TRIREME_ERROR_UNSUPPORTED, "without TRIREME_MODEL_FLAG_UNEVEN");
+    want(all, trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_NO_SYNC),
          TRIREME_ERROR_UNSUPPORTED, "NO_SYNC");
     if (trireme_model_begin_backward(model, 0) != TRIREME_OK) abort();
     want(all, trireme_model_gradient_ready(model, 2, values, 3, TRIREME_DTYPE_F32), bad,
@@ -388,7 +388,7 @@ static void keep_everything_gathered(trireme_communicator *communicator, int ran
     for (int i = 0; i < 3; ++i) (void)add(model, names[i], 3, TRIREME_DTYPE_F64);
     flight->first = ask(trireme_model_seal(model));
     trireme_optimizer *const optimizer = sgd(model);
-    flight->set = ask(trireme_model_set_parameters(model, start, 9, TRIREME_DTYPE_F64, 0));
+    flight->set = ask(trireme_model_broadcast_parameters(model, start, 9, TRIREME_DTYPE_F64, 0));
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
     trireme_status status = trireme_model_get_memory(model, &memory);
     flight->before = memory.planned_working;
@@ -400,7 +400,7 @@ static void keep_everything_gathered(trireme_communicator *communicator, int ran
     for (int i = 0; i < 2; ++i) {
         void *data = NULL;
         if (status == TRIREME_OK) {
-            status = trireme_model_parameter_data(model, (uint64_t)i * 2, &data, NULL);
+            status = trireme_model_get_parameter_data(model, (uint64_t)i * 2, &data, NULL);
         }
         if (status == TRIREME_OK) memcpy(flight->values[i], data, 3 * sizeof(double));
     }
@@ -464,7 +464,7 @@ static void discard_and_step(trireme_communicator *communicator, int rank, void 
     const float wrong[4] = {1e30f, 1e30f, 1e30f, 1e30f}, good[4] = {-2, -4, -6, -8};
     /* Ranks that got differently far in the same pass. */
     uint32_t first = 0;
-    if (d->leaves > 0) status = trireme_model_leaf(model, 0, &first);
+    if (d->leaves > 0) status = trireme_model_get_leaf(model, 0, &first);
     if (status == TRIREME_OK && first != UINT32_MAX) {
         status = trireme_model_begin_backward(model, 0);
         for (uint64_t i = 2; i-- > (uint64_t)rank && status == TRIREME_OK;) {
@@ -480,18 +480,18 @@ static void discard_and_step(trireme_communicator *communicator, int rank, void 
         uint32_t passes = 1, leaf = 0;
         if (d->leaves > 0) passes = round == 0 ? 1 : (d->leaves + 2) / 3;
         for (uint32_t pass = 0; pass < passes && status == TRIREME_OK; ++pass) {
-            if (d->leaves > 0) status = trireme_model_leaf(model, pass, &leaf);
+            if (d->leaves > 0) status = trireme_model_get_leaf(model, pass, &leaf);
             if (status != TRIREME_OK || leaf == UINT32_MAX) continue;
             status = trireme_model_accumulate_flat(
                 model, g, 4, TRIREME_DTYPE_F32,
-                d->leaves == 0 && round == 0 ? TRIREME_BACKWARD_NO_SYNC : 0);
+                d->leaves == 0 && round == 0 ? TRIREME_BACKWARD_FLAG_NO_SYNC : 0);
         }
         if (status != TRIREME_OK) break;
         status =
             round < 2 ? trireme_model_discard_gradients(model) : trireme_optimizer_step(optimizer);
     }
     if (status == TRIREME_OK) {
-        status = trireme_model_get_parameters(model, d->values[rank], 4, TRIREME_DTYPE_F32);
+        status = trireme_model_gather_parameters(model, d->values[rank], 4, TRIREME_DTYPE_F32);
     }
     d->answers[rank] = ask(status);
     trireme_optimizer_destroy(optimizer);
@@ -571,7 +571,7 @@ static void train_mixed(trireme_communicator *communicator, int rank, void *cont
     const double b[3] = {2, 4, 6};
     uint32_t leaf = UINT32_MAX;
     for (uint32_t pass = 0; pass < 2 && status == TRIREME_OK; ++pass) {
-        status = trireme_model_leaf(model, pass, &leaf);
+        status = trireme_model_get_leaf(model, pass, &leaf);
         if (status != TRIREME_OK || leaf == UINT32_MAX) continue;
         status = trireme_model_begin_backward(model, 0);
         if (status == TRIREME_OK) {
@@ -586,7 +586,7 @@ static void train_mixed(trireme_communicator *communicator, int rank, void *cont
     for (uint64_t unit = 0; unit < 2 && status == TRIREME_OK; ++unit) {
         void *data = NULL;
         status = trireme_model_gather_unit(model, unit);
-        if (status == TRIREME_OK) status = trireme_model_parameter_data(model, unit, &data, NULL);
+        if (status == TRIREME_OK) status = trireme_model_get_parameter_data(model, unit, &data, NULL);
         if (status == TRIREME_OK && unit == 0) memcpy(mixed->a, data, sizeof mixed->a);
         if (status == TRIREME_OK && unit == 1) memcpy(mixed->b, data, sizeof mixed->b);
         if (status == TRIREME_OK) status = trireme_model_release_unit(model, unit);

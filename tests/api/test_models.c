@@ -63,7 +63,7 @@ static void create(struct verdict *v, trireme_communicator *communicator,
 static void seal(struct verdict *v, struct trained *one) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(one->model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(one->model, &rule, &one->optimizer));
 }
@@ -83,7 +83,7 @@ static void step(struct verdict *v, const struct trained *one) {
 static void check(struct verdict *v, const struct trained *one, int number, int world_size,
                   int steps) {
     float values[ELEMENTS];
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(one->model, values, ELEMENTS, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(one->model, values, ELEMENTS, F32));
     for (int i = 0; i < ELEMENTS; ++i) {
         if (values[i] == -sum_of(number, world_size, steps)) continue;
         if (v->text[0] == 0) {
@@ -223,7 +223,7 @@ static void call_on_one_rank_alone(trireme_communicator *communicator, int rank,
     const float values[ELEMENTS] = {0};
     crossed->statuses[rank] = rank == 0
                                   ? trireme_model_check_replicas(mine)
-                                  : trireme_model_set_parameters(mine, values, ELEMENTS, F32, 1);
+                                  : trireme_model_broadcast_parameters(mine, values, ELEMENTS, F32, 1);
     snprintf(crossed->texts[rank], sizeof crossed->texts[rank], "%s", trireme_last_error());
     for (int i = 0; i < PAIR_MODELS; ++i) destroy(&all[i]);
 }
@@ -481,7 +481,7 @@ static void outlive_the_communicator(trireme_communicator *communicator, int ran
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_model_begin_backward(one.model, 0));
     EXPECT(v, strstr(trireme_last_error(), cause) != NULL);
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
-                  trireme_model_get_parameters(one.model, values, ELEMENTS, F32));
+                  trireme_model_gather_parameters(one.model, values, ELEMENTS, F32));
     EXPECT(v, strstr(trireme_last_error(), cause) != NULL);
     destroy(&one);
 }

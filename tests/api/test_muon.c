@@ -1,6 +1,6 @@
 /*
  * MUON: trained in every strategy, matrices of all shapes get the bits of plain loops over the formula
- * of optimizer_shard.h, and all else those of ADAMW.
+ * of optimizer.h, and all else those of ADAMW.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -36,7 +36,7 @@ enum {
     TOTAL = 15 + 11 + 18 + 24 + 15 + 16 + 6 + 1 + 7 + 1 + 2
 };
 static const double kFactors[] = {1, 0.5}, kDecays[] = {0.125, 0.25};
-static const uint32_t kFlags[] = {0, TRIREME_GROUP_ELEMENTWISE};
+static const uint32_t kFlags[] = {0, TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE};
 
 struct job {
     trireme_strategy strategy;
@@ -227,14 +227,14 @@ static double value_at(trireme_dtype dtype, const void *values, size_t i) {
 
 static trireme_optimizer_options options_of(const struct job *job) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_MUON;
+    options.kind = TRIREME_RULE_MUON;
     options.learning_rate = RATE;
     options.epsilon = EPSILON;
     options.weight_decay = job->grouped ? 0 : 0.125;
-    options.flags = (job->nesterov ? TRIREME_OPTIMIZER_NESTEROV : 0) |
-                    (job->masters ? TRIREME_OPTIMIZER_MASTER_WEIGHTS : 0);
+    options.flags = (job->nesterov ? TRIREME_OPTIMIZER_FLAG_NESTEROV : 0) |
+                    (job->masters ? TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS : 0);
     options.orthogonal_steps = job->orthogonal_steps;
-    options.rate_adjustment = job->match_adamw ? TRIREME_RATE_MATCH_ADAMW : TRIREME_RATE_ORIGINAL;
+    options.rate_adjustment = job->match_adamw ? TRIREME_MUON_RATE_MATCH_ADAMW : TRIREME_MUON_RATE_ORIGINAL;
     if (job->scaled) options.loss_scale = 1024;
     if (job->grouped) {
         options.group_count = 2;
@@ -284,7 +284,7 @@ static void set_initial(struct verdict *v, const struct job *job, trireme_model 
     }
     const void *data = job->dtype == F64 ? (const void *)wide : narrow;
     if (job->dtype == BF16) data = stored;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, data, TOTAL, job->dtype, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, data, TOTAL, job->dtype, 0));
 }
 
 static void make_step(struct verdict *v, const struct job *job, trireme_model *model,
@@ -316,7 +316,7 @@ static void make_step(struct verdict *v, const struct job *job, trireme_model *m
 static void resume(struct verdict *v, trireme_communicator *ranks, const struct job *job,
                    trireme_model **model, trireme_optimizer **optimizer) {
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(*optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(*optimizer, &bytes));
     void *const state = malloc(bytes + 1);
     if (state == NULL) abort();
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(*optimizer, state, bytes, NULL));
@@ -351,7 +351,7 @@ static void train(trireme_communicator *ranks, int rank, void *context) {
         EXPECT(v, memory->planned_step_bytes == memory->sent_step_bytes);
     }
     double values[TOTAL];
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, TOTAL, job->dtype));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, TOTAL, job->dtype));
     for (size_t i = 0; i < TOTAL; ++i) job->values[rank][i] = value_at(job->dtype, values, i);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -444,12 +444,12 @@ static void give(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     for (int step = 0; step < 2; ++step) make_step(v, job, model, optimizer, step, rank);
     uint64_t count = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &count));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &count));
     for (uint64_t i = 0; i < count; ++i) {
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
         const uint64_t first = first_of(range.parameter) + range.first;
-        const bool own = range.kind == TRIREME_STATE_PARAMETER;
+        const bool own = range.kind == TRIREME_STATE_KIND_PARAMETER;
         if (!EXPECT(v, range.vector < 2 && first + range.count <= TOTAL)) break;
         double *const to = own ? move->parameters : move->state[range.vector];
         EXPECT_STATUS(v, TRIREME_OK,
@@ -462,7 +462,7 @@ static void give(trireme_communicator *ranks, int rank, void *context) {
     /* The others go on with the steps they know. */
     for (int step = 2; step < STEPS; ++step) make_step(v, job, model, optimizer, step, rank);
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, job->values[rank], TOTAL, F64));
+                  trireme_model_gather_parameters(model, job->values[rank], TOTAL, F64));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
 }
@@ -478,21 +478,21 @@ static void take(trireme_communicator *ranks, int rank, void *context) {
     /* Whatever these leave is written over, but for their number. */
     for (int step = 0; step < 2; ++step) make_step(v, job, model, optimizer, step + 5, rank);
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_set_parameters(model, move->parameters, TOTAL, F64, 0));
+                  trireme_model_broadcast_parameters(model, move->parameters, TOTAL, F64, 0));
     uint64_t count = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &count));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &count));
     for (uint64_t i = 0; i < count; ++i) {
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
         const uint64_t first = first_of(range.parameter) + range.first;
-        if (range.kind != TRIREME_STATE_OPTIMIZER || !EXPECT(v, range.vector < 2)) continue;
+        if (range.kind != TRIREME_STATE_KIND_OPTIMIZER || !EXPECT(v, range.vector < 2)) continue;
         EXPECT_STATUS(v, TRIREME_OK,
                       trireme_optimizer_write_range(optimizer, i, move->state[range.vector] + first,
                                                     range.count * 8));
     }
     for (int step = 2; step < STEPS; ++step) make_step(v, job, model, optimizer, step, rank);
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, job->values[rank], TOTAL, F64));
+                  trireme_model_gather_parameters(model, job->values[rank], TOTAL, F64));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
 }
@@ -563,7 +563,7 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     options.orthogonal_steps = 100;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.orthogonal_steps 100 is above 99");
     options.rate_adjustment = 2;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rate_adjustment 2 is no TRIREME_RATE_*");
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rate_adjustment 2 is no TRIREME_MUON_RATE_*");
     options.rate_adjustment = -1;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rate_adjustment -1");
     options.group_flags = wrong;
@@ -577,43 +577,43 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.beta1 1 is not in (0, 1)");
     options.max_trust = 1;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.max_trust 1 means nothing to muon");
-    options.flags = TRIREME_OPTIMIZER_CENTERED;
+    options.flags = TRIREME_OPTIMIZER_FLAG_CENTERED;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "CENTERED is for rmsprop");
-    options.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+    options.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
     REFUSED(TRIREME_ERROR_UNSUPPORTED, "ONE_SWEEP with muon");
     options.offload_path = "/tmp";
     REFUSED(TRIREME_ERROR_UNSUPPORTED, "options.offload_path with muon");
     options.group_count = 1;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "norm_group 1 of parameter");
     /* What other rules do not know. */
-    options.kind = TRIREME_OPTIMIZER_ADAMW;
+    options.kind = TRIREME_RULE_ADAMW;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
             "options.group_flags means nothing to adamw; leave it NULL");
-    options.kind = TRIREME_OPTIMIZER_ADAMW;
+    options.kind = TRIREME_RULE_ADAMW;
     options.group_flags = NULL;
     options.orthogonal_steps = 5;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.orthogonal_steps means nothing to adamw");
-    options.kind = TRIREME_OPTIMIZER_LAMB;
+    options.kind = TRIREME_RULE_LAMB;
     options.group_flags = NULL;
-    options.rate_adjustment = TRIREME_RATE_MATCH_ADAMW;
+    options.rate_adjustment = TRIREME_MUON_RATE_MATCH_ADAMW;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rate_adjustment means nothing to lamb");
     /* What the ranks must agree on. */
     options.orthogonal_steps = rank == 1 ? 4 : 0;
     REFUSED(TRIREME_ERROR_MISMATCH, "orthogonal_steps is 5 on rank 0 and 4 on rank 1");
-    options.rate_adjustment = rank == 1 ? TRIREME_RATE_MATCH_ADAMW : 0;
+    options.rate_adjustment = rank == 1 ? TRIREME_MUON_RATE_MATCH_ADAMW : 0;
     REFUSED(TRIREME_ERROR_MISMATCH,
             "rate_adjustment is original on rank 0 and match_adamw on rank 1");
     options.group_flags = rank == 1 ? NULL : right;
     REFUSED(TRIREME_ERROR_MISMATCH, "group_flags is set on rank 0 and not set on rank 1");
     options.group_flags = rank == 1 ? other : right;
     REFUSED(TRIREME_ERROR_MISMATCH, "group_flags[1] is 1 on rank 0 and 0 on rank 1");
-    options.flags = rank == 1 ? TRIREME_OPTIMIZER_NESTEROV : 0;
+    options.flags = rank == 1 ? TRIREME_OPTIMIZER_FLAG_NESTEROV : 0;
     REFUSED(TRIREME_ERROR_MISMATCH, "nesterov is off on rank 0 and on on rank 1");
     EXPECT(v, optimizer == NULL);
     /* All of that left the model as it was. State is of the same matrices only. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
     void *const saved = malloc(bytes + 1);
     if (saved == NULL) abort();
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, saved, bytes, NULL));
@@ -651,7 +651,7 @@ static void be_too_large(trireme_communicator *ranks, int rank, void *context) {
     EXPECT(v, optimizer == NULL);
     /* ADAMW needs more state, but no matrix. */
     options = (trireme_optimizer_options)TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_ADAMW;
+    options.kind = TRIREME_RULE_ADAMW;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);

@@ -45,7 +45,7 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_MUON;
+    rule.kind = TRIREME_RULE_MUON;
     rule.orthogonal_steps = 2;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
@@ -55,7 +55,7 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
     for (uint64_t i = 0; i < count; ++i) values[i] = (double)(i * 37 % 1013) / 8 - 60;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, values, count, F64, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, count, F64));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, count, F64));
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
     EXPECT(v, memory.planned_working == memory.allocated_working);
@@ -119,7 +119,7 @@ static void plan_many(trireme_communicator *ranks, int rank, void *context) {
     trireme_model_memory before = TRIREME_MODEL_MEMORY_INIT, memory = TRIREME_MODEL_MEMORY_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &before));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_MUON;
+    rule.kind = TRIREME_RULE_MUON;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));

@@ -83,15 +83,15 @@ static void refuse_wrong_types(trireme_communicator *communicator, int rank, voi
     float wide[12] = {0};
     double wider[12] = {0};
     for (int i = 0; i < 12; ++i) put_number(job->dtype, i - 4.5, &values[i]);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, values, 12, job->dtype, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, 12, job->dtype, 0));
     /* Parameters travel in their own type only. */
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_model_set_parameters(model, wide, 12, F32, 0));
+                  trireme_model_broadcast_parameters(model, wide, 12, F32, 0));
     EXPECT(v, says(job->dtype == F16 ? "parameters are f16" : "parameters are bf16"));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_model_get_parameters(model, wide, 12, F32));
+                  trireme_model_gather_parameters(model, wide, 12, F32));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_model_get_parameters(model, values, 12, other));
+                  trireme_model_gather_parameters(model, values, 12, other));
     /* Gradients in theirs or as f32. */
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_model_accumulate_flat(model, wider, 12, F64, 0));
@@ -120,7 +120,7 @@ static void refuse_wrong_types(trireme_communicator *communicator, int rank, voi
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gradient_ready(model, 0, values, 7, job->dtype));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_discard_gradients(model));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, before, 12, job->dtype));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, before, 12, job->dtype));
     EXPECT(v, memcmp(before, values, sizeof values) == 0);
     trireme_model_destroy(model);
 }
@@ -205,18 +205,18 @@ static void ask_for_wrong_ways(trireme_communicator *communicator, int rank, voi
     trireme_parameter_options frozen = TRIREME_PARAMETER_OPTIONS_INIT;
     frozen.name = "frozen";
     frozen.dtype = F64;
-    frozen.flags = TRIREME_PARAMETER_FROZEN;
+    frozen.flags = TRIREME_PARAMETER_FLAG_FROZEN;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &frozen, NULL));
     EXPECT_STATUS(v, TRIREME_OK, add(model, "trained", F32, 3));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     if (job->strategy == TRIREME_STRATEGY_ZERO1) {
         trireme_optimizer_options sweep = TRIREME_OPTIMIZER_OPTIONS_INIT;
-        sweep.kind = TRIREME_OPTIMIZER_SGD;
-        sweep.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+        sweep.kind = TRIREME_RULE_SGD;
+        sweep.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
         trireme_optimizer *optimizer = NULL;
         EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
                       trireme_optimizer_create(model, &sweep, &optimizer));
-        EXPECT(v, says("TRIREME_OPTIMIZER_ONE_SWEEP with reduce_dtype") && optimizer == NULL);
+        EXPECT(v, says("TRIREME_OPTIMIZER_FLAG_ONE_SWEEP with reduce_dtype") && optimizer == NULL);
     }
     trireme_model_destroy(model);
     /* Ranks that want to give in different types. */
@@ -247,7 +247,7 @@ static void overflow_on_the_way(trireme_communicator *communicator, int rank, vo
     EXPECT_STATUS(v, TRIREME_OK, add(model, "second", F32, 7));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
     rule.loss_scale = 1;
     rule.loss_scale_floor = 0.5;
@@ -256,7 +256,7 @@ static void overflow_on_the_way(trireme_communicator *communicator, int rank, vo
     float values[12] = {0}, gradients[12];
     for (int i = 0; i < 12; ++i) gradients[i] = 65504;
     if (rank == job->world_size - 1) gradients[8] = 65520;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, values, 12, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, 12, F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 12, F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     trireme_loss_scale_info info = TRIREME_LOSS_SCALE_INFO_INIT;
@@ -265,7 +265,7 @@ static void overflow_on_the_way(trireme_communicator *communicator, int rank, vo
     gradients[8] = 65504;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 12, F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 12, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 12, F32));
     for (int i = 0; i < 12; ++i) EXPECT(v, values[i] == -65504.0f * (float)job->world_size * 2);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -290,7 +290,7 @@ static void train_and_look(trireme_communicator *communicator, int rank, void *c
     struct verdict *const v = &job->verdicts[rank];
     trireme_model *const model = make(v, communicator, job, sees_f32);
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_ADAM;
+    options.kind = TRIREME_RULE_ADAM;
     options.learning_rate = 0.01;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
@@ -300,10 +300,10 @@ static void train_and_look(trireme_communicator *communicator, int rank, void *c
         put_number(job->dtype, 1, &ones[i]);
         gradients[i] = ldexpf(1 + (float)rank, -20);
     }
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, ones, 12, job->dtype, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, ones, 12, job->dtype, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 12, F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 12, job->dtype));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 12, job->dtype));
     const int n = job->world_size;
     const float sum = ldexpf((float)(n * (n + 1) / 2), -20);
     /* The rule by hand, in f32: the first step of Adam, then one rounding. */
@@ -316,11 +316,11 @@ static void train_and_look(trireme_communicator *communicator, int rank, void *c
 
     /* Parameters are shown in 16 bits, state in 32. */
     uint64_t count = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &count));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &count));
     for (uint64_t i = 0; i < count; ++i) {
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
-        const bool parameter = range.kind == TRIREME_STATE_PARAMETER;
+        const bool parameter = range.kind == TRIREME_STATE_KIND_PARAMETER;
         EXPECT(v, range.dtype == (parameter ? job->dtype : F32));
         for (uint64_t k = 0; k < range.count; ++k) {
             if (parameter) {
@@ -335,7 +335,7 @@ static void train_and_look(trireme_communicator *communicator, int rank, void *c
     EXPECT(v, unit.dtype == job->dtype);
     /* What is saved brings both back. */
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
     char *const saved = malloc(bytes);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, saved, bytes, NULL));
     uint16_t results[2][12] = {{0}};
@@ -343,7 +343,7 @@ static void train_and_look(trireme_communicator *communicator, int rank, void *c
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, ones, 12, job->dtype, 0));
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_get_parameters(model, results[round], 12, job->dtype));
+                      trireme_model_gather_parameters(model, results[round], 12, job->dtype));
         if (round == 0) {
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_load(optimizer, saved, bytes));
         }
@@ -371,7 +371,7 @@ static void overflow(trireme_communicator *communicator, int rank, void *context
     struct verdict *const v = &job->verdicts[rank];
     trireme_model *const model = make(v, communicator, job, NULL);
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 1;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
@@ -386,7 +386,7 @@ static void overflow(trireme_communicator *communicator, int rank, void *context
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 12, F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     uint16_t values[12] = {0};
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 12, job->dtype));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 12, job->dtype));
     if (job->dtype == F16) {
         EXPECT(v, values[0] == 0x7bff);
         EXPECT(v, values[1] == 0x7c00);
@@ -432,8 +432,8 @@ static int32_t TRIREME_CALL halve(const trireme_update *update, void *data) {
     if (update->dtype != kMixed[update->parameter].dtype) return 1;
     if (update->gradient_dtype != wide || update->reserved != 0) return 2;
     if (update->struct_size != sizeof *update) return 3;
-    const uint64_t size = trireme_dtype_size(update->dtype);
-    const uint64_t wide_size = trireme_dtype_size(wide);
+    const uint64_t size = trireme_dtype_bytes(update->dtype);
+    const uint64_t wide_size = trireme_dtype_bytes(wide);
     for (uint64_t i = 0; i < update->count; ++i) {
         char *const p = (char *)update->parameters + i * size;
         const double g = number_at(wide, (const char *)update->gradients + i * wide_size);
@@ -457,12 +457,12 @@ static void train_mixture(trireme_communicator *communicator, int rank, void *co
         EXPECT_STATUS(v, TRIREME_OK,
                       add(model, kMixed[i].name, kMixed[i].dtype, kMixed[i].elements));
         elements += kMixed[i].elements;
-        bytes += kMixed[i].elements * trireme_dtype_size(kMixed[i].dtype);
+        bytes += kMixed[i].elements * trireme_dtype_bytes(kMixed[i].dtype);
         wide_bytes += kMixed[i].elements * (kMixed[i].dtype == F64 ? 8 : 4);
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_USER;
+    rule.kind = TRIREME_RULE_USER;
     rule.update = halve;
     rule.state_count = 1;
     trireme_optimizer *optimizer = NULL;
@@ -478,20 +478,20 @@ static void train_mixture(trireme_communicator *communicator, int rank, void *co
     /* No flat vector holds them. */
     char flat[400] = {0};
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_model_get_parameters(model, flat, elements, F32));
+                  trireme_model_gather_parameters(model, flat, elements, F32));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_model_accumulate_flat(model, flat, elements, F32, 0));
     EXPECT(v, says("have different dtypes"));
 
     uint64_t count = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &count));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &count));
     if (job->strategy == TRIREME_STRATEGY_ZERO3) {
         for (uint64_t i = 0; i < count; ++i) {
             trireme_state_range range = TRIREME_STATE_RANGE_INIT;
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
-            for (uint64_t k = 0; range.kind == TRIREME_STATE_PARAMETER && k < range.count; ++k) {
+            for (uint64_t k = 0; range.kind == TRIREME_STATE_KIND_PARAMETER && k < range.count; ++k) {
                 put_number(range.dtype, start_of((int)range.parameter, range.first + k),
-                           (char *)range.data + k * trireme_dtype_size(range.dtype));
+                           (char *)range.data + k * trireme_dtype_bytes(range.dtype));
             }
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(communicator, NULL));
@@ -500,10 +500,10 @@ static void train_mixture(trireme_communicator *communicator, int rank, void *co
             void *data = NULL;
             EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, (uint64_t)i));
             EXPECT_STATUS(v, TRIREME_OK,
-                          trireme_model_parameter_data(model, (uint64_t)i, &data, NULL));
+                          trireme_model_get_parameter_data(model, (uint64_t)i, &data, NULL));
             for (uint64_t k = 0; data != NULL && k < kMixed[i].elements; ++k) {
                 put_number(kMixed[i].dtype, start_of(i, k),
-                           (char *)data + k * trireme_dtype_size(kMixed[i].dtype));
+                           (char *)data + k * trireme_dtype_bytes(kMixed[i].dtype));
             }
             EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, (uint64_t)i));
         }
@@ -517,7 +517,7 @@ static void train_mixture(trireme_communicator *communicator, int rank, void *co
             char gradient[16 * 8 + 1];
             char *const at = gradient + 1; /* at no multiple of anything */
             for (uint64_t k = 0; k < kMixed[i].elements; ++k) {
-                put_number(dtype, gradient_of(i, k, rank), at + k * trireme_dtype_size(dtype));
+                put_number(dtype, gradient_of(i, k, rank), at + k * trireme_dtype_bytes(dtype));
             }
             EXPECT_STATUS(
                 v, TRIREME_OK,
@@ -529,14 +529,14 @@ static void train_mixture(trireme_communicator *communicator, int rank, void *co
     for (int i = 0; i < MIXED; ++i) {
         void *data = NULL;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, (uint64_t)i));
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_parameter_data(model, (uint64_t)i, &data, NULL));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameter_data(model, (uint64_t)i, &data, NULL));
         for (uint64_t k = 0; data != NULL && k < kMixed[i].elements; ++k) {
             double sum = 0; /* exact: few bits */
             for (int r = 0; r < job->world_size; ++r) sum += gradient_of(i, k, r);
             char wanted[8] = {0};
             put_number(kMixed[i].dtype, start_of(i, k) - sum / 2, wanted);
             put_number(kMixed[i].dtype, number_at(kMixed[i].dtype, wanted) - sum, wanted);
-            const uint64_t size = trireme_dtype_size(kMixed[i].dtype);
+            const uint64_t size = trireme_dtype_bytes(kMixed[i].dtype);
             EXPECT(v, memcmp((char *)data + k * size, wanted, size) == 0);
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, (uint64_t)i));
@@ -569,7 +569,7 @@ static void hand_in_one_vector(trireme_communicator *communicator, int rank, voi
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_info(model, &info));
     EXPECT(v, info.buckets == 1); /* they share one */
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
@@ -579,7 +579,7 @@ static void hand_in_one_vector(trireme_communicator *communicator, int rank, voi
                   trireme_model_accumulate_flat(model, gradients, 7, BF16, 0));
     EXPECT(v, strstr(trireme_last_error(), "the model's gradients are f32") != NULL);
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_model_get_parameters(model, gradients, 7, F32));
+                  trireme_model_gather_parameters(model, gradients, 7, F32));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 7, F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     for (int unit = 0; unit < 2; ++unit) {
@@ -587,12 +587,12 @@ static void hand_in_one_vector(trireme_communicator *communicator, int rank, voi
         uint64_t count = 0;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, (uint64_t)unit));
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_parameter_data(model, (uint64_t)unit, &data, &count));
+                      trireme_model_get_parameter_data(model, (uint64_t)unit, &data, &count));
         for (uint64_t i = 0; data != NULL && i < count; ++i) {
             float sum = 0;
             for (int r = 0; r < job->world_size; ++r) sum += (float)((int)i + 3 * unit + r) / 2;
             const trireme_dtype dtype = unit == 0 ? F32 : BF16;
-            const char *const at = (const char *)data + i * trireme_dtype_size(dtype);
+            const char *const at = (const char *)data + i * trireme_dtype_bytes(dtype);
             EXPECT(v, number_at(dtype, at) == -sum);
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, (uint64_t)unit));

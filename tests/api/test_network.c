@@ -43,7 +43,7 @@ static int expect_sum(struct verdict *verdict, trireme_communicator *communicato
     int64_t value[3] = {1, 2, 3};
     return EXPECT_STATUS(verdict, TRIREME_OK,
                          trireme_all_reduce(communicator, value, value, 3, TRIREME_DTYPE_I64,
-                                            TRIREME_SUM, NULL)) &&
+                                            TRIREME_REDUCTION_SUM, NULL)) &&
            EXPECT(verdict, value[0] == world_size && value[2] == 3 * world_size);
 }
 
@@ -144,7 +144,7 @@ static void it_says_what_it_is(void **state) {
     char text[64];
     unique_network_rendezvous(rendezvous, sizeof rendezvous);
     trireme_communicator *const communicator = created(0, 1, rendezvous);
-    assert_int_equal(trireme_communicator_backend(communicator, text, sizeof text, NULL),
+    assert_int_equal(trireme_communicator_get_backend(communicator, text, sizeof text, NULL),
                      TRIREME_OK);
     assert_string_equal(text, "host (tcp)");
     trireme_communicator_destroy(communicator);

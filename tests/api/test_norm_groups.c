@@ -90,7 +90,7 @@ static trireme_status add(trireme_model *model, const char *name, uint64_t eleme
 
 static trireme_optimizer_options rule_of(const double *max_norms, uint64_t groups) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 0.1;
     options.group_max_norms = max_norms;
     options.group_count = groups;
@@ -168,7 +168,7 @@ static void train(trireme_communicator *all, int rank, void *context) {
         rule.group_rate_factors = factors;
         rule.group_weight_decays = decays;
     }
-    if (job->one_sweep) rule.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+    if (job->one_sweep) rule.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
     rule.max_value = job->max_value;
     if (job->tensor > 1) rule.norm_ranks = all;
     trireme_optimizer *optimizer = NULL;
@@ -185,7 +185,7 @@ static void train(trireme_communicator *all, int rank, void *context) {
         if (job->leaves == 0) backward(v, job, model, step, rank / job->tensor, job->data, t);
         for (uint32_t pass = 0; pass < info.micro_batches; ++pass) {
             uint32_t leaf = 0;
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_leaf(model, pass, &leaf));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_leaf(model, pass, &leaf));
             if (leaf != UINT32_MAX) backward(v, job, model, step, (int)leaf, LEAVES, t);
         }
         if (job->rates) {
@@ -196,11 +196,11 @@ static void train(trireme_communicator *all, int rank, void *context) {
         for (uint64_t group = 0; group < GROUPS && !job->unclipped; ++group) {
             EXPECT_STATUS(
                 v, TRIREME_OK,
-                trireme_optimizer_group_norm(optimizer, group, &job->norms[rank][step][group]));
+                trireme_optimizer_get_group_norm(optimizer, group, &job->norms[rank][step][group]));
         }
     }
     double values[TOTAL];
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, TOTAL, job->dtype));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, TOTAL, job->dtype));
     for (size_t i = 0; i < TOTAL; ++i) job->values[rank][i] = value_at(job->dtype, values, i);
     trireme_optimizer_destroy(optimizer);
     /* What an optimizer added goes with it. */
@@ -417,7 +417,7 @@ static void tell_own_rule(trireme_communicator *all, int rank, void *context) {
     trireme_model *const model = make(v, all, job);
     struct told told = {{0}};
     trireme_optimizer_options rule = rule_of(NULL, GROUPS);
-    rule.kind = TRIREME_OPTIMIZER_USER;
+    rule.kind = TRIREME_RULE_USER;
     rule.update = note_rate;
     rule.user_data = &told;
     rule.group_rate_factors = kFactors;
@@ -431,7 +431,7 @@ static void tell_own_rule(trireme_communicator *all, int rank, void *context) {
         EXPECT(v, told.rates[p] == 0.5 * kFactors[kParameters[p].group]);
     }
     double rate = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_learning_rate(optimizer, &rate));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_learning_rate(optimizer, &rate));
     EXPECT(v, rate == 0.5);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -500,7 +500,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
             "options.weight_decay with options.group_weight_decays");
     rule = rule_of(NULL, GROUPS);
-    rule.kind = TRIREME_OPTIMIZER_USER;
+    rule.kind = TRIREME_RULE_USER;
     rule.update = note_rate;
     rule.group_weight_decays = kDecays;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.group_weight_decays means nothing to user");
@@ -526,8 +526,8 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     rule.max_norm = 1;
     REFUSED(TRIREME_ERROR_UNSUPPORTED, "group_max_norms with options.max_norm");
     rule = rule_of(kMaxNorms, GROUPS);
-    rule.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
-    REFUSED(TRIREME_ERROR_UNSUPPORTED, "TRIREME_OPTIMIZER_ONE_SWEEP with clipping");
+    rule.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
+    REFUSED(TRIREME_ERROR_UNSUPPORTED, "TRIREME_OPTIMIZER_FLAG_ONE_SWEEP with clipping");
     rule = rule_of(kMaxNorms, 3);
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
             "norm_group 3 of parameter \"none\", but options.group_count is 3");
@@ -558,20 +558,20 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     double norm = 5;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
-                  trireme_optimizer_group_norm(optimizer, 0, &norm));
+                  trireme_optimizer_get_group_norm(optimizer, 0, &norm));
     EXPECT(v, says("no step was made"));
     backward(v, job, model, 0, rank, 2, 0);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_optimizer_group_norm(optimizer, 0, NULL));
+                  trireme_optimizer_get_group_norm(optimizer, 0, NULL));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_optimizer_group_norm(optimizer, GROUPS, &norm));
+                  trireme_optimizer_get_group_norm(optimizer, GROUPS, &norm));
     EXPECT(v, says("group 5 is not below group_count 5"));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
-                  trireme_optimizer_gradient_norm(optimizer, &norm));
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_group_norm(NULL, 0, &norm));
+                  trireme_optimizer_get_gradient_norm(optimizer, &norm));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_get_group_norm(NULL, 0, &norm));
     EXPECT(v, norm == 5);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_group_norm(optimizer, GROUPS - 1, &norm));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_group_norm(optimizer, GROUPS - 1, &norm));
     EXPECT(v, norm > 0 && norm != 5);
     trireme_optimizer_destroy(optimizer);
     /* Groups of parameters mean nothing to an optimizer that clips all of them together. */
@@ -582,7 +582,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     norm = 5;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
-                  trireme_optimizer_group_norm(optimizer, 0, &norm));
+                  trireme_optimizer_get_group_norm(optimizer, 0, &norm));
     EXPECT(v, says("without group_max_norms") && norm == 5);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -703,9 +703,9 @@ static void keep_to_a_limit(trireme_communicator *all, int rank, void *context) 
             EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, ones, 4, F32, 0));
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
             double norm = 0;
-            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_group_norm(optimizer, 1023, &norm));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_group_norm(optimizer, 1023, &norm));
             EXPECT(v, norm == 2);
-            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_group_norm(optimizer, 1022, &norm));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_group_norm(optimizer, 1022, &norm));
             EXPECT(v, norm == 0);
         }
         trireme_optimizer_destroy(optimizer);

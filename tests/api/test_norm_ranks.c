@@ -62,7 +62,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks,
 
 static trireme_optimizer_options rule_of(double max_norm, trireme_communicator *norm_ranks) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 0.1;
     options.max_norm = max_norm;
     options.norm_ranks = norm_ranks;
@@ -94,7 +94,7 @@ static void train(trireme_communicator *all, int rank, void *context) {
     for (int step = 0; step < STEPS; ++step) {
         for (uint32_t pass = 0; pass < info.micro_batches; ++pass) {
             uint32_t leaf = 0;
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_leaf(model, pass, &leaf));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_leaf(model, pass, &leaf));
             if (leaf == UINT32_MAX) continue;
             float gradients[PART + COMMON];
             for (int i = 0; i < PART; ++i) {
@@ -109,10 +109,10 @@ static void train(trireme_communicator *all, int rank, void *context) {
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_optimizer_gradient_norm(optimizer, &job->norms[rank][step]));
+                      trireme_optimizer_get_gradient_norm(optimizer, &job->norms[rank][step]));
     }
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, job->values[rank], PART + COMMON, F32));
+                  trireme_model_gather_parameters(model, job->values[rank], PART + COMMON, F32));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
     trireme_communicator_destroy(data);
@@ -218,7 +218,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     trireme_model_destroy(model);
     trireme_model_options uneven = TRIREME_MODEL_OPTIONS_INIT;
     uneven.strategy = TRIREME_STRATEGY_ZERO1;
-    uneven.flags = TRIREME_MODEL_UNEVEN;
+    uneven.flags = TRIREME_MODEL_FLAG_UNEVEN;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(data, &uneven, &model));
     EXPECT_STATUS(v, TRIREME_OK, add(model, "w", 3, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
@@ -258,13 +258,13 @@ static void be_too_large(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, add(model, "w", 1000, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = rule_of(1, all);
-    rule.kind = TRIREME_OPTIMIZER_ADAM; /* 8,000 bytes */
+    rule.kind = TRIREME_RULE_ADAM; /* 8,000 bytes */
     rule.momentum = 0;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_ERROR_OUT_OF_MEMORY,
                   trireme_optimizer_create(model, &rule, &optimizer));
     EXPECT(v, says(rank % 2 == 0 ? "memory_limit_bytes" : "answered OUT_OF_MEMORY"));
-    rule.kind = TRIREME_OPTIMIZER_SGD; /* none */
+    rule.kind = TRIREME_RULE_SGD; /* none */
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(all, NULL));
     trireme_optimizer_destroy(optimizer);

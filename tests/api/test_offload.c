@@ -5,7 +5,7 @@
 #include "offload.inc"
 
 struct job {
-    trireme_optimizer_kind kind;
+    trireme_rule_kind kind;
     trireme_strategy strategy;
     int world_size;
     double ratio;
@@ -23,7 +23,7 @@ static void run_job(struct job *job, rank_function *function) {
 /* What a rank saves; freed by the caller. */
 static char *save(struct verdict *v, const trireme_optimizer *optimizer, uint64_t *bytes) {
     *bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, bytes));
     char *const state = malloc(*bytes + 1);
     if (state == NULL) abort();
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, state, *bytes, NULL));
@@ -53,7 +53,7 @@ static void train_both_ways(trireme_communicator *ranks, int rank, void *context
         states[way] = save(v, optimizers[way], &bytes[way]);
         EXPECT_STATUS(
             v, TRIREME_OK,
-            trireme_model_get_parameters(models[way], values[way], TOTAL, TRIREME_DTYPE_F32));
+            trireme_model_gather_parameters(models[way], values[way], TOTAL, TRIREME_DTYPE_F32));
     }
     EXPECT(v, bytes[0] == bytes[1] && memcmp(states[0], states[1], bytes[0]) == 0);
     EXPECT(v, memcmp(values[0], values[1], sizeof values[0]) == 0);
@@ -82,9 +82,9 @@ static void train_both_ways(trireme_communicator *ranks, int rank, void *context
 
 static void every_strategy_and_rule_gives_the_same_bits(void **state) {
     (void)state;
-    static const trireme_optimizer_kind kKinds[] = {
-        TRIREME_OPTIMIZER_SGD, TRIREME_OPTIMIZER_ADAM, TRIREME_OPTIMIZER_USER,
-        TRIREME_OPTIMIZER_ADAGRAD, TRIREME_OPTIMIZER_RMSPROP};
+    static const trireme_rule_kind kKinds[] = {
+        TRIREME_RULE_SGD, TRIREME_RULE_ADAM, TRIREME_RULE_USER,
+        TRIREME_RULE_ADAGRAD, TRIREME_RULE_RMSPROP};
     enum { KINDS = sizeof kKinds / sizeof kKinds[0] };
     static const int kWorlds[] = {1, 2, 3, 4, 5, 8};
     for (size_t world = 0; world < (is_quick() ? 3 : 6); ++world) {
@@ -126,7 +126,7 @@ static void train_many(trireme_communicator *ranks, int rank, void *context) {
         if (all == NULL) abort();
         for (int i = 0; i < MANY; ++i) all[i] = initial(i);
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_set_parameters(model, all, MANY, TRIREME_DTYPE_F32, 0));
+                      trireme_model_broadcast_parameters(model, all, MANY, TRIREME_DTYPE_F32, 0));
         trireme_optimizer_options rule =
             way == 0 ? rule_options(job->kind) : offload_options(job->kind, job->ratio);
         rule.offload_buffer_bytes = 0; /* the default: large blocks */
@@ -141,7 +141,7 @@ static void train_many(trireme_communicator *ranks, int rank, void *context) {
         }
         states[way] = save(v, optimizer, &bytes[way]);
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_get_parameters(model, all, MANY, TRIREME_DTYPE_F32));
+                      trireme_model_gather_parameters(model, all, MANY, TRIREME_DTYPE_F32));
         if (way == 1) {
             expect_planned(v, model, optimizer);
             EXPECT(v, info_of(v, optimizer).block_bytes > 200000);
@@ -161,7 +161,7 @@ static void blocks_of_many_pieces_give_the_same_bits(void **state) {
     (void)state;
     for (int world_size = 1; world_size <= 3; ++world_size) {
         struct job job = {
-            .kind = world_size == 2 ? TRIREME_OPTIMIZER_SGD : TRIREME_OPTIMIZER_ADAM,
+            .kind = world_size == 2 ? TRIREME_RULE_SGD : TRIREME_RULE_ADAM,
             .strategy = world_size == 3 ? TRIREME_STRATEGY_ZERO3 : TRIREME_STRATEGY_DATA_PARALLEL,
             .world_size = world_size,
             .ratio = world_size == 1 ? 0.5 : 1};
@@ -176,7 +176,7 @@ static void without_ring_or_direct_the_bits_are_the_same(void **state) {
                                            "file.ring=fail(38);file.direct=fail(95)"};
     for (int i = 0; i < 3; ++i) {
         assert_int_equal(trireme_failpoint_set(kRefused[i]), TRIREME_OK);
-        struct job job = {.kind = TRIREME_OPTIMIZER_USER,
+        struct job job = {.kind = TRIREME_RULE_USER,
                           .strategy = TRIREME_STRATEGY_ZERO2,
                           .world_size = 2,
                           .ratio = 1};
@@ -190,7 +190,7 @@ static void tell_what_is_refused(trireme_communicator *ranks, int rank, void *co
     struct verdict *const v = &job->verdicts[rank];
     trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, 1);
     trireme_optimizer *const optimizer =
-        make_optimizer(v, model, offload_options(TRIREME_OPTIMIZER_ADAM, 1));
+        make_optimizer(v, model, offload_options(TRIREME_RULE_ADAM, 1));
     const trireme_offload_info info = info_of(v, optimizer);
     EXPECT(v, info.ring == 0 && strstr(info.why_not_ring, "Operation not permitted") != NULL);
     EXPECT(v, info.direct == 0 && strstr(info.why_not_direct, "Invalid argument") != NULL);
@@ -219,7 +219,7 @@ static trireme_model *make_odd_model(struct verdict *v, trireme_communicator *ra
     options.minimum_unit_bytes = 1;
     options.bucket_bytes = 5000;
     options.unused = TRIREME_UNUSED_SKIP;
-    options.flags = TRIREME_MODEL_UNEVEN;
+    options.flags = TRIREME_MODEL_FLAG_UNEVEN;
     if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) options.shard_ranks = 1;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
@@ -230,7 +230,7 @@ static trireme_model *make_odd_model(struct verdict *v, trireme_communicator *ra
         parameter.dtype = TRIREME_DTYPE_F32;
         parameter.dimensions = 1;
         parameter.shape = &elements;
-        if (i == 1) parameter.flags = TRIREME_PARAMETER_FROZEN;
+        if (i == 1) parameter.flags = TRIREME_PARAMETER_FLAG_FROZEN;
         if (i == 3) parameter.tied_to = kNames[0];
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     }
@@ -269,7 +269,7 @@ static void train_oddly(trireme_communicator *ranks, int rank, void *context) {
         trireme_model *const model = make_odd_model(v, ranks, job->strategy);
         for (int i = 0; i < ALL; ++i) values[way][i] = initial(i % ODD_ELEMENTS);
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_set_parameters(model, values[way], ALL, TRIREME_DTYPE_F32, 0));
+                      trireme_model_broadcast_parameters(model, values[way], ALL, TRIREME_DTYPE_F32, 0));
         trireme_optimizer_options options =
             way == 0 ? rule_options(job->kind) : offload_options(job->kind, job->ratio);
         options.max_norm = 3;
@@ -285,7 +285,7 @@ static void train_oddly(trireme_communicator *ranks, int rank, void *context) {
         EXPECT(v, info.skipped_steps == 1 && info.scale == 128);
         memset(values[way], 0, ALL * sizeof(float));
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_get_parameters(model, values[way], ALL, TRIREME_DTYPE_F32));
+                      trireme_model_gather_parameters(model, values[way], ALL, TRIREME_DTYPE_F32));
         EXPECT(v, values[way][0] != initial(0)); /* it was trained */
         states[way] = save(v, optimizer, &bytes[way]);
         if (way == 1) EXPECT(v, info_of(v, optimizer).written_bytes > 0);
@@ -304,7 +304,7 @@ static void skipped_and_uneven_steps_give_the_same_bits(void **state) {
     (void)state;
     for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
         for (int world_size = 1; world_size <= 3; ++world_size) {
-            struct job job = {.kind = TRIREME_OPTIMIZER_ADAM,
+            struct job job = {.kind = TRIREME_RULE_ADAM,
                               .strategy = strategy,
                               .world_size = world_size,
                               .ratio = world_size % 2 == 0 ? 0.5 : 1};
@@ -334,7 +334,7 @@ static void resume_both_ways(trireme_communicator *ranks, int rank, void *contex
         train_steps(v, model, optimizer, 1, STEPS, rank, job->world_size);
         float values[TOTAL], expected[TOTAL];
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_get_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
+                      trireme_model_gather_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
         EXPECT(v, expect_plain(job->kind, expected));
         EXPECT(v, memcmp(values, expected, sizeof values) == 0);
         trireme_optimizer_destroy(optimizer);
@@ -345,7 +345,7 @@ static void resume_both_ways(trireme_communicator *ranks, int rank, void *contex
 static void saved_state_goes_both_ways(void **state) {
     (void)state;
     for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
-        struct job job = {.kind = TRIREME_OPTIMIZER_USER,
+        struct job job = {.kind = TRIREME_RULE_USER,
                           .strategy = strategy,
                           .world_size = 1 + strategy % 3,
                           .ratio = 0.6};
@@ -367,7 +367,7 @@ static void compare_ranges(trireme_communicator *ranks, int rank, void *context)
         train_steps(v, models[way], optimizers[way], 0, 1, rank, job->world_size);
     }
     uint64_t count = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizers[1], &count));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizers[1], &count));
     float data[TOTAL], again[TOTAL];
     for (uint64_t i = 0; i < count; ++i) {
         trireme_state_range range[2] = {TRIREME_STATE_RANGE_INIT, TRIREME_STATE_RANGE_INIT};
@@ -375,7 +375,7 @@ static void compare_ranges(trireme_communicator *ranks, int rank, void *context)
             EXPECT_STATUS(v, TRIREME_OK,
                           trireme_optimizer_get_range(optimizers[way], i, &range[way]));
         }
-        const bool in_state = range[1].kind == TRIREME_STATE_OPTIMIZER;
+        const bool in_state = range[1].kind == TRIREME_STATE_KIND_OPTIMIZER;
         EXPECT(v, (range[1].data == NULL) == in_state && range[0].data != NULL);
         if (!EXPECT(v, range[0].first == range[1].first && range[0].count == range[1].count)) break;
         const uint64_t bytes = range[0].count * sizeof(float);
@@ -407,7 +407,7 @@ static void compare_ranges(trireme_communicator *ranks, int rank, void *context)
         train_steps(v, models[way], optimizers[way], 1, STEPS, rank, job->world_size);
         EXPECT_STATUS(
             v, TRIREME_OK,
-            trireme_model_get_parameters(models[way], values[way], TOTAL, TRIREME_DTYPE_F32));
+            trireme_model_gather_parameters(models[way], values[way], TOTAL, TRIREME_DTYPE_F32));
     }
     EXPECT(v, memcmp(values[0], values[1], sizeof values[0]) == 0);
     for (int way = 0; way < 2; ++way) {
@@ -419,7 +419,7 @@ static void compare_ranges(trireme_communicator *ranks, int rank, void *context)
 static void ranges_are_read_and_written(void **state) {
     (void)state;
     for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
-        struct job job = {.kind = TRIREME_OPTIMIZER_ADAM,
+        struct job job = {.kind = TRIREME_RULE_ADAM,
                           .strategy = strategy,
                           .world_size = 1 + strategy % 4,
                           .ratio = strategy % 2 == 0 ? 0.5 : 1};
@@ -446,7 +446,7 @@ static void ask_for_what_cannot_be(trireme_communicator *ranks, int rank, void *
     struct verdict *const v = &job->verdicts[rank];
     trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, job->world_size);
     const trireme_status wrong = TRIREME_ERROR_INVALID_ARGUMENT;
-    const trireme_optimizer_options good = offload_options(TRIREME_OPTIMIZER_ADAM, 1);
+    const trireme_optimizer_options good = offload_options(TRIREME_RULE_ADAM, 1);
     trireme_optimizer_options options = good;
     const double bad[] = {-0.5, 1.5, (double)NAN};
     for (int i = 0; i < 3; ++i) {
@@ -465,17 +465,17 @@ static void ask_for_what_cannot_be(trireme_communicator *ranks, int rank, void *
     options = good;
     options.offload_path = "";
     refuse(v, model, options, wrong, "offload_path is empty");
-    options = offload_options(TRIREME_OPTIMIZER_SGD, 1);
+    options = offload_options(TRIREME_RULE_SGD, 1);
     options.momentum = 0;
     refuse(v, model, options, wrong, "means nothing to sgd");
-    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_LAMB; kind <= TRIREME_OPTIMIZER_LARS;
+    for (trireme_rule_kind kind = TRIREME_RULE_LAMB; kind <= TRIREME_RULE_LARS;
          ++kind) {
         refuse(v, model, offload_options(kind, 1), TRIREME_ERROR_UNSUPPORTED, "trust ratios");
     }
-    refuse(v, model, offload_options(TRIREME_OPTIMIZER_MUON, 1), TRIREME_ERROR_UNSUPPORTED,
+    refuse(v, model, offload_options(TRIREME_RULE_MUON, 1), TRIREME_ERROR_UNSUPPORTED,
            "whole matrices");
     options = good;
-    options.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+    options.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
     refuse(v, model, options, TRIREME_ERROR_UNSUPPORTED, "ONE_SWEEP with options.offload_path");
     /* No directory, on all ranks or on one alone. */
     options = good;
@@ -484,7 +484,7 @@ static void ask_for_what_cannot_be(trireme_communicator *ranks, int rank, void *
     if (rank != job->world_size - 1) options.offload_path = directory;
     refuse(v, model, options, TRIREME_ERROR_SYSTEM, "/nowhere/at/all");
     if (job->world_size > 1) {
-        options = rank == 0 ? good : rule_options(TRIREME_OPTIMIZER_ADAM);
+        options = rank == 0 ? good : rule_options(TRIREME_RULE_ADAM);
         refuse(v, model, options, TRIREME_ERROR_MISMATCH, "offload");
         options = good;
         if (rank == 0) options.offload_ratio = 0.5;
@@ -501,7 +501,7 @@ static void ask_for_what_cannot_be(trireme_communicator *ranks, int rank, void *
     info.struct_size = sizeof info;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
                   trireme_optimizer_get_offload_info(optimizer, &info));
-    optimizer = make_optimizer(v, model, rule_options(TRIREME_OPTIMIZER_ADAM));
+    optimizer = make_optimizer(v, model, rule_options(TRIREME_RULE_ADAM));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_optimizer_get_offload_info(optimizer, &info));
     EXPECT(v, says("without offload_path") && info.path == NULL);
@@ -522,7 +522,7 @@ static void find_no_room(trireme_communicator *ranks, int rank, void *context) {
     struct verdict *const v = &job->verdicts[rank];
     trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, job->world_size);
     trireme_optimizer *none = NULL;
-    const trireme_optimizer_options options = offload_options(TRIREME_OPTIMIZER_ADAM, 1);
+    const trireme_optimizer_options options = offload_options(TRIREME_RULE_ADAM, 1);
     EXPECT_STATUS(v, TRIREME_ERROR_SYSTEM, trireme_optimizer_create(model, &options, &none));
     if (!says("answered SYSTEM")) {
         __atomic_add_fetch(&job->told, 1, __ATOMIC_RELAXED);
@@ -530,7 +530,7 @@ static void find_no_room(trireme_communicator *ranks, int rank, void *context) {
         EXPECT(v, says("No space left on device"));
     }
     trireme_optimizer *const optimizer =
-        make_optimizer(v, model, rule_options(TRIREME_OPTIMIZER_ADAM));
+        make_optimizer(v, model, rule_options(TRIREME_RULE_ADAM));
     train_steps(v, model, optimizer, 0, 1, rank, job->world_size);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -567,10 +567,10 @@ static void keep_to_a_limit(trireme_communicator *ranks, int rank, void *context
     parameter.shape = &elements;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
-    refuse(v, model, rule_options(TRIREME_OPTIMIZER_ADAM), TRIREME_ERROR_OUT_OF_MEMORY,
+    refuse(v, model, rule_options(TRIREME_RULE_ADAM), TRIREME_ERROR_OUT_OF_MEMORY,
            "memory_limit_bytes");
     trireme_optimizer *const optimizer =
-        make_optimizer(v, model, offload_options(TRIREME_OPTIMIZER_ADAM, 1));
+        make_optimizer(v, model, offload_options(TRIREME_RULE_ADAM, 1));
     expect_planned(v, model, optimizer);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -602,7 +602,7 @@ static void open_with_some_buffers(trireme_communicator *ranks, int rank, void *
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     static const uint64_t kBuffers[] = {0, 8 << 20, 4 << 20};
     for (int i = 0; i < 3; ++i) {
-        trireme_optimizer_options rule = offload_options(TRIREME_OPTIMIZER_ADAM, 1);
+        trireme_optimizer_options rule = offload_options(TRIREME_RULE_ADAM, 1);
         rule.offload_buffer_bytes = kBuffers[i];
         trireme_optimizer *const optimizer = make_optimizer(v, model, rule);
         const trireme_offload_info info = info_of(v, optimizer);

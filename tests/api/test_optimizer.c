@@ -74,7 +74,7 @@ static struct refusal refusals[40];
 static struct answer refused[32];
 static int refusal_count;
 
-static trireme_optimizer_options *next_refusal(const char *words, trireme_optimizer_kind kind) {
+static trireme_optimizer_options *next_refusal(const char *words, trireme_rule_kind kind) {
     struct refusal *const refusal = &refusals[refusal_count++];
     refusal->words = words;
     refusal->options = (trireme_optimizer_options)TRIREME_OPTIMIZER_OPTIONS_INIT;
@@ -97,8 +97,8 @@ static void create_refused(trireme_communicator *communicator, int rank, void *c
 
 static void options_out_of_range_are_named(void **state) {
     (void)state;
-    const trireme_optimizer_kind sgd = TRIREME_OPTIMIZER_SGD, adam = TRIREME_OPTIMIZER_ADAM,
-                                 user = TRIREME_OPTIMIZER_USER;
+    const trireme_rule_kind sgd = TRIREME_RULE_SGD, adam = TRIREME_RULE_ADAM,
+                                 user = TRIREME_RULE_USER;
     refusal_count = 0;
     (void)next_refusal("options.kind 0", 0);
     (void)next_refusal("options.kind 99", 99);
@@ -120,7 +120,7 @@ static void options_out_of_range_are_named(void **state) {
     next_refusal("options.state_count 1 means nothing to sgd", sgd)->state_count = 1;
     next_refusal("options.update is set", sgd)->update = do_nothing;
     next_refusal("options.update is NULL", user)->state_count = 1;
-    next_refusal("NESTEROV", sgd)->flags = TRIREME_OPTIMIZER_NESTEROV;
+    next_refusal("NESTEROV", sgd)->flags = TRIREME_OPTIMIZER_FLAG_NESTEROV;
     trireme_optimizer_options *const decays = next_refusal("options.weight_decay 0.5 means", user);
     decays->update = do_nothing;
     decays->weight_decay = 0.5;
@@ -136,12 +136,12 @@ static void options_out_of_range_are_named(void **state) {
 
 static void names_of_rules_are_those_of_the_header(void **state) {
     (void)state;
-    assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_SGD), "sgd");
-    assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_ADAM), "adam");
-    assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_ADAMW), "adamw");
-    assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_USER), "user");
-    assert_string_equal(trireme_optimizer_kind_name(0), "unknown");
-    assert_string_equal(trireme_optimizer_kind_name(99), "unknown");
+    assert_string_equal(trireme_rule_name(TRIREME_RULE_SGD), "sgd");
+    assert_string_equal(trireme_rule_name(TRIREME_RULE_ADAM), "adam");
+    assert_string_equal(trireme_rule_name(TRIREME_RULE_ADAMW), "adamw");
+    assert_string_equal(trireme_rule_name(TRIREME_RULE_USER), "user");
+    assert_string_equal(trireme_rule_name(0), "unknown");
+    assert_string_equal(trireme_rule_name(99), "unknown");
 }
 
 /* ---- a life ---- */
@@ -158,7 +158,7 @@ static void live(trireme_communicator *communicator, int rank, void *context) {
     struct answer *a = life->answers;
     trireme_model *const model = sealed_model(communicator, TRIREME_STRATEGY_ZERO3, 10);
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_ADAM;
+    options.kind = TRIREME_RULE_ADAM;
     trireme_optimizer *optimizer = NULL, *second = NULL;
     double ignored = 0;
     *a++ = ask(trireme_optimizer_create(model, NULL, &optimizer));
@@ -166,13 +166,13 @@ static void live(trireme_communicator *communicator, int rank, void *context) {
     *a++ = ask(trireme_optimizer_create(NULL, &options, &optimizer));
     *a++ = ask(trireme_optimizer_create(model, &options, &optimizer)); /* good */
     *a++ = ask(trireme_optimizer_create(model, &options, &second));
-    *a++ = ask(trireme_optimizer_learning_rate(optimizer, &life->rates[0]));
+    *a++ = ask(trireme_optimizer_get_learning_rate(optimizer, &life->rates[0]));
     *a++ = ask(trireme_optimizer_set_learning_rate(optimizer, -1));
     *a++ = ask(trireme_optimizer_set_learning_rate(optimizer, NAN));
     *a++ = ask(trireme_optimizer_set_learning_rate(optimizer, 0)); /* good: nothing moves */
-    *a++ = ask(trireme_optimizer_learning_rate(optimizer, &life->rates[1]));
-    *a++ = ask(trireme_optimizer_step_count(optimizer, &life->steps[0]));
-    *a++ = ask(trireme_optimizer_gradient_norm(optimizer, &ignored));
+    *a++ = ask(trireme_optimizer_get_learning_rate(optimizer, &life->rates[1]));
+    *a++ = ask(trireme_optimizer_get_step_count(optimizer, &life->steps[0]));
+    *a++ = ask(trireme_optimizer_get_gradient_norm(optimizer, &ignored));
     life->with = (trireme_model_memory)TRIREME_MODEL_MEMORY_INIT;
     life->without = (trireme_model_memory)TRIREME_MODEL_MEMORY_INIT;
     *a++ = ask(trireme_model_get_memory(model, &life->with));
@@ -182,7 +182,7 @@ static void live(trireme_communicator *communicator, int rank, void *context) {
     options.max_norm = 1;
     *a++ = ask(trireme_optimizer_create(model, &options, &second)); /* another one */
     trireme_model_destroy(model);                                   /* the optimizer keeps it */
-    if (trireme_optimizer_step_count(second, &life->steps[1]) != TRIREME_OK) abort();
+    if (trireme_optimizer_get_step_count(second, &life->steps[1]) != TRIREME_OK) abort();
     trireme_optimizer_destroy(second);
     trireme_optimizer_destroy(second);
     trireme_optimizer_destroy(NULL);
@@ -237,7 +237,7 @@ static void create_otherwise(trireme_communicator *communicator, int rank, void 
     struct dispute *const dispute = context;
     trireme_model *const model = sealed_model(communicator, TRIREME_STRATEGY_ZERO2, 4);
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     options.momentum = rank == 1 ? 0.5 : 0.25;
     trireme_optimizer *optimizer = NULL;
     dispute->create[rank] = ask(trireme_optimizer_create(model, &options, &optimizer));
@@ -268,7 +268,7 @@ static void learn_otherwise(trireme_communicator *communicator, int rank, void *
     struct dispute *const dispute = context;
     trireme_model *const model = sealed_model(communicator, dispute->strategy, 4);
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     trireme_optimizer *optimizer = NULL;
     trireme_status status = trireme_optimizer_create(model, &options, &optimizer);
     if (status == TRIREME_OK && rank == 2) {
@@ -316,7 +316,7 @@ static void run_failing_rule(trireme_communicator *communicator, int rank, void 
     trireme_model *const model = sealed_model(communicator, failing->strategy, 9);
     bool fails = rank == 1;
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_USER;
+    options.kind = TRIREME_RULE_USER;
     options.update = fail_on_the_second_step;
     options.user_data = &fails;
     trireme_optimizer *optimizer = NULL;
@@ -331,11 +331,11 @@ static void run_failing_rule(trireme_communicator *communicator, int rank, void 
     }
     failing->info[rank] = (trireme_error_info)TRIREME_ERROR_INFO_INIT;
     if (trireme_last_error_info(&failing->info[rank]) != TRIREME_OK) abort();
-    failing->later[rank] = ask(trireme_model_get_parameters(model, values, 9, TRIREME_DTYPE_F64));
+    failing->later[rank] = ask(trireme_model_gather_parameters(model, values, 9, TRIREME_DTYPE_F64));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
     int32_t one = 1, sum = 0;
-    status = trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_SUM, NULL);
+    status = trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
     failing->sums[rank] = ask(status);
     if (sum != RANKS) abort();
 }
@@ -408,14 +408,14 @@ static void show(trireme_communicator *communicator, int rank, void *context) {
         gradients[i] = i;
     }
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_USER;
+    options.kind = TRIREME_RULE_USER;
     options.state_count = 3;
     options.learning_rate = 0.125;
     options.update = look;
     options.user_data = &looking;
     trireme_optimizer *optimizer = NULL;
     trireme_status status =
-        trireme_model_set_parameters(model, start, ELEMENTS, TRIREME_DTYPE_F64, 0);
+        trireme_model_broadcast_parameters(model, start, ELEMENTS, TRIREME_DTYPE_F64, 0);
     if (status == TRIREME_OK) status = trireme_optimizer_create(model, &options, &optimizer);
     if (status == TRIREME_OK) {
         status = trireme_model_accumulate_flat(model, gradients, ELEMENTS, TRIREME_DTYPE_F64, 0);
@@ -462,23 +462,23 @@ static void clip(trireme_communicator *communicator, int rank, void *context) {
     trireme_model *const model = sealed_model(communicator, normed->strategy, ELEMENTS);
     const double none[ELEMENTS] = {0};
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 1;
     options.max_norm = normed->max_norm;
     trireme_optimizer *optimizer = NULL;
     trireme_status status = trireme_optimizer_create(model, &options, &optimizer);
-    normed->early[rank] = ask(trireme_optimizer_gradient_norm(optimizer, &normed->norm[rank]));
+    normed->early[rank] = ask(trireme_optimizer_get_gradient_norm(optimizer, &normed->norm[rank]));
     if (status == TRIREME_OK) {
         status = trireme_model_accumulate_flat(model, rank == 0 ? normed->gradients : none,
                                                ELEMENTS, TRIREME_DTYPE_F64, 0);
     }
     if (status == TRIREME_OK) status = trireme_optimizer_step(optimizer);
     if (status == TRIREME_OK) {
-        status = trireme_optimizer_gradient_norm(optimizer, &normed->norm[rank]);
+        status = trireme_optimizer_get_gradient_norm(optimizer, &normed->norm[rank]);
     }
     if (status == TRIREME_OK) {
         status =
-            trireme_model_get_parameters(model, normed->values[rank], ELEMENTS, TRIREME_DTYPE_F64);
+            trireme_model_gather_parameters(model, normed->values[rank], ELEMENTS, TRIREME_DTYPE_F64);
     }
     normed->answer[rank] = ask(status);
     trireme_optimizer_destroy(optimizer);

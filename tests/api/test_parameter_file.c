@@ -6,7 +6,7 @@
 #include "offload.inc"
 
 struct job {
-    trireme_optimizer_kind kind;
+    trireme_rule_kind kind;
     trireme_strategy strategy;
     int world_size;
     double ratio;
@@ -27,7 +27,7 @@ static trireme_model_options in_file(const struct job *job) {
     options.offload_path = directory;
     options.offload_ratio = job->ratio;
     options.offload_buffer_bytes = LEAST_BUFFER;
-    if (job->in_backward) options.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+    if (job->in_backward) options.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
     return options;
 }
 
@@ -64,7 +64,7 @@ static void expect_units(struct verdict *v, trireme_model *model, const float *e
             void *data = NULL;
             uint64_t count = 0;
             EXPECT_STATUS(v, TRIREME_OK,
-                          trireme_model_parameter_data(model, (uint64_t)unit, &data, &count));
+                          trireme_model_get_parameter_data(model, (uint64_t)unit, &data, &count));
             if (!EXPECT(v, count == kElements[unit])) return;
             if (count > 0) {
                 EXPECT(v, memcmp(data, expected + first_of(unit), count * sizeof(float)) == 0);
@@ -89,7 +89,7 @@ static void train_in_file(trireme_communicator *ranks, int rank, void *context) 
     EXPECT(v, expect_plain(job->kind, expected));
     expect_units(v, model, expected);
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
+                  trireme_model_gather_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
     EXPECT(v, memcmp(values, expected, sizeof values) == 0);
 
     const trireme_model_memory memory = memory_of(v, model);
@@ -116,8 +116,8 @@ static void train_in_file(trireme_communicator *ranks, int rank, void *context) 
 
 static void every_world_gives_the_bits_of_plain_loops(void **state) {
     (void)state;
-    static const trireme_optimizer_kind kKinds[] = {TRIREME_OPTIMIZER_SGD, TRIREME_OPTIMIZER_USER,
-                                                    TRIREME_OPTIMIZER_ADAGRAD};
+    static const trireme_rule_kind kKinds[] = {TRIREME_RULE_SGD, TRIREME_RULE_USER,
+                                                    TRIREME_RULE_ADAGRAD};
     static const int kWorlds[] = {1, 2, 3, 4, 5, 8};
     for (size_t world = 0; world < (is_quick() ? 3 : 6); ++world) {
         for (int strategy = TRIREME_STRATEGY_ZERO3; strategy <= TRIREME_STRATEGY_HYBRID_SHARD;
@@ -141,7 +141,7 @@ static void without_ring_or_direct_the_bits_are_the_same(void **state) {
                                            "file.ring=fail(38);file.direct=fail(95)"};
     for (int i = 0; i < 3; ++i) {
         assert_int_equal(trireme_failpoint_set(kRefused[i]), TRIREME_OK);
-        struct job job = {.kind = TRIREME_OPTIMIZER_USER,
+        struct job job = {.kind = TRIREME_RULE_USER,
                           .strategy = TRIREME_STRATEGY_ZERO3,
                           .world_size = 2,
                           .ratio = 1,
@@ -180,8 +180,8 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
     if (expected == NULL || own == NULL) abort();
     for (int i = 0; i < ALL; ++i) expected[i] = (float)(i % 127) * 0.5f - 31;
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_set_parameters(model, expected, ALL, TRIREME_DTYPE_F32, 0));
-    trireme_optimizer_options rule = rule_options(TRIREME_OPTIMIZER_SGD);
+                  trireme_model_broadcast_parameters(model, expected, ALL, TRIREME_DTYPE_F32, 0));
+    trireme_optimizer_options rule = rule_options(TRIREME_RULE_SGD);
     rule.momentum = 0;
     trireme_optimizer *const optimizer = make_optimizer(v, model, rule);
     for (int step = 0; step < STEPS; ++step) {
@@ -192,7 +192,7 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
                 EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, (uint64_t)unit));
                 void *data = NULL;
                 EXPECT_STATUS(v, TRIREME_OK,
-                              trireme_model_parameter_data(model, (uint64_t)unit, &data, NULL));
+                              trireme_model_get_parameter_data(model, (uint64_t)unit, &data, NULL));
                 if (data == NULL) return;
                 float *const p = data;
                 EXPECT(v, memcmp(p, expected + unit * LARGE, LARGE * sizeof(float)) == 0);
@@ -210,7 +210,7 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
             expected[i] -= (float)RATE * large_gradient(expected[i], i % LARGE);
         }
     }
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, own, ALL, TRIREME_DTYPE_F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, own, ALL, TRIREME_DTYPE_F32));
     EXPECT(v, memcmp(own, expected, ALL * sizeof(float)) == 0);
     const trireme_offload_info info = file_of(v, model);
     memory_of(v, model);
@@ -238,7 +238,7 @@ static void units_of_many_blocks_give_the_same_bits(void **state) {
 /* ---- saved, loaded, read and written ---- */
 
 static char *save(struct verdict *v, const trireme_optimizer *optimizer, uint64_t *bytes) {
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, bytes));
     char *const state = malloc(*bytes + 1);
     if (state == NULL) abort();
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, state, *bytes, NULL));
@@ -270,13 +270,13 @@ static void resume_both_ways(trireme_communicator *ranks, int rank, void *contex
         states[1] = save(v, optimizers[1], &bytes[1]);
         EXPECT(v, bytes[0] == bytes[1] && memcmp(states[0], states[1], bytes[0]) == 0);
         uint64_t count = 0;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizers[0], &count));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizers[0], &count));
         float data[TOTAL], again[TOTAL], other[TOTAL];
         for (uint64_t i = 0; i < count; ++i) {
             trireme_state_range range = TRIREME_STATE_RANGE_INIT;
             trireme_optimizer *const there = optimizers[way == 0 ? 1 : 0];
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(there, i, &range));
-            if (range.kind != TRIREME_STATE_PARAMETER) continue;
+            if (range.kind != TRIREME_STATE_KIND_PARAMETER) continue;
             EXPECT(v, range.data == NULL);
             const uint64_t all = range.count * sizeof(float);
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_read_range(optimizers[0], i, data, all));
@@ -295,7 +295,7 @@ static void resume_both_ways(trireme_communicator *ranks, int rank, void *contex
         }
         train_steps(v, models[1], optimizers[1], 1, STEPS, rank, job->world_size);
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_get_parameters(models[1], data, TOTAL, TRIREME_DTYPE_F32));
+                      trireme_model_gather_parameters(models[1], data, TOTAL, TRIREME_DTYPE_F32));
         EXPECT(v, expect_plain(job->kind, again) && memcmp(data, again, sizeof data) == 0);
         for (int i = 0; i < 2; ++i) {
             free(states[i]);
@@ -308,7 +308,7 @@ static void resume_both_ways(trireme_communicator *ranks, int rank, void *contex
 static void saved_state_and_ranges_go_both_ways(void **state) {
     (void)state;
     for (int world_size = 1; world_size <= 4; ++world_size) {
-        struct job job = {.kind = TRIREME_OPTIMIZER_USER,
+        struct job job = {.kind = TRIREME_RULE_USER,
                           .strategy = world_size % 2 == 0 ? TRIREME_STRATEGY_HYBRID_SHARD
                                                           : TRIREME_STRATEGY_ZERO3,
                           .world_size = world_size,
@@ -431,7 +431,7 @@ static void seal_in_vain(trireme_communicator *ranks, int rank, void *context) {
 static void a_file_that_cannot_be_made_is_told_to_all_ranks(void **state) {
     (void)state;
     for (int world_size = 1; world_size <= 3; ++world_size) {
-        struct job job = {.kind = TRIREME_OPTIMIZER_SGD,
+        struct job job = {.kind = TRIREME_RULE_SGD,
                           .strategy = TRIREME_STRATEGY_ZERO3,
                           .world_size = world_size,
                           .ratio = 1};
@@ -450,7 +450,7 @@ static void keep_to_a_limit(trireme_communicator *ranks, int rank, void *context
     trireme_model_destroy(model);
     uint64_t need = with.planned_gradients + with.planned_working, most = 0;
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_all_reduce(ranks, &need, &most, 1, TRIREME_DTYPE_U64, TRIREME_MAX, NULL));
+                  trireme_all_reduce(ranks, &need, &most, 1, TRIREME_DTYPE_U64, TRIREME_REDUCTION_MAX, NULL));
     trireme_model_options options = in_file(job);
     options.memory_limit_bytes = most;
     model = describe(v, ranks, options);

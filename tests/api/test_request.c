@@ -324,8 +324,8 @@ static void a_descriptor_becomes_readable_when_the_operation_is_done(void **stat
     const struct pair pair = make_pair();
     trireme_request *const request = begin_barrier(pair.ranks[0]);
     int32_t fd = -1, again = -1;
-    assert_int_equal(trireme_request_fd(request, &fd), TRIREME_OK);
-    assert_int_equal(trireme_request_fd(request, &again), TRIREME_OK);
+    assert_int_equal(trireme_request_get_fd(request, &fd), TRIREME_OK);
+    assert_int_equal(trireme_request_get_fd(request, &again), TRIREME_OK);
     assert_int_equal(fd, again);
     struct pollfd poll_fd = {fd, POLLIN, 0};
     assert_int_equal(poll(&poll_fd, 1, 0), 0);
@@ -337,7 +337,7 @@ static void a_descriptor_becomes_readable_when_the_operation_is_done(void **stat
     trireme_request *const done = begin_barrier(pair.ranks[0]);
     assert_int_equal(trireme_barrier(pair.ranks[1], NULL), TRIREME_OK);
     assert_int_equal(trireme_request_wait(done, LONG_NS), TRIREME_OK);
-    assert_int_equal(trireme_request_fd(done, &poll_fd.fd), TRIREME_OK);
+    assert_int_equal(trireme_request_get_fd(done, &poll_fd.fd), TRIREME_OK);
     assert_int_equal(poll(&poll_fd, 1, 0), 1);
     trireme_request_destroy(done);
     free_pair(pair);
@@ -519,13 +519,13 @@ static void every_function_refuses_what_is_no_request(void **state) {
         assert_int_equal(trireme_request_cancel(wrong[i]), TRIREME_ERROR_INVALID_HANDLE);
         assert_int_equal(trireme_request_on_complete(wrong[i], see, &seen),
                          TRIREME_ERROR_INVALID_HANDLE);
-        assert_int_equal(trireme_request_fd(wrong[i], &number), TRIREME_ERROR_INVALID_HANDLE);
+        assert_int_equal(trireme_request_get_fd(wrong[i], &number), TRIREME_ERROR_INVALID_HANDLE);
         assert_int_equal(number, 7);
         assert_int_equal(index, 7);
         assert_int_equal(seen.calls, 0);
     }
     assert_int_equal(trireme_request_test(live, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(trireme_request_fd(live, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trireme_request_get_fd(live, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(trireme_request_on_complete(live, NULL, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
     uint64_t index = 7;
     const trireme_request *const list[1] = {live};

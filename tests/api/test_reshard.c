@@ -85,7 +85,7 @@ static void all_or_one_or_shared_is_what_it_is_without(void **state) {
             .share = TRIREME_SHARE_NEVER};
         struct job same = job;
         job.reshard_ranks = i % 2 == 1 ? 1 : i < 2 ? 4 : 2;
-        same.flags = i % 2 == 1 ? TRIREME_MODEL_KEEP_GATHERED : 0;
+        same.flags = i % 2 == 1 ? TRIREME_MODEL_FLAG_KEEP_GATHERED : 0;
         check_training(&job);
         check_training(&same);
         for (int rank = 0; rank < 4; ++rank) {
@@ -123,17 +123,17 @@ static void change_and_look(trireme_communicator *communicator, int rank, void *
     for (int round = 0; round < 3; ++round) {
         p[0] = (float)round;
         p[ELEMENTS - 1] = (float)-round;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, p, ELEMENTS, F32, 1));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, p, ELEMENTS, F32, 1));
         for (int pass = 0; pass < 3; ++pass) {
             for (int unit = 0; unit < UNITS; ++unit) read_unit(v, model, unit, q);
             EXPECT(v, memcmp(p, q, sizeof p) == 0);
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, q, ELEMENTS, F32));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, q, ELEMENTS, F32));
             EXPECT(v, memcmp(p, q, sizeof p) == 0);
             float *data = NULL;
             uint64_t count = 0;
             EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, 3));
             EXPECT_STATUS(v, TRIREME_OK,
-                          trireme_model_parameter_data(model, 5, (void **)&data, &count));
+                          trireme_model_get_parameter_data(model, 5, (void **)&data, &count));
             for (uint64_t i = 0; data != NULL && i < count; ++i) data[i] = (float)rank - 77;
             EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, 3));
         }
@@ -166,11 +166,11 @@ static trireme_status write_all(struct verdict *v, trireme_optimizer *optimizer,
     for (int i = 0; i < ELEMENTS; ++i) values[i] = value;
     uint64_t ranges = 0;
     trireme_status worst = TRIREME_OK;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &ranges));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &ranges));
     for (uint64_t i = 0; i < ranges; ++i) {
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
-        if (range.kind != TRIREME_STATE_PARAMETER) continue;
+        if (range.kind != TRIREME_STATE_KIND_PARAMETER) continue;
         const trireme_status status =
             trireme_optimizer_write_range(optimizer, i, values, range.count * sizeof(float));
         if (status < worst) worst = status;
@@ -187,7 +187,7 @@ static void write_and_look(trireme_communicator *communicator, int rank, void *c
     trireme_optimizer *const optimizer = make_optimizer(v, model);
     float p[ELEMENTS], q[ELEMENTS];
     /* A group of several units stays until another one is gathered. */
-    const int stays = (job->flags & TRIREME_MODEL_KEEP_GATHERED) != 0 || job->reshard_ranks != 0 ||
+    const int stays = (job->flags & TRIREME_MODEL_FLAG_KEEP_GATHERED) != 0 || job->reshard_ranks != 0 ||
                       job->minimum_unit_bytes > 1;
     for (int round = 0; round < 4; ++round) {
         for (int i = 0; i < ELEMENTS; ++i) p[i] = (float)round;
@@ -204,7 +204,7 @@ static void write_and_look(trireme_communicator *communicator, int rank, void *c
         EXPECT_STATUS(v, stays ? TRIREME_ERROR_INVALID_STATE : TRIREME_OK,
                       write_all(v, optimizer, stays ? -5 : (float)round));
         if (round % 2 == 0) {
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, p, ELEMENTS, F32, 0));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, p, ELEMENTS, F32, 0));
         } else {
             EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, p, ELEMENTS, F32, 0));
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
@@ -220,7 +220,7 @@ static void no_copy_hides_what_is_written(void **state) {
         struct job job = {.strategy = TRIREME_STRATEGY_ZERO3,
                           .world_size = i == 0 ? 2 : 4,
                           .reshard_ranks = i % 3 == 2 ? 2 : 0,
-                          .flags = i % 3 == 1 ? TRIREME_MODEL_KEEP_GATHERED : 0,
+                          .flags = i % 3 == 1 ? TRIREME_MODEL_FLAG_KEEP_GATHERED : 0,
                           .minimum_unit_bytes = i < 3 ? 1 : 200,
                           .share = TRIREME_SHARE_NEVER};
         run_job(&job, write_and_look);
@@ -233,7 +233,7 @@ static void who_follows_gathers_from_the_same_few(void **state) {
         struct job job = {.strategy = TRIREME_STRATEGY_ZERO3,
                           .world_size = 4,
                           .reshard_ranks = 2,
-                          .flags = TRIREME_MODEL_UNEVEN,
+                          .flags = TRIREME_MODEL_FLAG_UNEVEN,
                           .kind = i % 2,
                           .minimum_unit_bytes = i < 2 ? 1 : 1000000,
                           .share = TRIREME_SHARE_NEVER};
@@ -258,7 +258,7 @@ static void refuse_numbers(trireme_communicator *communicator, int rank, void *c
         {TRIREME_STRATEGY_ZERO3, 0, 8, 0, "options.reshard_ranks 8 does not divide the 4 ranks"},
         {TRIREME_STRATEGY_ZERO3, 0, UINT32_MAX, 0, "options.reshard_ranks 4294967295 does not"},
         {TRIREME_STRATEGY_HYBRID_SHARD, 2, 4, 0, "reshard_ranks 4 does not divide the 2 ranks"},
-        {TRIREME_STRATEGY_ZERO3, 0, 2, TRIREME_MODEL_KEEP_GATHERED, "TRIREME_MODEL_KEEP_GATHERED"},
+        {TRIREME_STRATEGY_ZERO3, 0, 2, TRIREME_MODEL_FLAG_KEEP_GATHERED, "TRIREME_MODEL_FLAG_KEEP_GATHERED"},
     };
     trireme_model *model = NULL;
     for (size_t i = 0; i < sizeof kWrong / sizeof kWrong[0]; ++i) {

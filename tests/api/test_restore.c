@@ -20,7 +20,7 @@ static const struct layout kLayouts[] = {
     {"zero3 of 3 that share", TRIREME_STRATEGY_ZERO3, 3, true, false, false},
 };
 enum { LAYOUTS = sizeof kLayouts / sizeof kLayouts[0] };
-static const struct training kAdamw = {TRIREME_OPTIMIZER_ADAMW, 0, F32, true};
+static const struct training kAdamw = {TRIREME_RULE_ADAMW, 0, F32, true};
 
 struct job {
     const struct layout *from, *to;
@@ -133,12 +133,12 @@ static void go_on(trireme_communicator *ranks, int rank, void *context) {
     trireme_optimizer *const optimizer = make_optimizer(v, model, job->to, &kAdamw);
     write_all(v, optimizer, &job->store);
     uint64_t steps = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_count(optimizer, &steps));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_step_count(optimizer, &steps));
     EXPECT(v, steps == job->store.counters.steps);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
     train(v, model, optimizer, &kAdamw, BEFORE, STEPS);
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, job->trained[rank], ELEMENTS, F32));
+                  trireme_model_gather_parameters(model, job->trained[rank], ELEMENTS, F32));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
     read_all(v, optimizer, &job->after[rank], true);
     destroy(model, optimizer);
@@ -295,7 +295,7 @@ static void refuse(trireme_communicator *ranks, int rank, void *context) {
     EXPECT(v, says("the number of steps of parameter 2 (\"b\") is 4 on rank 0 and 3 on rank 1"));
 
     uint64_t steps = 1;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_count(optimizer, &steps));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_step_count(optimizer, &steps));
     EXPECT(v, steps == 0);
     /* In the middle of a step, and with a unit gathered. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
@@ -315,7 +315,7 @@ static void refuse(trireme_communicator *ranks, int rank, void *context) {
     train(v, model, optimizer, &kAdamw, 0, BEFORE);
     const struct oracle o = expected_after(BEFORE);
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, job->trained[rank], ELEMENTS, F32));
+                  trireme_model_gather_parameters(model, job->trained[rank], ELEMENTS, F32));
     EXPECT(v, memcmp(job->trained[rank], o.p, sizeof o.p) == 0);
     /* Ranks that share parameters read each other's until here. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
@@ -327,7 +327,7 @@ static void refuse(trireme_communicator *ranks, int rank, void *context) {
 static void refuse_more(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
-    const struct training plain = {TRIREME_OPTIMIZER_ADAMW, 0, F32, false};
+    const struct training plain = {TRIREME_RULE_ADAMW, 0, F32, false};
     trireme_model *const model = make_model(v, ranks, job->to, &plain);
     trireme_optimizer *const optimizer = make_optimizer(v, model, job->to, &plain);
     struct store store = job->store;
@@ -388,7 +388,7 @@ static void go_astray(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
     if (job->to->strategy == TRIREME_STRATEGY_DATA_PARALLEL) {
         uint64_t index = 0;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &index));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &index));
         --index; /* a stretch of the second vector of the matrix */
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, index, &range));

@@ -4,20 +4,20 @@
  */
 #include "restore.inc"
 
-#define ADAMW TRIREME_OPTIMIZER_ADAMW
+#define ADAMW TRIREME_RULE_ADAMW
 static const struct training kTrainings[] = {
-    {TRIREME_OPTIMIZER_SGD, 0, F32, false},
-    {TRIREME_OPTIMIZER_ADAM, 0, F32, false},
-    {TRIREME_OPTIMIZER_USER, 0, F32, false},
-    {TRIREME_OPTIMIZER_ADAGRAD, 0, F32, false},
-    {TRIREME_OPTIMIZER_RMSPROP, TRIREME_OPTIMIZER_CENTERED, F32, false},
-    {TRIREME_OPTIMIZER_LION, 0, F32, false},
-    {TRIREME_OPTIMIZER_LAMB, 0, F32, false},
-    {TRIREME_OPTIMIZER_LARS, 0, F32, false},
-    {TRIREME_OPTIMIZER_ADAFACTOR, 0, F32, true},
-    {TRIREME_OPTIMIZER_MUON, 0, F32, false},
-    {ADAMW, TRIREME_OPTIMIZER_MASTER_WEIGHTS, TRIREME_DTYPE_BF16, true},
-    {ADAMW, TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING, TRIREME_DTYPE_BF16, false},
+    {TRIREME_RULE_SGD, 0, F32, false},
+    {TRIREME_RULE_ADAM, 0, F32, false},
+    {TRIREME_RULE_USER, 0, F32, false},
+    {TRIREME_RULE_ADAGRAD, 0, F32, false},
+    {TRIREME_RULE_RMSPROP, TRIREME_OPTIMIZER_FLAG_CENTERED, F32, false},
+    {TRIREME_RULE_LION, 0, F32, false},
+    {TRIREME_RULE_LAMB, 0, F32, false},
+    {TRIREME_RULE_LARS, 0, F32, false},
+    {TRIREME_RULE_ADAFACTOR, 0, F32, true},
+    {TRIREME_RULE_MUON, 0, F32, false},
+    {ADAMW, TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS, TRIREME_DTYPE_BF16, true},
+    {ADAMW, TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING, TRIREME_DTYPE_BF16, false},
 };
 enum { TRAININGS = sizeof kTrainings / sizeof kTrainings[0] };
 
@@ -56,7 +56,7 @@ static void begin(trireme_communicator *ranks, int rank, void *context) {
     if (job->from->world_size == 1) {
         train(v, model, optimizer, job->training, BEFORE, STEPS);
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_get_parameters(model, job->expected, ELEMENTS, job->training->dtype));
+                      trireme_model_gather_parameters(model, job->expected, ELEMENTS, job->training->dtype));
     }
     destroy(model, optimizer);
 }
@@ -69,7 +69,7 @@ static void go_on(trireme_communicator *ranks, int rank, void *context) {
     write_all(v, optimizer, &job->store);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
     train(v, model, optimizer, job->training, BEFORE, STEPS);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, job->trained[rank], ELEMENTS,
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, job->trained[rank], ELEMENTS,
                                                               job->training->dtype));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
     destroy(model, optimizer);
@@ -93,7 +93,7 @@ static void test_every_rule(void **state) {
                 for (int rank = 0; rank < job->to->world_size; ++rank) {
                     if (memcmp(job->trained[rank], job->expected, bytes) == 0) continue;
                     fail_msg("%s, %s to %s: rank %d has other bits",
-                             trireme_optimizer_kind_name(job->training->kind), job->from->name,
+                             trireme_rule_name(job->training->kind), job->from->name,
                              job->to->name, rank);
                 }
             }

@@ -1,7 +1,7 @@
 /*
  * The rules of the library that divide each gradient by what it was, take its sign, or go as far as
  * the norm of a whole parameter says: trained in every strategy they give the bits of plain loops
- * over the formulas of optimizer_shard.h.
+ * over the formulas of optimizer.h.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -29,7 +29,7 @@ static const uint64_t kElements[] = {17, 0, 1, 22, 5};
 enum { PARAMETERS = sizeof kElements / sizeof kElements[0] };
 
 struct rule {
-    trireme_optimizer_kind kind;
+    trireme_rule_kind kind;
     double momentum;
     bool centered;
     double decay;
@@ -37,12 +37,12 @@ struct rule {
 };
 
 static const struct rule kRules[] = {
-    {TRIREME_OPTIMIZER_ADAGRAD, 0, false, 0, 0}, {TRIREME_OPTIMIZER_ADAGRAD, 0, false, 0.125, 0},
-    {TRIREME_OPTIMIZER_RMSPROP, 0, false, 0, 0}, {TRIREME_OPTIMIZER_RMSPROP, 0.75, false, 0.125, 0},
-    {TRIREME_OPTIMIZER_RMSPROP, 0, true, 0, 0},  {TRIREME_OPTIMIZER_RMSPROP, 0.75, true, 0.125, 0},
-    {TRIREME_OPTIMIZER_LION, 0, false, 0, 0},    {TRIREME_OPTIMIZER_LION, 0, false, 0.125, 0},
-    {TRIREME_OPTIMIZER_LAMB, 0, false, 0, 0},    {TRIREME_OPTIMIZER_LAMB, 0, false, 0.125, 1.5},
-    {TRIREME_OPTIMIZER_LARS, 0, false, 0, 0},    {TRIREME_OPTIMIZER_LARS, 0.75, false, 0.125, 0.5}};
+    {TRIREME_RULE_ADAGRAD, 0, false, 0, 0}, {TRIREME_RULE_ADAGRAD, 0, false, 0.125, 0},
+    {TRIREME_RULE_RMSPROP, 0, false, 0, 0}, {TRIREME_RULE_RMSPROP, 0.75, false, 0.125, 0},
+    {TRIREME_RULE_RMSPROP, 0, true, 0, 0},  {TRIREME_RULE_RMSPROP, 0.75, true, 0.125, 0},
+    {TRIREME_RULE_LION, 0, false, 0, 0},    {TRIREME_RULE_LION, 0, false, 0.125, 0},
+    {TRIREME_RULE_LAMB, 0, false, 0, 0},    {TRIREME_RULE_LAMB, 0, false, 0.125, 1.5},
+    {TRIREME_RULE_LARS, 0, false, 0, 0},    {TRIREME_RULE_LARS, 0.75, false, 0.125, 0.5}};
 enum { RULES = sizeof kRules / sizeof kRules[0], ELEMENT_RULES = 8 };
 
 /* Of each parameter, if they are in groups of their own. */
@@ -92,7 +92,7 @@ static int steps_of(const struct job *job) { return job->steps > 0 ? job->steps 
         const T rate = (T)RATE, decay = (T)rule->decay, epsilon = (T)EPSILON;           \
         const T b1 = (T)0.9, rest1 = (T)(1 - 0.9), b2 = (T)0.99, rest2 = (T)(1 - 0.99); \
         const T momentum = (T)rule->momentum;                                           \
-        if (rule->kind == TRIREME_OPTIMIZER_LION) {                                     \
+        if (rule->kind == TRIREME_RULE_LION) {                                     \
             if (rule->decay != 0) p -= (T)(RATE * rule->decay) * p;                     \
             const T c = b1 * states[0] + rest1 * g;                                     \
             if (c > 0) p -= rate;                                                       \
@@ -101,7 +101,7 @@ static int steps_of(const struct job *job) { return job->steps > 0 ? job->steps 
             return p;                                                                   \
         }                                                                               \
         if (rule->decay != 0) g += decay * p;                                           \
-        if (rule->kind == TRIREME_OPTIMIZER_ADAGRAD) {                                  \
+        if (rule->kind == TRIREME_RULE_ADAGRAD) {                                  \
             states[0] += g * g;                                                         \
             return p - rate * g / (ROOT(states[0]) + epsilon);                          \
         }                                                                               \
@@ -134,7 +134,7 @@ static double power(double base, int exponent) {
 
 static double trust_of(const struct rule *rule, double decay, double whole, double other) {
     double trust = whole / other;
-    if (rule->kind == TRIREME_OPTIMIZER_LARS) {
+    if (rule->kind == TRIREME_RULE_LARS) {
         trust = 0.25 * whole / (other + decay * whole + EPSILON);
     }
     if (!(trust > 0) || !isfinite(trust)) trust = 1;
@@ -145,7 +145,7 @@ static double trust_of(const struct rule *rule, double decay, double whole, doub
 #define DEFINE_WHOLE_STEP(NAME, T, ROOT, NORM)                                                 \
     static void NAME(const struct rule *rule, double rate, double decay, T *p, const T *given, \
                      T(*states)[MOST_STATES], int count, int number) {                         \
-        const bool lamb = rule->kind == TRIREME_OPTIMIZER_LAMB;                                \
+        const bool lamb = rule->kind == TRIREME_RULE_LAMB;                                \
         const T b1 = (T)0.9, rest1 = (T)(1 - 0.9), b2 = (T)0.999, rest2 = (T)(1 - 0.999);      \
         const T size = (T)(1 / (1 - power(0.9, number)));                                      \
         const T inverse = (T)(1 / sqrt(1 - power(0.999, number)));                             \
@@ -276,9 +276,9 @@ static trireme_optimizer_options options_of(const struct job *job) {
     options.learning_rate = RATE;
     options.momentum = rule->momentum;
     options.weight_decay = rule->decay;
-    if (rule->kind != TRIREME_OPTIMIZER_LION) options.epsilon = EPSILON;
-    if (rule->centered) options.flags = TRIREME_OPTIMIZER_CENTERED;
-    if (rule->kind == TRIREME_OPTIMIZER_LARS) options.trust_coefficient = 0.25;
+    if (rule->kind != TRIREME_RULE_LION) options.epsilon = EPSILON;
+    if (rule->centered) options.flags = TRIREME_OPTIMIZER_FLAG_CENTERED;
+    if (rule->kind == TRIREME_RULE_LARS) options.trust_coefficient = 0.25;
     options.max_trust = rule->most;
     if (job->scaled) options.loss_scale = 1024;
     if (job->grouped) {
@@ -319,7 +319,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const
 static void resume(struct verdict *v, trireme_communicator *ranks, const struct job *job,
                    trireme_model **model, trireme_optimizer **optimizer) {
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(*optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(*optimizer, &bytes));
     void *const state = malloc(bytes + 1);
     if (state == NULL) abort();
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(*optimizer, state, bytes, NULL));
@@ -353,12 +353,12 @@ static void train(trireme_communicator *ranks, int rank, void *context) {
             memcpy(&bits, &narrow[i], sizeof bits);
             stored[i] = (uint16_t)(bits >> 16); /* exact */
         }
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, stored, TOTAL, BF16, 0));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, stored, TOTAL, BF16, 0));
     } else {
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, data, TOTAL, given, 0));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, data, TOTAL, given, 0));
     }
     trireme_optimizer_options options = options_of(job);
-    if (job->one_sweep) options.flags |= TRIREME_OPTIMIZER_ONE_SWEEP;
+    if (job->one_sweep) options.flags |= TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     for (int step = 0; step < steps_of(job); ++step) {
@@ -371,7 +371,7 @@ static void train(trireme_communicator *ranks, int rank, void *context) {
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     }
     double values[TOTAL];
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, TOTAL, job->dtype));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, TOTAL, job->dtype));
     for (size_t i = 0; i < TOTAL; ++i) job->values[rank][i] = value_at(job->dtype, values, i);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -389,7 +389,7 @@ static void train_and_check(struct job *job) {
             if (isnan(job->values[rank][i]) && isnan(expected[i])) continue;
             fail_msg(
                 "%s number %d, strategy %d, %d ranks, dtype %d, rank %d, element %d: %a, not %a",
-                trireme_optimizer_kind_name(job->rule->kind), (int)(job->rule - kRules),
+                trireme_rule_name(job->rule->kind), (int)(job->rule - kRules),
                 (int)job->strategy, job->world_size, (int)job->dtype, rank, i, job->values[rank][i],
                 expected[i]);
         }
@@ -490,11 +490,11 @@ static void look_at_states(trireme_communicator *ranks, int rank, void *context)
         trireme_optimizer *optimizer = NULL;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
         uint64_t count = 0, elements[MOST_STATES] = {0};
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &count));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &count));
         for (uint64_t i = 0; i < count; ++i) {
             trireme_state_range range = TRIREME_STATE_RANGE_INIT;
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
-            if (range.kind != TRIREME_STATE_OPTIMIZER) continue;
+            if (range.kind != TRIREME_STATE_KIND_OPTIMIZER) continue;
             if (EXPECT(v, range.vector < MOST_STATES)) elements[range.vector] += range.count;
         }
         for (uint32_t vector = 0; vector < MOST_STATES; ++vector) {
@@ -518,11 +518,11 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     struct verdict *const v = &job->verdicts[rank];
     trireme_model *const model = make(v, ranks, job);
     trireme_optimizer *optimizer = NULL;
-    const trireme_optimizer_kind adagrad = TRIREME_OPTIMIZER_ADAGRAD,
-                                 rmsprop = TRIREME_OPTIMIZER_RMSPROP, lion = TRIREME_OPTIMIZER_LION,
-                                 lamb = TRIREME_OPTIMIZER_LAMB, lars = TRIREME_OPTIMIZER_LARS;
+    const trireme_rule_kind adagrad = TRIREME_RULE_ADAGRAD,
+                                 rmsprop = TRIREME_RULE_RMSPROP, lion = TRIREME_RULE_LION,
+                                 lamb = TRIREME_RULE_LAMB, lars = TRIREME_RULE_LARS;
     const struct {
-        trireme_optimizer_kind kind;
+        trireme_rule_kind kind;
         uint32_t flags;
         double momentum, beta1, beta2, epsilon;
         const char *words;
@@ -538,14 +538,14 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
         {lion, 0, 0, 1, 0, 0, "options.beta1 1 is not in (0, 1)"},
         {lion, 0, 0, 0, -0.5, 0, "options.beta2 -0.5 is not in (0, 1)"},
         {lion, 0, 0, 0, 0, 1, "options.epsilon 1 means nothing to lion"},
-        {rmsprop, TRIREME_OPTIMIZER_NESTEROV, 0.5, 0, 0, 0, "NESTEROV is for sgd"},
-        {lion, TRIREME_OPTIMIZER_CENTERED, 0, 0, 0, 0, "CENTERED is for rmsprop"},
-        {TRIREME_OPTIMIZER_SGD, TRIREME_OPTIMIZER_CENTERED, 0, 0, 0, 0, "CENTERED is for rmsprop"},
+        {rmsprop, TRIREME_OPTIMIZER_FLAG_NESTEROV, 0.5, 0, 0, 0, "NESTEROV is for sgd"},
+        {lion, TRIREME_OPTIMIZER_FLAG_CENTERED, 0, 0, 0, 0, "CENTERED is for rmsprop"},
+        {TRIREME_RULE_SGD, TRIREME_OPTIMIZER_FLAG_CENTERED, 0, 0, 0, 0, "CENTERED is for rmsprop"},
         {lamb, 0, 0.5, 0, 0, 0, "options.momentum 0.5 means nothing to lamb"},
-        {lamb, TRIREME_OPTIMIZER_NESTEROV, 0, 0, 0, 0, "NESTEROV is for sgd"},
+        {lamb, TRIREME_OPTIMIZER_FLAG_NESTEROV, 0, 0, 0, 0, "NESTEROV is for sgd"},
         {lamb, 0, 0, -1, 0, 0, "options.beta1 -1 is not in (0, 1)"},
         {lars, 0, 1, 0, 0, 0, "options.momentum 1 is not in [0, 1)"},
-        {lars, TRIREME_OPTIMIZER_NESTEROV, 0.5, 0, 0, 0, "NESTEROV is for sgd"},
+        {lars, TRIREME_OPTIMIZER_FLAG_NESTEROV, 0.5, 0, 0, 0, "NESTEROV is for sgd"},
         {lars, 0, 0, 0.5, 0, 0, "options.beta1 0.5 means nothing to lars"},
         {lars, 0, 0, 0, 0.5, 0, "options.beta2 0.5 means nothing to lars"},
         {lars, 0, 0, 0, 0, -1, "options.epsilon -1 is not finite and 0 or more"},
@@ -564,7 +564,7 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
         EXPECT(v, optimizer == NULL);
     }
     const struct {
-        trireme_optimizer_kind kind;
+        trireme_rule_kind kind;
         double coefficient, most;
         const char *words;
     } no_trust[] = {{lamb, 0.5, 0, "options.trust_coefficient 0.5 means nothing to lamb"},
@@ -586,7 +586,7 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     /* Ranks that want different things. */
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = rmsprop;
-    if (rank == 1) options.flags = TRIREME_OPTIMIZER_CENTERED;
+    if (rank == 1) options.flags = TRIREME_OPTIMIZER_FLAG_CENTERED;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &options, &optimizer));
     EXPECT(v, says("centered is off on rank 0 and on on rank 1"));
     options.flags = 0;
@@ -605,16 +605,16 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     /* All of that left the model as it was. What one rule saved is no state of another, also where
      * both keep as many vectors. */
     static const struct rule pairs[][2] = {
-        {{TRIREME_OPTIMIZER_RMSPROP, 0, false, 0, 0}, {TRIREME_OPTIMIZER_ADAGRAD, 0, false, 0, 0}},
-        {{TRIREME_OPTIMIZER_RMSPROP, 0.5, false, 0, 0}, {TRIREME_OPTIMIZER_RMSPROP, 0, true, 0, 0}},
-        {{TRIREME_OPTIMIZER_RMSPROP, 0, true, 0, 0}, {TRIREME_OPTIMIZER_RMSPROP, 0.5, true, 0, 0}},
-        {{TRIREME_OPTIMIZER_LAMB, 0, false, 0, 0}, {TRIREME_OPTIMIZER_RMSPROP, 0, true, 0, 0}},
-        {{TRIREME_OPTIMIZER_LARS, 0.5, false, 0, 0}, {TRIREME_OPTIMIZER_LION, 0, false, 0, 0}}};
+        {{TRIREME_RULE_RMSPROP, 0, false, 0, 0}, {TRIREME_RULE_ADAGRAD, 0, false, 0, 0}},
+        {{TRIREME_RULE_RMSPROP, 0.5, false, 0, 0}, {TRIREME_RULE_RMSPROP, 0, true, 0, 0}},
+        {{TRIREME_RULE_RMSPROP, 0, true, 0, 0}, {TRIREME_RULE_RMSPROP, 0.5, true, 0, 0}},
+        {{TRIREME_RULE_LAMB, 0, false, 0, 0}, {TRIREME_RULE_RMSPROP, 0, true, 0, 0}},
+        {{TRIREME_RULE_LARS, 0.5, false, 0, 0}, {TRIREME_RULE_LION, 0, false, 0, 0}}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; ++i) {
         options = options_of(&(struct job){.rule = &pairs[i][0]});
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
         uint64_t bytes = 0;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
         void *const saved = malloc(bytes + 1);
         if (saved == NULL) abort();
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, saved, bytes, NULL));
@@ -641,13 +641,13 @@ static void what_a_rule_does_not_know_is_refused(void **state) {
 
 static void names_are_those_of_the_header(void **state) {
     (void)state;
-    assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_ADAGRAD), "adagrad");
-    assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_RMSPROP), "rmsprop");
-    assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_LION), "lion");
-    assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_LAMB), "lamb");
-    assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_LARS), "lars");
-    assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_ADAFACTOR), "adafactor");
-    assert_string_equal(trireme_optimizer_kind_name(TRIREME_OPTIMIZER_MUON), "muon");
+    assert_string_equal(trireme_rule_name(TRIREME_RULE_ADAGRAD), "adagrad");
+    assert_string_equal(trireme_rule_name(TRIREME_RULE_RMSPROP), "rmsprop");
+    assert_string_equal(trireme_rule_name(TRIREME_RULE_LION), "lion");
+    assert_string_equal(trireme_rule_name(TRIREME_RULE_LAMB), "lamb");
+    assert_string_equal(trireme_rule_name(TRIREME_RULE_LARS), "lars");
+    assert_string_equal(trireme_rule_name(TRIREME_RULE_ADAFACTOR), "adafactor");
+    assert_string_equal(trireme_rule_name(TRIREME_RULE_MUON), "muon");
 }
 
 int main(void) {

@@ -32,7 +32,7 @@ static trireme_schedule_options schedule_of(trireme_schedule_kind kind, uint64_t
 /* The rise of the factor in a warm-up of w steps. */
 static double rising(const trireme_schedule_options *o, uint64_t s) {
     const double w = (double)o->warm_up_steps;
-    if ((o->flags & TRIREME_SCHEDULE_FROM_ZERO) != 0) return (double)s / w;
+    if ((o->flags & TRIREME_SCHEDULE_FLAG_FROM_ZERO) != 0) return (double)s / w;
     if (o->warm_up_factor == 0) return ((double)s + 1) / w;
     return o->warm_up_factor + (1 - o->warm_up_factor) * (double)s / w;
 }
@@ -51,18 +51,18 @@ static double cycling(const trireme_schedule_options *o, uint64_t step) {
         b = lowest;
         part = (s - top) / (n - 1 - top);
     }
-    if ((o->flags & TRIREME_SCHEDULE_LINEAR_ANNEALING) != 0) return a + (b - a) * part;
+    if ((o->flags & TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING) != 0) return a + (b - a) * part;
     return b + (a - b) / 2 * (cos(kPi * part) + 1);
 }
 
 static double expected_factor(const trireme_schedule_options *o, uint64_t s) {
     const uint64_t w = o->warm_up_steps, n = o->total_steps;
-    if (o->kind == TRIREME_SCHEDULE_ONE_CYCLE) return cycling(o, s);
+    if (o->kind == TRIREME_SCHEDULE_KIND_ONE_CYCLE) return cycling(o, s);
     if (s < w) return rising(o, s);
-    if (o->kind == TRIREME_SCHEDULE_CONSTANT) return 1;
+    if (o->kind == TRIREME_SCHEDULE_KIND_CONSTANT) return 1;
     if (s >= n) return o->end_factor;
     const double part = (double)(s - w) / (double)(n - w), end = o->end_factor;
-    if (o->kind == TRIREME_SCHEDULE_LINEAR) return 1 + (end - 1) * part;
+    if (o->kind == TRIREME_SCHEDULE_KIND_LINEAR) return 1 + (end - 1) * part;
     return end + (1 - end) * (1 + cos(kPi * part)) / 2;
 }
 
@@ -94,15 +94,15 @@ static void factors_are_those_of_the_formulas(void **state) {
     for (size_t i = 0; i < sizeof totals / sizeof totals[0]; ++i) {
         const uint64_t total = totals[i];
         const uint64_t warm_ups[] = {0, 1, total / 3, total - 1, total};
-        for (trireme_schedule_kind kind = 1; kind <= TRIREME_SCHEDULE_COSINE; ++kind) {
-            const bool ends = kind != TRIREME_SCHEDULE_CONSTANT;
+        for (trireme_schedule_kind kind = 1; kind <= TRIREME_SCHEDULE_KIND_COSINE; ++kind) {
+            const bool ends = kind != TRIREME_SCHEDULE_KIND_CONSTANT;
             for (int trial = 0; trial < 5 * 4 * 3; ++trial) {
                 trireme_schedule_options o = schedule_of(kind, ends ? total : 0);
                 o.warm_up_steps = warm_ups[trial % 5];
                 const int start = trial / 5 % 4;
                 if (o.warm_up_steps > 0 && start == 1) o.warm_up_factor = 0.1;
                 if (o.warm_up_steps > 0 && start == 2) o.warm_up_factor = 1;
-                if (o.warm_up_steps > 0 && start == 3) o.flags = TRIREME_SCHEDULE_FROM_ZERO;
+                if (o.warm_up_steps > 0 && start == 3) o.flags = TRIREME_SCHEDULE_FLAG_FROM_ZERO;
                 const double ends_at[] = {0, 0.1, 1};
                 if (ends) o.end_factor = ends_at[trial / 20];
                 check_factors(&o);
@@ -110,11 +110,11 @@ static void factors_are_those_of_the_formulas(void **state) {
         }
         for (int trial = 0; trial < 4 * 2 * 2 * 2; ++trial) {
             const double starts[] = {0, 0.01, 0.5, 1};
-            trireme_schedule_options o = schedule_of(TRIREME_SCHEDULE_ONE_CYCLE, total);
+            trireme_schedule_options o = schedule_of(TRIREME_SCHEDULE_KIND_ONE_CYCLE, total);
             o.pct_start = starts[trial % 4];
             o.div_factor = trial / 4 % 2 == 0 ? 0 : 3;
             o.final_div_factor = trial / 8 % 2 == 0 ? 0 : 1;
-            o.flags = trial / 16 == 0 ? 0 : TRIREME_SCHEDULE_LINEAR_ANNEALING;
+            o.flags = trial / 16 == 0 ? 0 : TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING;
             check_factors(&o);
         }
     }
@@ -122,14 +122,14 @@ static void factors_are_those_of_the_formulas(void **state) {
 
 static void the_ends_are_exact(void **state) {
     (void)state;
-    trireme_schedule_options o = schedule_of(TRIREME_SCHEDULE_COSINE, 30);
+    trireme_schedule_options o = schedule_of(TRIREME_SCHEDULE_KIND_COSINE, 30);
     o.warm_up_steps = 7;
     o.end_factor = 0.3;
     assert_true(factor_of(&o, 0) == 1.0 / 7);
     assert_true(factor_of(&o, 6) == 1 && factor_of(&o, 7) == 1);
     assert_true(factor_of(&o, 29) > 0.3 && factor_of(&o, 30) == 0.3);
-    o.kind = TRIREME_SCHEDULE_LINEAR;
-    o.flags = TRIREME_SCHEDULE_FROM_ZERO;
+    o.kind = TRIREME_SCHEDULE_KIND_LINEAR;
+    o.flags = TRIREME_SCHEDULE_FLAG_FROM_ZERO;
     assert_true(factor_of(&o, 0) == 0 && factor_of(&o, 7) == 1 && factor_of(&o, 30) == 0.3);
     o.flags = 0;
     o.warm_up_factor = 0.2;
@@ -137,7 +137,7 @@ static void the_ends_are_exact(void **state) {
     /* Nothing but a warm-up: its last step is the last but the end. */
     o.warm_up_steps = 30;
     assert_true(factor_of(&o, 29) < 1 && factor_of(&o, 30) == 0.3);
-    o = schedule_of(TRIREME_SCHEDULE_ONE_CYCLE, 20);
+    o = schedule_of(TRIREME_SCHEDULE_KIND_ONE_CYCLE, 20);
     o.pct_start = 0.5;
     assert_true(factor_of(&o, 0) == 0.04 && factor_of(&o, 9) == 1);
     assert_true(factor_of(&o, 19) == 0.04 / 1e4 && factor_of(&o, 20) == 0.04 / 1e4);
@@ -159,7 +159,7 @@ static double TRIREME_CALL answers(uint64_t step, void *user_data) {
 static void a_schedule_of_the_caller_answers_the_factor(void **state) {
     (void)state;
     int calls = 0;
-    trireme_schedule_options o = schedule_of(TRIREME_SCHEDULE_USER, 0);
+    trireme_schedule_options o = schedule_of(TRIREME_SCHEDULE_KIND_USER, 0);
     o.factor = halves;
     o.user_data = &calls;
     assert_true(factor_of(&o, 0) == 3 && factor_of(&o, 5) == 3.0 / 32);
@@ -187,11 +187,11 @@ struct refused {
 static void options_that_mean_nothing_are_refused(void **state) {
     (void)state;
     enum {
-        CONSTANT = TRIREME_SCHEDULE_CONSTANT,
-        LINEAR = TRIREME_SCHEDULE_LINEAR,
-        COSINE = TRIREME_SCHEDULE_COSINE,
-        CYCLE = TRIREME_SCHEDULE_ONE_CYCLE,
-        OWN = TRIREME_SCHEDULE_USER,
+        CONSTANT = TRIREME_SCHEDULE_KIND_CONSTANT,
+        LINEAR = TRIREME_SCHEDULE_KIND_LINEAR,
+        COSINE = TRIREME_SCHEDULE_KIND_COSINE,
+        CYCLE = TRIREME_SCHEDULE_KIND_ONE_CYCLE,
+        OWN = TRIREME_SCHEDULE_KIND_USER,
         SIZE = sizeof(trireme_schedule_options)
     };
     double one = 1;
@@ -253,7 +253,7 @@ static void structs_of_other_sizes_are_read_or_refused(void **state) {
     struct {
         trireme_schedule_options known;
         uint64_t newer;
-    } longer = {schedule_of(TRIREME_SCHEDULE_LINEAR, 4), 0};
+    } longer = {schedule_of(TRIREME_SCHEDULE_KIND_LINEAR, 4), 0};
     longer.known.struct_size = sizeof longer;
     double factor = 77;
     assert_int_equal(trireme_schedule_value(&longer.known, 1, &factor), TRIREME_OK);
@@ -331,10 +331,10 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const
 static trireme_optimizer *adamw(struct verdict *v, trireme_model *model, const struct job *job) {
     static const double factors[2] = {1, 0.25};
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_ADAMW;
+    options.kind = TRIREME_RULE_ADAMW;
     options.learning_rate = 0.1;
     options.weight_decay = 0.01;
-    if (job->one_sweep) options.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+    if (job->one_sweep) options.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
     if (job->groups) {
         options.group_count = 2;
         options.group_rate_factors = factors;
@@ -362,7 +362,7 @@ static void backward(struct verdict *v, trireme_model *model, const struct job *
 
 static trireme_schedule_options schedule_on(struct rank *r) {
     trireme_schedule_options options = r->job->schedule;
-    if (options.kind == TRIREME_SCHEDULE_USER) {
+    if (options.kind == TRIREME_SCHEDULE_KIND_USER) {
         options.factor = waves;
         options.user_data = r;
     }
@@ -372,7 +372,7 @@ static trireme_schedule_options schedule_on(struct rank *r) {
 static void save_and_begin_anew(struct verdict *v, struct rank *r, trireme_model **model,
                                 trireme_communicator *ranks) {
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(r->optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(r->optimizer, &bytes));
     void *const state = malloc(bytes);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(r->optimizer, state, bytes, NULL));
     trireme_optimizer_destroy(r->optimizer);
@@ -405,10 +405,10 @@ static void train(trireme_communicator *ranks, int rank, void *context) {
                 EXPECT_STATUS(v, TRIREME_OK,
                               trireme_optimizer_set_learning_rate(r.optimizer, base));
             }
-            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_learning_rate(r.optimizer, &rate));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_learning_rate(r.optimizer, &rate));
             EXPECT(v, rate == base);
         }
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_rate(r.optimizer, &rate));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_step_rate(r.optimizer, &rate));
         EXPECT(v, rate == base * factor);
         if (job->groups && step == 2) {
             EXPECT_STATUS(v, TRIREME_OK,
@@ -432,17 +432,17 @@ static void train(trireme_communicator *ranks, int rank, void *context) {
             }
             double unwritten = 77;
             EXPECT_STATUS(v, TRIREME_ERROR_CALLBACK,
-                          trireme_optimizer_step_rate(r.optimizer, &unwritten));
+                          trireme_optimizer_get_step_rate(r.optimizer, &unwritten));
             EXPECT(v, unwritten == 77);
             uint64_t steps = 77;
-            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_count(r.optimizer, &steps));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_step_count(r.optimizer, &steps));
             EXPECT(v, steps == (uint64_t)step);
             r.fails = false;
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(r.optimizer));
     }
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, job->values[rank], ELEMENTS, F64));
+                  trireme_model_gather_parameters(model, job->values[rank], ELEMENTS, F64));
     trireme_optimizer_destroy(r.optimizer);
     trireme_model_destroy(model);
 }
@@ -473,15 +473,15 @@ static const int kWorlds[] = {1, 2, 3, 4};
 static void a_schedule_is_the_rate_set_by_hand(void **state) {
     (void)state;
     static struct job job;
-    for (trireme_schedule_kind kind = 1; kind <= TRIREME_SCHEDULE_USER; ++kind) {
+    for (trireme_schedule_kind kind = 1; kind <= TRIREME_SCHEDULE_KIND_USER; ++kind) {
         for (trireme_strategy s = 1; s <= TRIREME_STRATEGY_HYBRID_SHARD; ++s) {
             if (is_quick() && (s + kind) % 2 == 0) continue;
             memset(&job, 0, sizeof job);
             job.world_size = kWorlds[(s + kind) % 4];
             job.strategy = s;
-            const bool ends = kind != TRIREME_SCHEDULE_CONSTANT && kind != TRIREME_SCHEDULE_USER;
+            const bool ends = kind != TRIREME_SCHEDULE_KIND_CONSTANT && kind != TRIREME_SCHEDULE_KIND_USER;
             job.schedule = schedule_of(kind, ends ? STEPS - 1 : 0);
-            if (kind <= TRIREME_SCHEDULE_COSINE) job.schedule.warm_up_steps = 2;
+            if (kind <= TRIREME_SCHEDULE_KIND_COSINE) job.schedule.warm_up_steps = 2;
             job.groups = s % 2 == 0;
             compare_ways(&job, BY_SCHEDULE);
         }
@@ -495,10 +495,10 @@ static void training_goes_on_where_it_was_saved(void **state) {
         memset(&job, 0, sizeof job);
         job.world_size = kWorlds[i];
         job.strategy = i % 2 == 0 ? TRIREME_STRATEGY_ZERO3 : TRIREME_STRATEGY_ZERO1;
-        job.schedule = schedule_of(TRIREME_SCHEDULE_COSINE, STEPS + 2);
+        job.schedule = schedule_of(TRIREME_SCHEDULE_KIND_COSINE, STEPS + 2);
         job.groups = i >= 2;
         compare_ways(&job, RESUMED);
-        job.schedule = schedule_of(TRIREME_SCHEDULE_USER, 0);
+        job.schedule = schedule_of(TRIREME_SCHEDULE_KIND_USER, 0);
         compare_ways(&job, RESUMED);
     }
 }
@@ -509,7 +509,7 @@ static void a_schedule_goes_by_the_steps_of_the_optimizer(void **state) {
     memset(&job, 0, sizeof job);
     job.world_size = 3;
     job.strategy = TRIREME_STRATEGY_ZERO2;
-    job.schedule = schedule_of(TRIREME_SCHEDULE_LINEAR, STEPS + 1);
+    job.schedule = schedule_of(TRIREME_SCHEDULE_KIND_LINEAR, STEPS + 1);
     job.skips = true;
     compare_ways(&job, BY_SCHEDULE);
     compare_ways(&job, RESUMED);
@@ -526,7 +526,7 @@ static void a_schedule_that_answers_nothing_fails_and_may_be_asked_again(void **
         memset(&job, 0, sizeof job);
         job.world_size = kWorlds[i];
         job.strategy = 1 + (trireme_strategy)i;
-        job.schedule = schedule_of(TRIREME_SCHEDULE_USER, 0);
+        job.schedule = schedule_of(TRIREME_SCHEDULE_KIND_USER, 0);
         compare_ways(&job, FAILS_IN_BETWEEN);
         for (int rank = 0; rank < job.world_size; ++rank) assert_true(job.calls[rank] >= 3 * STEPS);
     }
@@ -549,10 +549,10 @@ static void learn_otherwise(trireme_communicator *ranks, int rank, void *context
     trireme_model *const model = make(v, ranks, &job);
     trireme_optimizer *const optimizer = adamw(v, model, &job);
     double answer = rank == 2 ? 0.5 : 0.75;
-    trireme_schedule_options options = schedule_of(TRIREME_SCHEDULE_LINEAR, 10);
+    trireme_schedule_options options = schedule_of(TRIREME_SCHEDULE_KIND_LINEAR, 10);
     if (disputing->dispute == SCHEDULES) options.total_steps += (uint64_t)rank;
     if (disputing->dispute == ANSWERS) {
-        options = schedule_of(TRIREME_SCHEDULE_USER, 0);
+        options = schedule_of(TRIREME_SCHEDULE_KIND_USER, 0);
         options.factor = answers;
         options.user_data = &answer;
     }
@@ -595,7 +595,7 @@ static void run_out(trireme_communicator *ranks, int rank, void *context) {
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options model_options = TRIREME_MODEL_OPTIONS_INIT;
     model_options.strategy = job->strategy;
-    model_options.flags = TRIREME_MODEL_UNEVEN;
+    model_options.flags = TRIREME_MODEL_FLAG_UNEVEN;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &model_options, &model));
     const uint64_t elements = ELEMENTS;
@@ -607,11 +607,11 @@ static void run_out(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 0.5;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
-    const trireme_schedule_options schedule = schedule_of(TRIREME_SCHEDULE_LINEAR, 8);
+    const trireme_schedule_options schedule = schedule_of(TRIREME_SCHEDULE_KIND_LINEAR, 8);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(optimizer, &schedule));
     double expected = 0, base = 0.5;
     for (int step = 0; step < 2 * rank; ++step) {
@@ -630,10 +630,10 @@ static void run_out(trireme_communicator *ranks, int rank, void *context) {
         expected -= base * (1 - step / 8.0) * 2;
     }
     double rate = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_learning_rate(optimizer, &rate));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_learning_rate(optimizer, &rate));
     EXPECT(v, rate == base);
     double values[ELEMENTS];
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, ELEMENTS, F64));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, ELEMENTS, F64));
     for (int i = 0; i < ELEMENTS; ++i) EXPECT(v, values[i] == expected);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -657,7 +657,7 @@ static double TRIREME_CALL meddles(uint64_t step, void *user_data) {
     struct rank *const r = user_data;
     struct verdict *const v = &r->job->verdicts[r->rank];
     double rate = 77;
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_optimizer_step_rate(r->optimizer, &rate));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_optimizer_get_step_rate(r->optimizer, &rate));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_optimizer_set_schedule(r->optimizer, NULL));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
@@ -675,8 +675,8 @@ static void call_wrongly(trireme_communicator *ranks, int rank, void *context) {
     struct rank r = {job, rank, false, adamw(v, model, job)};
     trireme_optimizer *const o = r.optimizer;
     double rate = 77;
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, trireme_optimizer_step_rate(o, NULL));
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_step_rate(NULL, &rate));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, trireme_optimizer_get_step_rate(o, NULL));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_get_step_rate(NULL, &rate));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_set_schedule(NULL, NULL));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
                   trireme_optimizer_set_group_rate_factor(NULL, 0, 1));
@@ -696,7 +696,7 @@ static void call_wrongly(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_learning_rate(o, 0.5));
 
     /* A schedule that is refused leaves the one before. */
-    trireme_schedule_options options = schedule_of(TRIREME_SCHEDULE_LINEAR, 4);
+    trireme_schedule_options options = schedule_of(TRIREME_SCHEDULE_KIND_LINEAR, 4);
     options.end_factor = 0.5;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(o, &options));
     options.total_steps = 0;
@@ -706,21 +706,21 @@ static void call_wrongly(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, trireme_optimizer_set_schedule(o, &options));
     backward(v, model, job, rank, 0);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(o));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_rate(o, &rate));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_step_rate(o, &rate));
     EXPECT(v, rate == 0.5 * (1 - 0.125));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(o, NULL));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_rate(o, &rate));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_step_rate(o, &rate));
     EXPECT(v, rate == 0.5);
 
     /* A factor that makes a rate of a group infinite. */
     double answer = 1e300;
-    options = schedule_of(TRIREME_SCHEDULE_USER, 0);
+    options = schedule_of(TRIREME_SCHEDULE_KIND_USER, 0);
     options.factor = answers;
     options.user_data = &answer;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_group_rate_factor(o, 1, 1e10));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(o, &options));
     rate = 77;
-    EXPECT_STATUS(v, TRIREME_ERROR_CALLBACK, trireme_optimizer_step_rate(o, &rate));
+    EXPECT_STATUS(v, TRIREME_ERROR_CALLBACK, trireme_optimizer_get_step_rate(o, &rate));
     EXPECT(v, says("is not finite") && rate == 77);
 
     /* The schedule destroys its own optimizer, which lives on until the step is over. */
@@ -729,7 +729,7 @@ static void call_wrongly(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(o, &options));
     backward(v, model, job, rank, 1);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(o));
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_step_rate(o, &rate));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_get_step_rate(o, &rate));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_set_schedule(o, NULL));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
                   trireme_optimizer_set_group_rate_factor(o, 0, 1));

@@ -36,7 +36,7 @@ static void sum_again(struct verdict *v, trireme_communicator *communicator) {
     int32_t one = 1, sum = 0;
     EXPECT_STATUS(
         v, TRIREME_OK,
-        trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_SUM, NULL));
+        trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL));
     EXPECT(v, sum == RANKS);
 }
 
@@ -124,7 +124,7 @@ static void exchange(trireme_communicator *communicator, int rank, void *context
         trireme_optimizer *optimizer = NULL;
         *fields[field] = kSizes[i];
         if (fields[field] == &options.memory_limit_bytes) {
-            options.planned_rule = TRIREME_OPTIMIZER_ADAMW;
+            options.planned_rule = TRIREME_RULE_ADAMW;
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
         static const uint64_t kFive = 5;
@@ -132,15 +132,15 @@ static void exchange(trireme_communicator *communicator, int rank, void *context
         EXPECT_STATUS(v, TRIREME_OK, add(model, "b", f32, 1, &kFive));
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
         trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-        rule.kind = TRIREME_OPTIMIZER_SGD;
+        rule.kind = TRIREME_RULE_SGD;
         rule.learning_rate = 1;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
         float values[10] = {0};
-        EXPECT_STATUS(v, bad, trireme_model_set_parameters(model, values, kSizes[i], f32, 0));
+        EXPECT_STATUS(v, bad, trireme_model_broadcast_parameters(model, values, kSizes[i], f32, 0));
         EXPECT(v, names(kSizes[i]));
-        EXPECT_STATUS(v, bad, trireme_model_get_parameters(model, values, kSizes[i], f32));
+        EXPECT_STATUS(v, bad, trireme_model_gather_parameters(model, values, kSizes[i], f32));
         EXPECT(v, names(kSizes[i]));
-        EXPECT_STATUS(v, bad, trireme_model_get_parameters(model, values, kSizes[i] + 40,
+        EXPECT_STATUS(v, bad, trireme_model_gather_parameters(model, values, kSizes[i] + 40,
                                                            TRIREME_DTYPE_BYTES));
         EXPECT_STATUS(v, bad, trireme_model_accumulate_flat(model, values, kSizes[i], f32, 0));
         EXPECT(v, names(kSizes[i]));
@@ -151,14 +151,14 @@ static void exchange(trireme_communicator *communicator, int rank, void *context
         EXPECT_STATUS(v, bad, trireme_optimizer_write_range(optimizer, 0, values, kSizes[i]));
         EXPECT(v, names(kSizes[i]));
         void *data = NULL;
-        EXPECT_STATUS(v, bad, trireme_model_parameter_data(model, kSizes[i], &data, NULL));
+        EXPECT_STATUS(v, bad, trireme_model_get_parameter_data(model, kSizes[i], &data, NULL));
         EXPECT(v, names(kSizes[i]));
         EXPECT_STATUS(v, bad, trireme_model_gather_unit(model, kSizes[i]));
         EXPECT(v, names(kSizes[i]));
         for (int k = 0; k < 10; ++k) values[k] = 1;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, values, 10, f32, 0));
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 10, f32));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 10, f32));
         for (int k = 0; k < 10; ++k) EXPECT(v, values[k] == -1);
         trireme_optimizer_destroy(optimizer);
         trireme_model_destroy(model);

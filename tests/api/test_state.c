@@ -51,7 +51,7 @@ static trireme_model *make(struct verdict *v, const struct job *job,
         parameter.dtype = F32;
         parameter.dimensions = 1;
         parameter.shape = &counts[i];
-        parameter.flags = i == 1 ? TRIREME_PARAMETER_FROZEN : 0;
+        parameter.flags = i == 1 ? TRIREME_PARAMETER_FLAG_FROZEN : 0;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
@@ -60,7 +60,7 @@ static trireme_model *make(struct verdict *v, const struct job *job,
 
 static trireme_optimizer *adamw(struct verdict *v, trireme_model *model, double rate) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_ADAMW;
+    options.kind = TRIREME_RULE_ADAMW;
     options.learning_rate = rate;
     options.weight_decay = 0.1;
     options.max_norm = 3;
@@ -72,7 +72,7 @@ static trireme_optimizer *adamw(struct verdict *v, trireme_model *model, double 
 static void set_start(struct verdict *v, trireme_model *model) {
     float start[ELEMENTS];
     for (int i = 0; i < ELEMENTS; ++i) start[i] = (float)(i % 7) - 3;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, start, ELEMENTS, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, start, ELEMENTS, F32, 0));
 }
 
 /* "b" has no gradient in step 1, so its steps count otherwise. */
@@ -136,9 +136,9 @@ static void list_ranges(trireme_communicator *communicator, int rank, void *cont
     trireme_optimizer *const optimizer = adamw(v, model, 0.1);
     train_step(v, model, optimizer, rank, 0);
     float values[ELEMENTS];
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, ELEMENTS, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, ELEMENTS, F32));
     uint64_t count = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &count));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &count));
     const uint64_t first_of[] = {0, 7, 10, 15}, counts[] = {7, 3, 5, 17};
     const char *const names[] = {"a", "frozen", "b", "c"};
     uint64_t before[4] = {0}; /* kind, vector, parameter, first */
@@ -155,8 +155,8 @@ static void list_ranges(trireme_communicator *communicator, int rank, void *cont
         EXPECT(v, strcmp(range.name, names[p]) == 0 && range.dtype == F32);
         EXPECT(v, range.dimensions == 1 && range.shape[0] == counts[p]);
         if (!EXPECT(v, range.first + range.count <= counts[p])) break;
-        const bool state = range.kind == TRIREME_STATE_OPTIMIZER;
-        EXPECT(v, state || (range.kind == TRIREME_STATE_PARAMETER && range.vector == 0));
+        const bool state = range.kind == TRIREME_STATE_KIND_OPTIMIZER;
+        EXPECT(v, state || (range.kind == TRIREME_STATE_KIND_PARAMETER && range.vector == 0));
         if (!EXPECT(v, range.vector < 2)) break;
         for (uint64_t k = 0; k < range.count; ++k) {
             const uint64_t at = first_of[p] + range.first + k;
@@ -176,7 +176,7 @@ static void list_ranges(trireme_communicator *communicator, int rank, void *cont
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_optimizer_get_range(optimizer, 0, &range));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_optimizer_range_count(optimizer, NULL));
+                  trireme_optimizer_get_range_count(optimizer, NULL));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
 }
@@ -209,7 +209,7 @@ static void train_and_save(trireme_communicator *communicator, int rank, void *c
     for (int step = 0; step < STEPS; ++step) {
         if (step == SAVED_AT) {
             uint64_t bytes = 0, written = 0;
-            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
             trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
             EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
             /* A header of 104 bytes, 8 for each parameter that can be skipped, and what is held. */
@@ -230,7 +230,7 @@ static void train_and_save(trireme_communicator *communicator, int rank, void *c
         train_step(v, model, optimizer, rank, step);
     }
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, job->uninterrupted[rank], ELEMENTS, F32));
+                  trireme_model_gather_parameters(model, job->uninterrupted[rank], ELEMENTS, F32));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
 }
@@ -245,15 +245,15 @@ static void load_and_train(trireme_communicator *communicator, int rank, void *c
                   trireme_optimizer_load(optimizer, job->parts[rank], job->bytes[rank]));
     uint64_t steps = 0;
     double rate = 0, norm = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_count(optimizer, &steps));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_step_count(optimizer, &steps));
     EXPECT(v, steps == SAVED_AT);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_learning_rate(optimizer, &rate));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_learning_rate(optimizer, &rate));
     EXPECT(v, rate == 0.1 / SAVED_AT);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_gradient_norm(optimizer, &norm));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_gradient_norm(optimizer, &norm));
     EXPECT(v, norm > 0);
     for (int step = SAVED_AT; step < STEPS; ++step) train_step(v, model, optimizer, rank, step);
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, job->resumed[rank], ELEMENTS, F32));
+                  trireme_model_gather_parameters(model, job->resumed[rank], ELEMENTS, F32));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
 }
@@ -294,7 +294,7 @@ static void load_damaged(trireme_communicator *communicator, int rank, void *con
     set_start(v, model);
     trireme_optimizer *const optimizer = adamw(v, model, 0.1);
     float before[ELEMENTS], after[ELEMENTS];
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, before, ELEMENTS, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, before, ELEMENTS, F32));
     const uint64_t bits = job->bytes[1] * 8;
     for (uint64_t bit = 0; bit < bits; bit += bit < 104 * 8 ? 1 : 37) {
         const trireme_status status =
@@ -310,10 +310,10 @@ static void load_damaged(trireme_communicator *communicator, int rank, void *con
     EXPECT_STATUS(
         v, TRIREME_ERROR_INVALID_ARGUMENT,
         trireme_optimizer_load(optimizer, rank == 1 ? NULL : job->parts[rank], job->bytes[rank]));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, after, ELEMENTS, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, after, ELEMENTS, F32));
     EXPECT(v, memcmp(before, after, sizeof before) == 0);
     uint64_t steps = 77;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_count(optimizer, &steps));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_step_count(optimizer, &steps));
     EXPECT(v, steps == 0);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
@@ -350,7 +350,7 @@ static void load_of_another(trireme_communicator *communicator, int rank, void *
     trireme_optimizer *optimizer = NULL;
     if (job->kind == OTHER_RULE) {
         trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-        options.kind = TRIREME_OPTIMIZER_ADAM;
+        options.kind = TRIREME_RULE_ADAM;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     } else {
         optimizer = adamw(v, model, 0.1);

@@ -88,10 +88,10 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const
 
 static trireme_optimizer_options rule_of(const struct job *job) {
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 0.125;
     rule.flags =
-        TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING | (job->one_sweep ? TRIREME_OPTIMIZER_ONE_SWEEP : 0);
+        TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING | (job->one_sweep ? TRIREME_OPTIMIZER_FLAG_ONE_SWEEP : 0);
     rule.rounding_seed = job->seed;
     return rule;
 }
@@ -102,7 +102,7 @@ static void train(trireme_communicator *ranks, int rank, void *context) {
     trireme_model *const model = make(v, ranks, job, BF16);
     uint16_t values[TOTAL], wanted[TOTAL];
     for (uint64_t i = 0; i < TOTAL; ++i) values[i] = first_value(i);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, values, TOTAL, BF16, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, TOTAL, BF16, 0));
     const trireme_optimizer_options rule = rule_of(job);
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
@@ -113,7 +113,7 @@ static void train(trireme_communicator *ranks, int rank, void *context) {
                       trireme_model_accumulate_flat(model, gradients, TOTAL, F32, 0));
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     }
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, TOTAL, BF16));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, TOTAL, BF16));
     train_plainly(job->seed, wanted);
     for (int i = 0; i < TOTAL; ++i) EXPECT(v, values[i] == wanted[i]);
     trireme_optimizer_destroy(optimizer);
@@ -153,7 +153,7 @@ static void go_down(trireme_communicator *ranks, int rank, void *context) {
         uint16_t values[TOTAL];
         float gradients[TOTAL];
         for (int i = 0; i < TOTAL; ++i) values[i] = 0x3f80, gradients[i] = 1;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(model, values, TOTAL, BF16, 0));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, TOTAL, BF16, 0));
         trireme_optimizer_options rule = rule_of(job);
         rule.learning_rate = ldexp(1, -12);
         if (by_chance == 0) rule.flags = 0, rule.rounding_seed = 0;
@@ -164,7 +164,7 @@ static void go_down(trireme_communicator *ranks, int rank, void *context) {
                           trireme_model_accumulate_flat(model, gradients, TOTAL, F32, 0));
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
         }
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, TOTAL, BF16));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, TOTAL, BF16));
         double sum = 0;
         for (int i = 0; i < TOTAL; ++i) sum += (double)float_of_bits((uint32_t)values[i] << 16);
         /* Four of 64 draws go down, 2^-8 each; the mean of all elements is 2e-4 off, give or take. */
@@ -213,10 +213,10 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     trireme_model_destroy(model);
 
     model = make(v, ranks, job, BF16);
-    rule.flags |= TRIREME_OPTIMIZER_MASTER_WEIGHTS;
+    rule.flags |= TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS;
     refuse(v, model, &rule, TRIREME_ERROR_UNSUPPORTED, "a master is rounded to nearest");
     rule = rule_of(job);
-    rule.kind = TRIREME_OPTIMIZER_USER;
+    rule.kind = TRIREME_RULE_USER;
     rule.update = do_nothing;
     refuse(v, model, &rule, TRIREME_ERROR_UNSUPPORTED, "with a rule of the caller");
     rule = rule_of(job);

@@ -48,7 +48,7 @@ static struct ends open_both(int in_file) {
     } else {
         OK(trireme_store_serve(NULL, NULL, &ends.one));
     }
-    OK(trireme_store_address(ends.one, url, sizeof url, &length));
+    OK(trireme_store_get_address(ends.one, url, sizeof url, &length));
     assert_int_equal(length, strlen(url));
     OK(trireme_store_connect(url, NULL, &ends.two));
     return ends;
@@ -181,7 +181,7 @@ static void wrong_arguments_are_named_and_write_nothing(void **state) {
     REFUSED(bad, "out_exchanged is NULL",
             trireme_store_compare_exchange(store, "k", NULL, 0, "v", 1, NULL));
     REFUSED(bad, "key is NULL", trireme_store_delete(store, NULL, &flag));
-    REFUSED(bad, "text is NULL", trireme_store_address(store, NULL, 1, &size));
+    REFUSED(bad, "text is NULL", trireme_store_get_address(store, NULL, 1, &size));
     OK(trireme_store_set(store, "text", "words", 5));
     REFUSED(TRIREME_ERROR_INVALID_STATE, "\"text\" is no number",
             trireme_store_add(store, "text", 1, &sum));
@@ -199,7 +199,7 @@ static void wrong_arguments_are_named_and_write_nothing(void **state) {
     REFUSED(stale, "store", trireme_store_add(store, "k", 1, &sum));
     REFUSED(stale, "store", trireme_store_compare_exchange(store, "k", NULL, 0, "v", 1, &flag));
     REFUSED(stale, "store", trireme_store_delete(store, "k", &flag));
-    REFUSED(stale, "store", trireme_store_address(store, value, 3, &size));
+    REFUSED(stale, "store", trireme_store_get_address(store, value, 3, &size));
     trireme_store_destroy(store);
     trireme_store_destroy(NULL);
     assert_string_equal(value, "---");
@@ -231,7 +231,7 @@ static void stores_that_cannot_be_opened_say_why(void **state) {
     /* Where somebody served a moment ago, nobody does. */
     char url[64];
     OK(trireme_store_serve(NULL, NULL, &store));
-    OK(trireme_store_address(store, url, sizeof url, NULL));
+    OK(trireme_store_get_address(store, url, sizeof url, NULL));
     trireme_store *other = NULL;
     OK(trireme_store_connect(url, NULL, &other));
     trireme_store_destroy(store);
@@ -273,7 +273,7 @@ static void a_forked_child_gets_no_store(void **state) {
     int64_t sum = 0;
     int how = 0;
     OK(trireme_store_serve(NULL, NULL, &store));
-    OK(trireme_store_address(store, url, sizeof url, NULL));
+    OK(trireme_store_get_address(store, url, sizeof url, NULL));
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) _exit(call_after_fork(store, url));
@@ -320,7 +320,7 @@ static int serve(int out) {
     trireme_store *store = NULL;
     char url[64];
     if (trireme_store_serve(NULL, NULL, &store) != TRIREME_OK) return 1;
-    if (trireme_store_address(store, url, sizeof url, NULL) != TRIREME_OK) return 1;
+    if (trireme_store_get_address(store, url, sizeof url, NULL) != TRIREME_OK) return 1;
     if (write(out, url, strlen(url)) < 0) return 1;
     close(out);
     sleep(100);

@@ -1,7 +1,7 @@
 /*
  * Whole trainings: every strategy, world size, way of handing in gradients and kind of accumulation
  * must give exactly the parameters that plain loops over one vector give, and hold and send exactly
- * the bytes of the table in model_shard.h.
+ * the bytes of the table in model.h.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -204,7 +204,7 @@ static struct setup base(int world_size, trireme_strategy strategy) {
                           .strategy = strategy,
                           .passes = 1,
                           .way = FLAT,
-                          .rule = TRIREME_OPTIMIZER_SGD};
+                          .rule = TRIREME_RULE_SGD};
 }
 
 /* Sanitizers see no world of 8. */
@@ -232,7 +232,7 @@ static void reproducible_training_is_one_process_with_hooks_and_a_bucket_for_eac
         setup.leaves = 7;
         setup.way = HOOKS;
         setup.bucket_bytes = 1;
-        setup.rule = TRIREME_OPTIMIZER_ADAMW;
+        setup.rule = TRIREME_RULE_ADAMW;
         check_all(&setup);
     }
 }
@@ -278,7 +278,7 @@ static void micro_batches_are_accumulated(void **state) {
     FOR_EACH_SPREAD(world, strategy) {
         struct setup setup = base(world, strategy);
         setup.passes = 3;
-        setup.rule = TRIREME_OPTIMIZER_ADAMW;
+        setup.rule = TRIREME_RULE_ADAMW;
         check_f64(&setup);
         setup.way = SHUFFLED;
         setup.bucket_bytes = 100;
@@ -303,7 +303,7 @@ static void a_rule_of_the_caller_gets_every_element_once(void **state) {
     FOR_EACH_SPREAD(world, strategy) {
         struct setup setup = base(world, strategy);
         setup.leaves = 3;
-        setup.rule = TRIREME_OPTIMIZER_USER;
+        setup.rule = TRIREME_RULE_USER;
         setup.max_norm = 2;
         check_all(&setup);
     }
@@ -320,7 +320,7 @@ static void gradients_that_are_written_in_place_change_no_bit(void **state) {
         setup.bucket_bytes = 1;
         check_f64(&setup);
         setup.way = SHUFFLED;
-        setup.rule = TRIREME_OPTIMIZER_ADAMW;
+        setup.rule = TRIREME_RULE_ADAMW;
         setup.max_norm = 1.5;
         check_f32(&setup);
         setup.bucket_bytes = 150;
@@ -336,7 +336,7 @@ static void gradients_that_are_written_in_place_change_no_bit(void **state) {
         setup.leaves = 7;
         setup.way = HOOKS;
         setup.bucket_bytes = 1;
-        setup.rule = TRIREME_OPTIMIZER_USER;
+        setup.rule = TRIREME_RULE_USER;
         check_all(&setup);
         setup.way = SHUFFLED;
         setup.uneven = true;
@@ -355,7 +355,7 @@ static void gradients_that_are_written_in_place_change_no_bit(void **state) {
         setup.way = SHUFFLED;
         setup.shared = !ranks_use_transport();
         setup.bucket_bytes = 0;
-        setup.rule = TRIREME_OPTIMIZER_ADAMW;
+        setup.rule = TRIREME_RULE_ADAMW;
         check_f32(&setup);
     }
 }
@@ -422,7 +422,7 @@ static void hybrid_shards_train_as_one_process(void **state) {
         for (int leaves = 0; leaves <= 7; leaves += 7) {
             setup.leaves = leaves;
             setup.bucket_bytes = 1;
-            setup.rule = TRIREME_OPTIMIZER_ADAMW;
+            setup.rule = TRIREME_RULE_ADAMW;
             check_all(&setup);
             setup.minimum_unit_bytes = 100;
             setup.persistent_unit_bytes = 50;
@@ -448,7 +448,7 @@ static void units_that_a_few_gather_again_change_no_bit(void **state) {
         setup.reshard_ranks = (uint32_t)kAgain[i][2];
         setup.way = HOOKS;
         setup.bucket_bytes = 1;
-        setup.rule = TRIREME_OPTIMIZER_ADAMW;
+        setup.rule = TRIREME_RULE_ADAMW;
         check_all(&setup);
         setup.prefetch_bytes = i % 2 == 0 ? 1 : 300;
         setup.passes = 2;
@@ -479,16 +479,16 @@ static void ranks_that_share_one_copy_train_as_one_process(void **state) {
         for (int leaves = 0; leaves <= 5; leaves += 5) {
             setup.leaves = leaves;
             setup.way = FLAT;
-            setup.rule = TRIREME_OPTIMIZER_SGD;
+            setup.rule = TRIREME_RULE_SGD;
             check_all(&setup);
             setup.way = HOOKS;
             setup.bucket_bytes = 1;
-            setup.rule = TRIREME_OPTIMIZER_ADAMW;
+            setup.rule = TRIREME_RULE_ADAMW;
             setup.max_norm = 1.5;
             check_all(&setup);
             setup.minimum_unit_bytes = 100;
             setup.persistent_unit_bytes = 60;
-            setup.rule = TRIREME_OPTIMIZER_USER;
+            setup.rule = TRIREME_RULE_USER;
             check_all(&setup);
             setup.minimum_unit_bytes = setup.persistent_unit_bytes = 0;
         }
@@ -512,7 +512,7 @@ static void one_sweep_changes_no_bit(void **state) {
             setup.one_sweep = true;
             setup.shared = shared;
             check_all(&setup);
-            setup.rule = TRIREME_OPTIMIZER_ADAMW;
+            setup.rule = TRIREME_RULE_ADAMW;
             setup.way = HOOKS;
             setup.bucket_bytes = 1;
             setup.passes = 2;
@@ -543,9 +543,9 @@ static void features_work_with_each_other_and_every_strategy(void **state) {
                 setup.leaves = features % 2 == 1 ? 5 : 0;
                 setup.passes = features % 3 == 0 ? 2 : 1;
                 setup.way = features % 5 == 0 ? SHUFFLED : HOOKS;
-                setup.rule = features % 7 == 0  ? TRIREME_OPTIMIZER_USER
-                             : features % 7 < 4 ? TRIREME_OPTIMIZER_ADAMW
-                                                : TRIREME_OPTIMIZER_SGD;
+                setup.rule = features % 7 == 0  ? TRIREME_RULE_USER
+                             : features % 7 < 4 ? TRIREME_RULE_ADAMW
+                                                : TRIREME_RULE_SGD;
                 setup.unused = (features & 1) == 0 ? TRIREME_UNUSED_ERROR
                                : features % 3 == 0 ? TRIREME_UNUSED_ZERO
                                                    : TRIREME_UNUSED_SKIP;

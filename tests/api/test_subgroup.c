@@ -32,16 +32,16 @@ struct expected {
 static void check_child(struct verdict *verdict, trireme_communicator *child, int own,
                         const struct expected *expected) {
     int32_t rank = -1, size = -1, ranks[MOST] = {0};
-    if (!EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_rank(child, &rank))) return;
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_world_size(child, &size));
+    if (!EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_rank(child, &rank))) return;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_world_size(child, &size));
     EXPECT(verdict, size == expected->count);
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_ranks(child, ranks, MOST));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_original_ranks(child, ranks, MOST));
     EXPECT(verdict, memcmp(ranks, expected->ranks, sizeof *ranks * (size_t)size) == 0);
     EXPECT(verdict, rank >= 0 && rank < size && ranks[rank] == own);
     int64_t sum = 0, mine = 1ll << (own * 4);
     for (int i = 0; i < expected->count; ++i) sum += 1ll << (expected->ranks[i] * 4);
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_all_reduce(child, &mine, &mine, 1, TRIREME_DTYPE_I64, TRIREME_SUM, NULL));
+                  trireme_all_reduce(child, &mine, &mine, 1, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL));
     EXPECT(verdict, mine == sum);
     int32_t seen[MOST] = {0}, number = own;
     EXPECT_STATUS(verdict, TRIREME_OK,
@@ -160,7 +160,7 @@ static void make_grandchildren(trireme_communicator *communicator, int rank, voi
         return;
     }
     int32_t own = -1;
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_rank(child, &own));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_rank(child, &own));
     EXPECT(verdict, own == (half ? 7 - rank : rank));
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_communicator_split(child, own % 2, 0, NULL, &grandchild));
@@ -183,13 +183,13 @@ static void ask_for_ranks(trireme_communicator *communicator, int rank, void *co
     struct verdict *const verdict = (struct verdict *)context + rank;
     int32_t ranks[3] = {-7, -7, -7};
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_communicator_ranks(communicator, ranks, 2));
+                  trireme_communicator_get_original_ranks(communicator, ranks, 2));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_communicator_ranks(communicator, NULL, 3));
+                  trireme_communicator_get_original_ranks(communicator, NULL, 3));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,
-                  trireme_communicator_ranks(NULL, ranks, 3));
+                  trireme_communicator_get_original_ranks(NULL, ranks, 3));
     EXPECT(verdict, ranks[0] == -7 && ranks[2] == -7);
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_ranks(communicator, ranks, 3));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_original_ranks(communicator, ranks, 3));
     EXPECT(verdict, ranks[0] == 0 && ranks[1] == 1 && ranks[2] == 2);
 }
 
@@ -264,7 +264,7 @@ static void work_alone(int index, void *context) {
         float value = (float)(pair->rank + round + index);
         if (!EXPECT_STATUS(verdict, TRIREME_OK,
                            trireme_all_reduce(pair->communicators[index], &value, &value, 1,
-                                              TRIREME_DTYPE_F32, TRIREME_SUM, NULL))) {
+                                              TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL))) {
             return;
         }
         EXPECT(verdict, value == (float)(3 + 3 * (round + index)));
@@ -450,7 +450,7 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
                   trireme_communicator_subgroup(NULL, whole, 3, NULL, &child));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,
                   trireme_communicator_duplicate(NULL, NULL, &child));
-    trireme_group_options options = TRIREME_GROUP_OPTIONS_INIT;
+    trireme_child_options options = TRIREME_CHILD_OPTIONS_INIT;
     options.flags = 1;
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_communicator_duplicate(communicator, &options, &child));
@@ -487,7 +487,7 @@ static void wait_for_one_that_does_not_come(trireme_communicator *communicator, 
                                             void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
     trireme_communicator *child = UNTOUCHED;
-    trireme_group_options options = TRIREME_GROUP_OPTIONS_INIT;
+    trireme_child_options options = TRIREME_CHILD_OPTIONS_INIT;
     options.timeout_ns = SHORT_NS;
     if (rank != 2) {
         EXPECT_STATUS(verdict, TRIREME_ERROR_TIMEOUT,

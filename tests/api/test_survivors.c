@@ -48,15 +48,15 @@ static int last_blames(int rank) {
 static void check_group(struct verdict *verdict, trireme_communicator *group, const int32_t *ranks,
                         int count) {
     int32_t size = 0, seen[MOST] = {0}, own = -1;
-    if (!EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_world_size(group, &size))) return;
+    if (!EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_world_size(group, &size))) return;
     if (!EXPECT(verdict, size == count)) return;
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_ranks(group, seen, MOST));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_original_ranks(group, seen, MOST));
     EXPECT(verdict, memcmp(seen, ranks, sizeof *ranks * (size_t)count) == 0);
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_rank(group, &own));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_rank(group, &own));
     double values[3] = {ranks[own], 1, 0.5}, sum = 0;
     for (int i = 0; i < count; ++i) sum += ranks[i];
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_all_reduce(group, values, values, 3, TRIREME_DTYPE_F64, TRIREME_SUM,
+                  trireme_all_reduce(group, values, values, 3, TRIREME_DTYPE_F64, TRIREME_REDUCTION_SUM,
                                      NULL));
     EXPECT(verdict, values[0] == sum && values[1] == count && values[2] == 0.5 * count);
 }
@@ -533,7 +533,7 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
                   trireme_communicator_shrink(communicator, NULL, NULL));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,
                   trireme_communicator_shrink(NULL, NULL, &group));
-    trireme_group_options options = TRIREME_GROUP_OPTIONS_INIT;
+    trireme_child_options options = TRIREME_CHILD_OPTIONS_INIT;
     options.flags = 4;
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_communicator_shrink(communicator, &options, &group));

@@ -103,7 +103,7 @@ static void every_training_has_the_bits_of_a_plain_loop(void **state) {
                 job.share = k == 0;
                 run_job(&job, train);
                 if (k % 2 == 1) continue;
-                job.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+                job.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
                 job.share = !job.share;
                 run_job(&job, train);
             }
@@ -311,7 +311,7 @@ static void with_update_in_backward_nothing_changes_before_the_first_bucket(void
         for (int kind = 0; kind < 5; ++kind) {
             struct job job = job_of(s, kind < 3 ? 6 : 3, right);
             if (is_quick() && kind < 3) job.world_size = 3;
-            job.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+            job.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
             job.act = ANSWERS;
             job.rank = 1;
             job.checkpoint_every = kind % 2 == 0 ? 2 : 0;
@@ -333,7 +333,7 @@ static void with_update_in_backward_nothing_changes_before_the_first_bucket(void
             run_job(&job, fail_once);
         }
         struct job late = job_of(s, 3, right);
-        late.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+        late.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
         late.act = ANSWERS;
         late.rank = 1;
         late.leaves = 3;
@@ -357,7 +357,7 @@ static void have_no_rate(trireme_communicator *communicator, int number, void *c
     make(&r, communicator);
     bool failed = number != job->rank;
     trireme_schedule_options schedule = TRIREME_SCHEDULE_OPTIONS_INIT;
-    schedule.kind = TRIREME_SCHEDULE_USER;
+    schedule.kind = TRIREME_SCHEDULE_KIND_USER;
     schedule.factor = fail_in_second;
     schedule.user_data = &failed;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(r.optimizer, &schedule));
@@ -377,7 +377,7 @@ static void a_schedule_without_a_rate_leaves_no_trace(void **state) {
         struct job job = job_of(s, 3, reproducible());
         job.rank = 1;
         run_job(&job, have_no_rate);
-        job.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+        job.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
         run_job(&job, have_no_rate);
     }
 }
@@ -415,7 +415,7 @@ static void what_callbacks_may_do(void **state) {
                 job.layer = 2;
                 run_job(&job, go_through);
                 if (job.unused == TRIREME_UNUSED_SKIP) continue;
-                job.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+                job.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
                 run_job(&job, go_through);
             }
         }
@@ -579,8 +579,8 @@ static void misuse(trireme_communicator *communicator, int number, void *context
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_trainer_request_stop(r.trainer));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_trainer_step(r.trainer, &r, NULL));
     unmake(&r);
-    make_model(&r, communicator, TRIREME_MODEL_UNEVEN);
-    refuse(&r, TRIREME_ERROR_UNSUPPORTED, layers, LAYERS, &options, "TRIREME_MODEL_UNEVEN");
+    make_model(&r, communicator, TRIREME_MODEL_FLAG_UNEVEN);
+    refuse(&r, TRIREME_ERROR_UNSUPPORTED, layers, LAYERS, &options, "TRIREME_MODEL_FLAG_UNEVEN");
     unmake(&r);
 }
 

@@ -81,12 +81,12 @@ static void the_backend_has_a_name(void **state) {
     trireme_communicator *communicator;
     assert_int_equal(net_join(net, 0, 1, place, 0, &communicator), TRIREME_OK);
     char text[32];
-    assert_int_equal(trireme_communicator_backend(communicator, text, sizeof text, NULL),
+    assert_int_equal(trireme_communicator_get_backend(communicator, text, sizeof text, NULL),
                      TRIREME_OK);
     assert_string_equal(text, "host (transport)");
     float value = 3;
     assert_int_equal(trireme_all_reduce(communicator, &value, &value, 1, TRIREME_DTYPE_F32,
-                                        TRIREME_SUM, NULL),
+                                        TRIREME_REDUCTION_SUM, NULL),
                      TRIREME_OK);
     assert_true(value == 3);
     trireme_communicator *child = UNTOUCHED;
@@ -190,7 +190,7 @@ static void sum_until_failure(struct scene *scene, int rank, trireme_communicato
     for (int round = 0; status == TRIREME_OK && round < most_rounds; ++round) {
         for (int i = 0; i < COUNT; ++i) data[i] = rank + i + round;
         status = trireme_all_reduce(communicator, data, data, COUNT, TRIREME_DTYPE_I32,
-                                    TRIREME_SUM, NULL);
+                                    TRIREME_REDUCTION_SUM, NULL);
         const int n = scene->world_size;
         for (int i = 0; status == TRIREME_OK && i < COUNT; ++i) {
             const int sum = n * (i + round) + n * (n - 1) / 2;
@@ -270,7 +270,7 @@ static void a_disagreement_touches_nothing(struct scene *scene, int rank,
     memset(receive, 0x5a, sizeof receive);
     remember(scene, rank,
              trireme_all_reduce(communicator, send, receive, rank == 2 ? 7 : 8, TRIREME_DTYPE_F32,
-                                TRIREME_SUM, NULL));
+                                TRIREME_REDUCTION_SUM, NULL));
     for (size_t i = 0; i < sizeof receive; ++i) {
         EXPECT(&scene->verdicts[rank], ((unsigned char *)receive)[i] == 0x5a);
     }

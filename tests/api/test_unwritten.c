@@ -154,7 +154,7 @@ static void make(struct rank *r, trireme_communicator *communicator, trireme_mod
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(*model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 0.25;
     if (job->scales) rule.loss_scale = 8;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(*model, &rule, optimizer));
@@ -183,7 +183,7 @@ static void check_values(struct rank *r, trireme_model *model, int steps, int ze
     const uint64_t size = r->job->dtype == TRIREME_DTYPE_F64   ? 8
                           : r->job->dtype == TRIREME_DTYPE_F32 ? 4
                                                                : 2;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, ALL, r->job->dtype));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, ALL, r->job->dtype));
     int at = 0;
     for (int k = 0; k < PARAMETERS; ++k) {
         for (int i = 0; i < size_of(k); ++i, ++at) {
@@ -321,7 +321,7 @@ static void a_gradient_that_is_not_written_is_named(void **state) {
     (void)state;
     struct job job = {.act = SKIPS, .rank = 1, .layer = 0, .which = 1};
     job.words[0] = "layer 0 (\"first\") did not write 1 of its 2 gradients: \"p1\"";
-    job.words[1] = "TRIREME_TRAINER_ZERO_GRADIENTS";
+    job.words[1] = "TRIREME_TRAINER_FLAG_ZERO_GRADIENTS";
     everywhere(&job);
     job.which = 0;
     job.rank = 0;
@@ -392,7 +392,7 @@ static void updates_in_backward_end_the_model(void **state) {
         struct job job = {.act = SKIPS, .rank = 1, .layer = 0, .which = 1, .ends_model = true};
         job.strategy = s;
         job.dtype = TRIREME_DTYPE_F32;
-        job.model_flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+        job.model_flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
         job.words[0] = "layer 0 (\"first\") did not write 1 of its 2 gradients";
         run_job(&job);
     }
@@ -418,7 +418,7 @@ static void memory_of_the_caller_and_no_gradient_are_no_gap(void **state) {
 static void zeros_where_the_options_say_so(void **state) {
     (void)state;
     struct job job = {.act = SKIPS, .rank = EVERY, .layer = 2, .which = 0};
-    job.trainer_flags = TRIREME_TRAINER_ZERO_GRADIENTS;
+    job.trainer_flags = TRIREME_TRAINER_FLAG_ZERO_GRADIENTS;
     everywhere(&job);
     job.act = ADDS;
     job.adds_up = true;
@@ -445,11 +445,11 @@ static void try_flags(trireme_communicator *communicator, int number, void *cont
     layer.parameter_count = PARAMETERS;
     layer.forward = forward;
     layer.backward = backward;
-    how.flags = TRIREME_TRAINER_ZERO_GRADIENTS << 1;
+    how.flags = TRIREME_TRAINER_FLAG_ZERO_GRADIENTS << 1;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_trainer_create(optimizer, &layer, 1, &how, &trainer));
     EXPECT(v, strstr(trireme_last_error(), "options.flags 2 has a bit that means nothing") != NULL);
-    how.flags = number == 0 ? TRIREME_TRAINER_ZERO_GRADIENTS : 0;
+    how.flags = number == 0 ? TRIREME_TRAINER_FLAG_ZERO_GRADIENTS : 0;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH,
                   trireme_trainer_create(optimizer, &layer, 1, &how, &trainer));
     EXPECT(v, strstr(trireme_last_error(), "flags") != NULL);

@@ -100,15 +100,15 @@ static void make_model(struct rank *r, trireme_communicator *communicator, uint3
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(r->model));
     float values[ELEMENTS];
     for (int i = 0; i < ELEMENTS; ++i) values[i] = initial(i);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_set_parameters(r->model, values, ELEMENTS, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(r->model, values, ELEMENTS, F32, 0));
 }
 
 static void make_optimizer(struct rank *r) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 0.5;
     if (r->job->kind >= RULE) {
-        options.kind = TRIREME_OPTIMIZER_USER;
+        options.kind = TRIREME_RULE_USER;
         options.update = rule;
         options.user_data = r;
     }
@@ -124,11 +124,11 @@ static struct rank *start(struct job *job, int number) {
 
 static struct rank *make(struct job *job, trireme_communicator *communicator, int number) {
     struct rank *const r = start(job, number);
-    make_model(r, communicator, TRIREME_MODEL_UPDATE_IN_BACKWARD);
+    make_model(r, communicator, TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD);
     make_optimizer(r);
     for (int k = 0; k < PARAMETERS; ++k) {
         void *place = NULL;
-        if (trireme_model_parameter_data(r->model, (uint64_t)k, &place, NULL) == TRIREME_OK) {
+        if (trireme_model_get_parameter_data(r->model, (uint64_t)k, &place, NULL) == TRIREME_OK) {
             r->places[k] = place;
         }
     }
@@ -163,7 +163,7 @@ static void expect_as_at_first(struct rank *r) {
 static void expect_changed(struct rank *r, int steps) {
     float values[ELEMENTS];
     EXPECT_STATUS(r->verdict, TRIREME_OK,
-                  trireme_model_get_parameters(r->model, values, ELEMENTS, F32));
+                  trireme_model_gather_parameters(r->model, values, ELEMENTS, F32));
     for (int i = 0; i < ELEMENTS; ++i) EXPECT(r->verdict, values[i] == changed(r->job, i, steps));
 }
 
@@ -244,7 +244,7 @@ static void keep_gathered(trireme_communicator *communicator, int number, void *
                 void *place = NULL;
                 EXPECT_STATUS(
                     v, TRIREME_OK,
-                    trireme_model_parameter_data(r->model, (uint64_t)(i / EACH), &place, NULL));
+                    trireme_model_get_parameter_data(r->model, (uint64_t)(i / EACH), &place, NULL));
                 const float *const values = place;
                 EXPECT(v, values[i % EACH] == changed(r->job, i, step));
             }
@@ -282,23 +282,23 @@ static void be_refused(trireme_communicator *communicator, int number, void *con
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = r->job->strategy;
     if (options.strategy == TRIREME_STRATEGY_HYBRID_SHARD) options.shard_ranks = 2;
-    options.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD | TRIREME_MODEL_UNEVEN;
+    options.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD | TRIREME_MODEL_FLAG_UNEVEN;
     EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
                   trireme_model_create(communicator, &options, &r->model));
-    EXPECT(v, says("TRIREME_MODEL_UPDATE_IN_BACKWARD with TRIREME_MODEL_UNEVEN"));
-    options.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+    EXPECT(v, says("TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with TRIREME_MODEL_FLAG_UNEVEN"));
+    options.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
     options.unused = TRIREME_UNUSED_SKIP;
     EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
                   trireme_model_create(communicator, &options, &r->model));
-    EXPECT(v, says("TRIREME_MODEL_UPDATE_IN_BACKWARD with TRIREME_UNUSED_SKIP"));
+    EXPECT(v, says("TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with TRIREME_UNUSED_SKIP"));
     EXPECT(v, r->model == NULL);
-    make_model(r, communicator, TRIREME_MODEL_UPDATE_IN_BACKWARD);
+    make_model(r, communicator, TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD);
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_model_begin_backward(r->model, 0));
     EXPECT(v, says("has no optimizer"));
     const double norms[1] = {1};
     for (int i = 0; i < 8; ++i) {
         trireme_optimizer_options rules = TRIREME_OPTIMIZER_OPTIONS_INIT;
-        rules.kind = TRIREME_OPTIMIZER_SGD;
+        rules.kind = TRIREME_RULE_SGD;
         const char *words = "a norm of all gradients";
         switch (i) {
             case 0: rules.max_norm = 1; break;
@@ -311,26 +311,26 @@ static void be_refused(trireme_communicator *communicator, int number, void *con
                 words = "a loss scale";
                 break;
             case 3:
-                rules.kind = TRIREME_OPTIMIZER_LAMB;
+                rules.kind = TRIREME_RULE_LAMB;
                 words = "a rule that needs norms";
                 break;
             case 4:
-                rules.kind = TRIREME_OPTIMIZER_ADAFACTOR;
+                rules.kind = TRIREME_RULE_ADAFACTOR;
                 words = "a rule that needs norms";
                 break;
             case 5:
-                rules.kind = TRIREME_OPTIMIZER_MUON;
+                rules.kind = TRIREME_RULE_MUON;
                 words = "a rule that needs whole matrices";
                 break;
             case 6:
-                rules.kind = TRIREME_OPTIMIZER_LARS;
+                rules.kind = TRIREME_RULE_LARS;
                 words = "a rule that needs norms";
                 break;
             default:
-                rules.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+                rules.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
                 words = "ONE_SWEEP with a strategy other than zero1";
                 if (r->job->strategy == TRIREME_STRATEGY_ZERO1) {
-                    words = "TRIREME_OPTIMIZER_ONE_SWEEP, which keeps all gradients";
+                    words = "TRIREME_OPTIMIZER_FLAG_ONE_SWEEP, which keeps all gradients";
                 }
         }
         EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
@@ -339,7 +339,7 @@ static void be_refused(trireme_communicator *communicator, int number, void *con
     }
     make_optimizer(r);
     EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
-                  trireme_model_begin_backward(r->model, TRIREME_BACKWARD_NO_SYNC));
+                  trireme_model_begin_backward(r->model, TRIREME_BACKWARD_FLAG_NO_SYNC));
     EXPECT(v, says("NO_SYNC") && says("no place for sums"));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_learning_rate(r->optimizer, 0.5));
     /* Rates are those of the beginning, and parameters are nobody's to look at. */
@@ -355,12 +355,12 @@ static void be_refused(trireme_communicator *communicator, int number, void *con
     for (int k = PARAMETERS; k-- > 0;) EXPECT_STATUS(v, TRIREME_OK, hand_in(r, k));
     float values[ELEMENTS];
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
-                  trireme_model_get_parameters(r->model, values, ELEMENTS, F32));
+                  trireme_model_gather_parameters(r->model, values, ELEMENTS, F32));
     EXPECT(v, says("parameters change"));
     void *view = values;
     int32_t adds = 0;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
-                  trireme_model_gradient_data(r->model, 0, &view, NULL, NULL, &adds));
+                  trireme_model_get_gradient_data(r->model, 0, &view, NULL, NULL, &adds));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(r->model));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(r->optimizer));
     expect_changed(r, 1);
@@ -579,7 +579,7 @@ static void lose_the_optimizer(trireme_communicator *communicator, int number, v
     for (int k = PARAMETERS - 1; k-- > 0;) EXPECT_STATUS(v, TRIREME_OK, hand_in(r, k));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(r->model));
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     trireme_optimizer *other = NULL;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_optimizer_create(r->model, &options, &other));

@@ -45,7 +45,7 @@ static void every_strategy_trains_as_one_process(void **state) {
     FOR_EACH_SPREAD(world, strategy) {
         struct setup setup = in_backward(world, strategy);
         check_in_turn(&setup);
-        setup.rule = TRIREME_OPTIMIZER_ADAMW;
+        setup.rule = TRIREME_RULE_ADAMW;
         setup.way = FORWARD;
         check_in_turn(&setup);
         setup.way = SHUFFLED;
@@ -67,7 +67,7 @@ static void reproducible_training_keeps_its_bits(void **state) {
             struct setup setup = in_backward(world, strategy);
             setup.leaves = leaves[i];
             check_in_turn(&setup);
-            setup.rule = TRIREME_OPTIMIZER_ADAMW;
+            setup.rule = TRIREME_RULE_ADAMW;
             setup.way = i % 2 == 0 ? SHUFFLED : FLAT;
             setup.bucket_bytes = world % 2 == 0 ? 1 : 150;
             check_in_turn(&setup);
@@ -80,7 +80,7 @@ static void every_way_to_gather_goes_with_it(void **state) {
     (void)state;
     FOR_EACH_SPREAD(world, strategy) {
         struct setup setup = in_backward(world, strategy);
-        setup.rule = TRIREME_OPTIMIZER_ADAMW;
+        setup.rule = TRIREME_RULE_ADAMW;
         for (int leaves = 0; leaves <= 5; leaves += 5) {
             setup.leaves = leaves;
             setup.minimum_unit_bytes = 100;
@@ -137,7 +137,7 @@ static void ranks_that_share_one_copy_read_what_is_not_updated_yet(void **state)
             setup.way = HOOKS;
             check_in_turn(&setup);
             setup.minimum_unit_bytes = 100;
-            setup.rule = TRIREME_OPTIMIZER_ADAMW;
+            setup.rule = TRIREME_RULE_ADAMW;
             check_in_turn(&setup);
             setup.way = FORWARD;
             setup.persistent_unit_bytes = 60;
@@ -170,15 +170,15 @@ static void a_trainer_with_checkpoints_keeps_its_bits(void **state) {
             setup.leaves = 2 + world;
             setup.minimum_unit_bytes = 100;
             setup.unused = strategy % 2 == 0 ? TRIREME_UNUSED_ZERO : TRIREME_UNUSED_ERROR;
-            setup.rule = TRIREME_OPTIMIZER_ADAMW;
+            setup.rule = TRIREME_RULE_ADAMW;
             check_in_turn(&setup);
         }
     }
 }
 
-static const trireme_optimizer_kind kRules[] = {TRIREME_OPTIMIZER_USER, TRIREME_OPTIMIZER_ADAM,
-                                                TRIREME_OPTIMIZER_ADAGRAD,
-                                                TRIREME_OPTIMIZER_RMSPROP, TRIREME_OPTIMIZER_LION};
+static const trireme_rule_kind kRules[] = {TRIREME_RULE_USER, TRIREME_RULE_ADAM,
+                                                TRIREME_RULE_ADAGRAD,
+                                                TRIREME_RULE_RMSPROP, TRIREME_RULE_LION};
 enum { RULES = sizeof kRules / sizeof kRules[0] };
 
 /* What ranks bring is rounded, also in memory beyond the plan. */

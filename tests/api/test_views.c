@@ -51,7 +51,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *communicator
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, options, &model));
     add(v, model, "a", 7, 0, NULL);
-    add(v, model, "fixed", 3, TRIREME_PARAMETER_FROZEN, NULL);
+    add(v, model, "fixed", 3, TRIREME_PARAMETER_FLAG_FROZEN, NULL);
     add(v, model, "nothing", 0, 0, NULL);
     add(v, model, "b", 6, 0, NULL);
     add(v, model, "again", 7, 0, "a");
@@ -61,7 +61,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *communicator
 
 static trireme_optimizer *sgd(struct verdict *v, trireme_model *model) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_OPTIMIZER_SGD;
+    options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 1;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
@@ -80,7 +80,7 @@ static struct view view_of(struct verdict *v, trireme_model *model, uint64_t par
     void *data = &view;
     EXPECT_STATUS(
         v, TRIREME_OK,
-        trireme_model_gradient_data(model, parameter, &data, &view.count, &view.dtype, &view.adds));
+        trireme_model_get_gradient_data(model, parameter, &data, &view.count, &view.dtype, &view.adds));
     EXPECT(v, view.dtype == F32 && (view.adds == 0 || view.adds == 1));
     EXPECT(v, data != NULL || view.adds == 0);
     view.data = data;
@@ -114,7 +114,7 @@ static void hand_in_rest(struct verdict *v, trireme_model *model) {
 /* Parameters began at 0 and the rate is 1: a and b are minus what was summed up for them. */
 static void expect_values(struct verdict *v, trireme_model *model, float a, float b) {
     float values[16];
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameters(model, values, 16, F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 16, F32));
     for (int i = 0; i < 7; ++i) EXPECT(v, values[i] == -a);
     for (int i = 7; i < 10; ++i) EXPECT(v, values[i] == 0);
     for (int i = 10; i < 16; ++i) EXPECT(v, values[i] == -b);
@@ -187,13 +187,13 @@ static void accumulate(trireme_communicator *communicator, int rank, void *conte
     trireme_optimizer *const optimizer = sgd(v, model);
     float own[7];
     /* Three passes: in views, out of views, in views again. */
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, TRIREME_BACKWARD_NO_SYNC));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_NO_SYNC));
     give(v, model, A, 1);
     give(v, model, A_AGAIN, 2);
     give(v, model, B, (float)rank);
     give(v, model, NOTHING, 0);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, TRIREME_BACKWARD_NO_SYNC));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_NO_SYNC));
     const struct view sum = view_of(v, model, A);
     EXPECT(v, sum.data != NULL && sum.adds == 1 && sum.data[0] == 3 && sum.data[6] == 3);
     /* Asked for and left alone: other memory may be handed in. */
@@ -296,7 +296,7 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
     uint64_t count = 77;
     trireme_dtype dtype = 78;
     int32_t adds = 79;
-#define ASK(parameter) trireme_model_gradient_data(model, parameter, &data, &count, &dtype, &adds)
+#define ASK(parameter) trireme_model_get_gradient_data(model, parameter, &data, &count, &dtype, &adds)
     EXPECT_STATUS(v, STATE, ASK(A));
     EXPECT(v, says("not sealed"));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
@@ -305,7 +305,7 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
     EXPECT(v, says("no backward pass is under way"));
     EXPECT_STATUS(
         v, TRIREME_OK,
-        trireme_model_begin_backward(model, TRIREME_BACKWARD_ABSENT | TRIREME_BACKWARD_NO_SYNC));
+        trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_ABSENT | TRIREME_BACKWARD_FLAG_NO_SYNC));
     EXPECT_STATUS(v, STATE, ASK(A));
     EXPECT(v, says("ABSENT"));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
@@ -315,22 +315,22 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
     EXPECT_STATUS(v, ARGUMENT, ASK(UINT64_MAX));
     EXPECT_STATUS(v, ARGUMENT, ASK(FIXED));
     EXPECT(v, says("parameter 1 (\"fixed\") is frozen"));
-    EXPECT_STATUS(v, ARGUMENT, trireme_model_gradient_data(model, A, NULL, &count, &dtype, &adds));
+    EXPECT_STATUS(v, ARGUMENT, trireme_model_get_gradient_data(model, A, NULL, &count, &dtype, &adds));
     EXPECT(v, says("out_data is NULL"));
-    EXPECT_STATUS(v, ARGUMENT, trireme_model_gradient_data(model, A, &data, &count, &dtype, NULL));
+    EXPECT_STATUS(v, ARGUMENT, trireme_model_get_gradient_data(model, A, &data, &count, &dtype, NULL));
     EXPECT(v, says("out_adds is NULL"));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
-                  trireme_model_gradient_data(NULL, A, &data, &count, &dtype, &adds));
+                  trireme_model_get_gradient_data(NULL, A, &data, &count, &dtype, &adds));
     EXPECT_STATUS(
         v, TRIREME_ERROR_INVALID_HANDLE,
-        trireme_model_gradient_data((trireme_model *)optimizer, A, &data, &count, &dtype, &adds));
+        trireme_model_get_gradient_data((trireme_model *)optimizer, A, &data, &count, &dtype, &adds));
     give(v, model, B, 1);
     EXPECT_STATUS(v, STATE, ASK(B));
     EXPECT(v, says("parameter 3 (\"b\") was handed in before"));
     EXPECT(v, data == &place && count == 77 && dtype == 78 && adds == 79);
 #undef ASK
     /* What is not asked for is not written. */
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gradient_data(model, A, &data, NULL, NULL, &adds));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_gradient_data(model, A, &data, NULL, NULL, &adds));
     give(v, model, A, 1);
     hand_in_rest(v, model);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
@@ -397,7 +397,7 @@ static void wrong_calls_are_refused_and_forgotten(void **state) {
             job.options.minimum_unit_bytes = 1;
             job.options.bucket_bytes = 1;
             if (strategy <= TRIREME_STRATEGY_ZERO1) run_job(&job, hand_in_wrongly);
-            job.options.flags = TRIREME_MODEL_UNEVEN;
+            job.options.flags = TRIREME_MODEL_FLAG_UNEVEN;
             run_job(&job, ask_wrongly);
         }
     }
@@ -426,14 +426,14 @@ static void wait_in_vain(trireme_communicator *communicator, int rank, void *con
             EXPECT_STATUS(v, TRIREME_OK, trireme_communicator_abort(communicator, "enough"));
         }
         const trireme_status status = aborts ? TRIREME_ERROR_ABORTED : TRIREME_ERROR_TIMEOUT;
-        EXPECT_STATUS(v, status, trireme_model_gradient_data(model, B, &data, NULL, NULL, &adds));
+        EXPECT_STATUS(v, status, trireme_model_get_gradient_data(model, B, &data, NULL, NULL, &adds));
         EXPECT(v, data == &place && adds == 9);
         /* The model has failed for good, and says so again. */
-        EXPECT_STATUS(v, status, trireme_model_gradient_data(model, A, &data, NULL, NULL, &adds));
+        EXPECT_STATUS(v, status, trireme_model_get_gradient_data(model, A, &data, NULL, NULL, &adds));
     } else {
         /* Ends when rank 0's failure has come here. */
         float one = 1;
-        EXPECT(v, trireme_all_reduce(communicator, &one, &one, 1, F32, TRIREME_SUM, NULL) !=
+        EXPECT(v, trireme_all_reduce(communicator, &one, &one, 1, F32, TRIREME_REDUCTION_SUM, NULL) !=
                       TRIREME_OK);
     }
     trireme_model_destroy(model);

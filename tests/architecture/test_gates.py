@@ -127,7 +127,7 @@ class Gates(unittest.TestCase):
 
     def test_an_exception_for_a_function_that_has_another_name_is_noticed(self):
         for name, old, new in (
-            ("coalesced.h", "CALL\ntrireme_broadcast_to_buffer(", "CALL\ntrireme_x("),
+            ("batch.h", "CALL\ntrireme_broadcast_to_buffer(", "CALL\ntrireme_x("),
             ("trainer.h", "CALL\ntrireme_trainer_step(", "CALL\ntrireme_x("),
         ):
             before = (self.include / "trireme" / name).read_text()

@@ -94,7 +94,7 @@ double all_reduce(std::uint64_t bytes, int round) {
     std::fill_n(static_cast<float*>(data), bytes / 4, 0.0f);
     must(trireme_barrier(group, nullptr));
     times[rank] = nanoseconds(calls, [&](std::uint64_t) {
-      must(trireme_all_reduce(group, data, data, bytes / 4, TRIREME_DTYPE_F32, TRIREME_SUM,
+      must(trireme_all_reduce(group, data, data, bytes / 4, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM,
                               nullptr));
     });
     trireme_buffer_destroy(buffer);

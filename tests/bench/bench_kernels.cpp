@@ -85,24 +85,24 @@ void measure_all(std::uint64_t mebibytes) {
   const void* sources[8];
   for (std::uint32_t k = 0; k < 8; ++k) sources[k] = v[k % 5].data();
   const auto sum = [&](trireme_dtype dtype, std::uint32_t n, std::uint64_t size) {
-    reduce(dtype, TRIREME_SUM, out.data(), sources, n, count * 4 / size, 1, 1);
+    reduce(dtype, TRIREME_REDUCTION_SUM, out.data(), sources, n, count * 4 / size, 1, 1);
   };
   measure("reduce f32 sum, 2 sources", 3 * bytes, [&] { sum(TRIREME_DTYPE_F32, 2, 4); });
   measure("reduce f32 sum, 4 sources", 5 * bytes, [&] { sum(TRIREME_DTYPE_F32, 4, 4); });
   measure("reduce f32 sum, 5 sources", 6 * bytes, [&] { sum(TRIREME_DTYPE_F32, 5, 4); });
   measure("reduce f64 sum, 2 sources", 3 * bytes, [&] { sum(TRIREME_DTYPE_F64, 2, 8); });
   measure("reduce f32 average, 2 sources", 3 * bytes,
-          [&] { reduce(TRIREME_DTYPE_F32, TRIREME_AVERAGE, out.data(), sources, 2, count, 2, 1); });
+          [&] { reduce(TRIREME_DTYPE_F32, TRIREME_REDUCTION_AVERAGE, out.data(), sources, 2, count, 2, 1); });
   measure("reduce bf16 sum, 2 sources", 3 * bytes, [&] { sum(TRIREME_DTYPE_BF16, 2, 2); });
   measure("reduce f16 sum, 2 sources", 3 * bytes, [&] { sum(TRIREME_DTYPE_F16, 2, 2); });
   measure("reduce f8e4m3 sum, 2 sources", 3 * bytes, [&] { sum(TRIREME_DTYPE_F8E4M3, 2, 1); });
   measure("reduce i32 sum, 2 sources", 3 * bytes, [&] { sum(TRIREME_DTYPE_I32, 2, 4); });
   measure("reduce f32 min, 2 sources", 3 * bytes,
-          [&] { reduce(TRIREME_DTYPE_F32, TRIREME_MIN, out.data(), sources, 2, count, 1, 1); });
+          [&] { reduce(TRIREME_DTYPE_F32, TRIREME_REDUCTION_MIN, out.data(), sources, 2, count, 1, 1); });
   measure("add f32", 3 * bytes, [&] { add(TRIREME_DTYPE_F32, out.data(), v[0].data(), count); });
 
   UpdateRule rule;
-  rule.kind = TRIREME_OPTIMIZER_ADAMW;
+  rule.kind = TRIREME_RULE_ADAMW;
   rule.beta1 = 0.9;
   rule.beta2 = 0.999;
   rule.epsilon = 1e-8;
@@ -115,7 +115,7 @@ void measure_all(std::uint64_t mebibytes) {
   measure("update adamw f64", 7 * bytes, [&] {
     update(rule, TRIREME_DTYPE_F64, v[0].data(), v[1].data(), states, count / 2, ++step, 1e-3, 1);
   });
-  rule.kind = TRIREME_OPTIMIZER_SGD;
+  rule.kind = TRIREME_RULE_SGD;
   rule.momentum = 0.9;
   measure("update sgd momentum f32", 5 * bytes, [&] {
     update(rule, TRIREME_DTYPE_F32, v[0].data(), v[1].data(), states, count, ++step, 1e-3, 1);

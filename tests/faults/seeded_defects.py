@@ -116,7 +116,7 @@ DEFECTS = [
      "if (sent == expected) continue;", "continue;", "faults_test_mismatch"),
     ("the scale of a call is lost", "src/api/operation_call.hpp",
      "operation->scale = options.scale;", "operation->scale = 1;",
-     "api_test_coalesced"),
+     "api_test_batch"),
     ("tags do not matter", "src/backends/slots/messages.cpp",
      "(message.any_tag || message.tag == header.tag)", "true", "api_test_messages"),
     ("a message that is too long is cut", "src/backends/slots/messages.cpp",

@@ -64,7 +64,7 @@ static void begin(trireme_communicator *group, int rank, void *context) {
         const trireme_operation_options options = options_of(LATER_NS, trial->shape == CHAIN);
         EXPECT_STATUS(v, TRIREME_OK,
                       trireme_all_reduce_start(group, &ones[0], &sums[0], 1, TRIREME_DTYPE_I32,
-                                               TRIREME_SUM, &options, &early));
+                                               TRIREME_REDUCTION_SUM, &options, &early));
     }
     pthread_barrier_wait(&trial->begun);
     if (rank == trial->hasty) {
@@ -72,11 +72,11 @@ static void begin(trireme_communicator *group, int rank, void *context) {
         if (trial->shape == STARTED) {
             EXPECT_STATUS(v, TRIREME_OK,
                           trireme_all_reduce_start(group, &ones[1], &sums[1], 1, TRIREME_DTYPE_I32,
-                                                   TRIREME_SUM, &options, &late));
+                                                   TRIREME_REDUCTION_SUM, &options, &late));
             status = trireme_request_wait(late, LATER_NS);
         } else {
             status = trireme_all_reduce(group, &ones[1], &sums[1], 1, TRIREME_DTYPE_I32,
-                                        TRIREME_SUM, &options);
+                                        TRIREME_REDUCTION_SUM, &options);
         }
     } else if (comes) {
         status = trireme_request_wait(early, LATER_NS);
@@ -85,7 +85,7 @@ static void begin(trireme_communicator *group, int rank, void *context) {
         pthread_barrier_wait(&trial->over);
         /* Until it hears of it. */
         while (status == TRIREME_OK) {
-            status = trireme_all_reduce(group, &ones[0], &sums[0], 1, TRIREME_DTYPE_I32, TRIREME_SUM,
+            status = trireme_all_reduce(group, &ones[0], &sums[0], 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
                                         NULL);
         }
     }
@@ -182,11 +182,11 @@ static void go_on(struct frozen *trial, trireme_communicator *group, int rank) {
     trireme_communicator *smaller = NULL;
     int32_t own = 0, size = 0;
     trireme_status status = trireme_communicator_shrink(group, NULL, &smaller);
-    if (status == TRIREME_OK) status = trireme_communicator_world_size(smaller, &size);
-    if (status == TRIREME_OK) status = trireme_communicator_rank(smaller, &own);
+    if (status == TRIREME_OK) status = trireme_communicator_get_world_size(smaller, &size);
+    if (status == TRIREME_OK) status = trireme_communicator_get_rank(smaller, &own);
     int64_t value = 1ll << own;
     if (status == TRIREME_OK) {
-        status = trireme_all_reduce(smaller, &value, &value, 1, TRIREME_DTYPE_I64, TRIREME_SUM, NULL);
+        status = trireme_all_reduce(smaller, &value, &value, 1, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL);
     }
     if (status != TRIREME_OK || size != RANKS - 1 || value != (1ll << size) - 1) {
         note_wrong(trial, rank, "does not go on");

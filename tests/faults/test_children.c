@@ -41,15 +41,15 @@ static int death_count;
 static trireme_status sum_over(trireme_communicator *group, int count, bool *wrong) {
     int32_t rank = -1, size = 0, ranks[RANKS] = {0};
     static _Thread_local int64_t values[LARGE];
-    trireme_status status = trireme_communicator_rank(group, &rank);
-    if (status == TRIREME_OK) status = trireme_communicator_world_size(group, &size);
-    if (status == TRIREME_OK) status = trireme_communicator_ranks(group, ranks, RANKS);
+    trireme_status status = trireme_communicator_get_rank(group, &rank);
+    if (status == TRIREME_OK) status = trireme_communicator_get_world_size(group, &size);
+    if (status == TRIREME_OK) status = trireme_communicator_get_original_ranks(group, ranks, RANKS);
     if (status != TRIREME_OK) return status;
     int64_t sum = 0;
     for (int i = 0; i < size; ++i) sum += 1ll << (ranks[i] * 6);
     for (int i = 0; i < count; ++i) values[i] = (1ll << (ranks[rank] * 6)) * (i + 1);
     status = trireme_all_reduce(group, values, values, (uint64_t)count, TRIREME_DTYPE_I64,
-                                TRIREME_SUM, NULL);
+                                TRIREME_REDUCTION_SUM, NULL);
     for (int i = 0; i < count && status == TRIREME_OK; ++i) *wrong |= values[i] != sum * (i + 1);
     return status;
 }
@@ -82,7 +82,7 @@ static void go_on(trireme_communicator *group, struct outcome *outcome) {
     }
     if (outcome->again == TRIREME_OK) {
         int32_t size = 0;
-        outcome->again = trireme_communicator_world_size(smaller, &size);
+        outcome->again = trireme_communicator_get_world_size(smaller, &size);
         outcome->numbers[0] = size;
     }
     if (outcome->again == TRIREME_OK) outcome->again = sum_over(smaller, COUNT, &outcome->wrong);
@@ -191,7 +191,7 @@ static void train(const struct training *s, trireme_communicator *group, int ran
         CALL(trireme_optimizer_step(optimizer));
         o->rounds += status == TRIREME_OK;
     }
-    CALL(trireme_model_get_parameters(model, values, ELEMENTS, F32));
+    CALL(trireme_model_gather_parameters(model, values, ELEMENTS, F32));
     for (int i = 0; i < ELEMENTS && status == TRIREME_OK; ++i) o->wrong |= values[i] != -STEPS;
     CALL(trireme_barrier(group, NULL));
     keep_error(o, status);
@@ -352,7 +352,7 @@ static void leave_in_the_middle(trireme_communicator *group, int rank, void *con
         EXPECT_STATUS(verdict, TRIREME_ERROR_ABORTED, sum_over(children[i], 1, &wrong));
     }
     int32_t size = 0;
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_world_size(smaller, &size));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_world_size(smaller, &size));
     EXPECT_STATUS(verdict, TRIREME_OK, sum_over(smaller, COUNT, &wrong));
     EXPECT(verdict, size == RANKS - 1 && !wrong);
     trireme_communicator_destroy(smaller);

@@ -45,8 +45,8 @@ static trireme_status act(const struct trial *trial, trireme_communicator *group
         case STEP: return trireme_optimizer_step(optimizers[trial->models[rank]]);
         case CHECK_REPLICAS: return trireme_model_check_replicas(model);
         case LOAD: return trireme_optimizer_load(optimizers[trial->models[rank]], saved, bytes);
-        case GET_PARAMETERS: return trireme_model_get_parameters(model, read, ELEMENTS, F32);
-        case SET_PARAMETERS: return trireme_model_set_parameters(model, values, ELEMENTS, F32, rank);
+        case GET_PARAMETERS: return trireme_model_gather_parameters(model, read, ELEMENTS, F32);
+        case SET_PARAMETERS: return trireme_model_broadcast_parameters(model, values, ELEMENTS, F32, rank);
         case GATHER: return trireme_model_gather_unit(model, 1);
         default: break;
     }
@@ -73,7 +73,7 @@ static void call(const struct trial *trial, trireme_communicator *group, int ran
         status = make_model(group, &options, UNITS, COUNT, &models[i]);
         if (status == TRIREME_OK) status = trireme_optimizer_create(models[i], &rule, &optimizers[i]);
     }
-    if (status == TRIREME_OK) status = trireme_optimizer_saved_bytes(optimizers[0], &bytes);
+    if (status == TRIREME_OK) status = trireme_optimizer_get_saved_bytes(optimizers[0], &bytes);
     void *const saved = malloc(bytes);
     if (status == TRIREME_OK) status = trireme_optimizer_save(optimizers[0], saved, bytes, &bytes);
     if (status == TRIREME_OK && trial->acts[rank] == STEP) {

@@ -48,20 +48,20 @@ static void run_sequence(struct lane *lane, int number, struct verdict *verdict)
         const uint64_t count = 1 + next(&state) % 700;
         for (uint64_t i = 0; i < count; ++i) values[i] = lane->rank + (int32_t)i + step;
         trireme_request *request = NULL;
-        if (kind == 3) EXPECT_STATUS(verdict, TRIREME_OK, trireme_group_start());
+        if (kind == 3) EXPECT_STATUS(verdict, TRIREME_OK, trireme_batch_begin());
         if (kind == 1) {
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_all_reduce_start(communicator, values, sums, count,
-                                                   TRIREME_DTYPE_I32, TRIREME_SUM, NULL, &request));
+                                                   TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL, &request));
             EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_wait(request, LONG_NS));
             trireme_request_destroy(request);
         } else {
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_all_reduce(communicator, values, sums, count, TRIREME_DTYPE_I32,
-                                             TRIREME_SUM, NULL));
+                                             TRIREME_REDUCTION_SUM, NULL));
         }
         if (kind == 2) EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
-        if (kind == 3) EXPECT_STATUS(verdict, TRIREME_OK, trireme_group_end());
+        if (kind == 3) EXPECT_STATUS(verdict, TRIREME_OK, trireme_batch_end());
         const int32_t ranks = world_size * (world_size - 1) / 2;
         for (uint64_t i = 0; i < count; ++i) {
             if (!EXPECT(verdict, sums[i] == ranks + world_size * ((int32_t)i + step))) break;
@@ -90,7 +90,7 @@ static void cross(struct lane *lane, struct verdict *verdict) {
                                                 from, (uint64_t)step, NULL, &requests[c][0]));
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_all_reduce_start(communicator, &ones[c], &sum[c], 1,
-                                                   TRIREME_DTYPE_I32, TRIREME_SUM, &urgent,
+                                                   TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, &urgent,
                                                    &requests[c][1]));
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_send_start(communicator, &sent[c], 1, TRIREME_DTYPE_I32, to,

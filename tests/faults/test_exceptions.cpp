@@ -65,7 +65,7 @@ void train(trireme_communicator* communicator, int number, void* context) {
   parameter.dimensions = 1;
   parameter.shape = &kElements;
   trireme_optimizer_options own = TRIREME_OPTIMIZER_OPTIONS_INIT;
-  own.kind = TRIREME_OPTIMIZER_USER;
+  own.kind = TRIREME_RULE_USER;
   own.update = rule;
   own.user_data = &rank;
   float gradient[kElements] = {};
@@ -159,7 +159,7 @@ std::int32_t TRIREME_CALL after_step(const trireme_trainer_metrics*, void* user_
 // Whether all elements are so.
 bool all_are(trireme_model* model, float wanted) {
   float values[2 * kElements];
-  if (trireme_model_get_parameters(model, values, 2 * kElements, TRIREME_DTYPE_F32) != TRIREME_OK) {
+  if (trireme_model_gather_parameters(model, values, 2 * kElements, TRIREME_DTYPE_F32) != TRIREME_OK) {
     return false;
   }
   for (const float value : values) {
@@ -189,10 +189,10 @@ void train_by_layers(trireme_communicator* communicator, int number, void* conte
   if (status == TRIREME_OK) status = trireme_model_seal(model);
   const float zeros[2 * kElements] = {};
   if (status == TRIREME_OK) {
-    status = trireme_model_set_parameters(model, zeros, 2 * kElements, TRIREME_DTYPE_F32, 0);
+    status = trireme_model_broadcast_parameters(model, zeros, 2 * kElements, TRIREME_DTYPE_F32, 0);
   }
   trireme_optimizer_options sgd = TRIREME_OPTIMIZER_OPTIONS_INIT;
-  sgd.kind = TRIREME_OPTIMIZER_SGD;
+  sgd.kind = TRIREME_RULE_SGD;
   sgd.learning_rate = 0.5;
   if (status == TRIREME_OK) status = trireme_optimizer_create(model, &sgd, &optimizer);
   trireme_layer layers[2];

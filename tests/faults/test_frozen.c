@@ -37,11 +37,11 @@ struct trial {
 };
 
 static const trireme_operation operations[] = {
-    TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_ALL_GATHER, TRIREME_OPERATION_ALL_GATHER_V,
-    TRIREME_OPERATION_BROADCAST, TRIREME_OPERATION_REDUCE_SCATTER,
-    TRIREME_OPERATION_REDUCE_SCATTER_V, TRIREME_OPERATION_BARRIER,
-    TRIREME_OPERATION_REDUCE, TRIREME_OPERATION_GATHER_V, TRIREME_OPERATION_SCATTER,
-    TRIREME_OPERATION_ALL_TO_ALL, TRIREME_OPERATION_ALL_TO_ALL_V};
+    TRIREME_OPERATION_KIND_ALL_REDUCE, TRIREME_OPERATION_KIND_ALL_GATHER, TRIREME_OPERATION_KIND_ALL_GATHER_V,
+    TRIREME_OPERATION_KIND_BROADCAST, TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+    TRIREME_OPERATION_KIND_REDUCE_SCATTER_V, TRIREME_OPERATION_KIND_BARRIER,
+    TRIREME_OPERATION_KIND_REDUCE, TRIREME_OPERATION_KIND_GATHER_V, TRIREME_OPERATION_KIND_SCATTER,
+    TRIREME_OPERATION_KIND_ALL_TO_ALL, TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
 static const char *const points[] = {"before_publish", "after_publish", "mid_move", "before_leave"};
 
 #define OPERATIONS (sizeof operations / sizeof operations[0])
@@ -57,7 +57,7 @@ static struct trial make_trial(size_t operation, size_t point, uint64_t timeout_
     trial.shared = turn % 2 == 0;
     trial.call = (struct call){.operation = operations[operation],
                                .dtype = TRIREME_DTYPE_F32,
-                               .reduction = TRIREME_SUM,
+                               .reduction = TRIREME_REDUCTION_SUM,
                                .count = turn % 4 < 2 ? 7 : 200001,
                                .root = trial.world_size - 1};
     for (int rank = 0; rank < MOST_RANKS; ++rank) trial.call.counts[rank] = 50 + (uint64_t)rank;
@@ -216,14 +216,14 @@ static void write_late(int rank, void *context, struct outcome *outcome) {
         trireme_communicator_wait_ready(communicator, PATIENT_NS) != TRIREME_OK) {
         _exit(93);
     }
-    const bool reduces = trial->operation == TRIREME_OPERATION_ALL_REDUCE;
+    const bool reduces = trial->operation == TRIREME_OPERATION_KIND_ALL_REDUCE;
     const char *const point = reduces ? "all_reduce.mid_write=stop@1" : "broadcast.mid_write=stop@1";
     if (rank == 1 && trireme_failpoint_set(point) != TRIREME_OK) _exit(91);
     memset(memory, 0x70, bytes); /* large next to what rank 0 writes later */
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
     options.timeout_ns = SHORT_DEADLINE_NS;
     keep_error(outcome, reduces ? trireme_all_reduce(communicator, memory, memory, LATE_COUNT,
-                                                     TRIREME_DTYPE_F32, TRIREME_SUM, &options)
+                                                     TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, &options)
                                 : trireme_broadcast(communicator, memory, LATE_COUNT,
                                                     TRIREME_DTYPE_F32, 1, &options));
     char byte = 0;
@@ -270,8 +270,8 @@ static void write_late_in(trireme_operation operation) {
 static void a_frozen_rank_that_wakes_writes_to_nobodys_memory(void **state) {
     (void)state;
     if (on_network()) skip(); /* nobody has another's memory there */
-    write_late_in(TRIREME_OPERATION_ALL_REDUCE);
-    write_late_in(TRIREME_OPERATION_BROADCAST);
+    write_late_in(TRIREME_OPERATION_KIND_ALL_REDUCE);
+    write_late_in(TRIREME_OPERATION_KIND_BROADCAST);
 }
 
 int main(void) {

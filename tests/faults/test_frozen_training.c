@@ -64,11 +64,11 @@ static void go_on(trireme_communicator *group, struct outcome *o) {
     trireme_communicator *smaller = NULL;
     int32_t rank = 0, size = 0, ranks[RANKS] = {0};
     trireme_status status = trireme_communicator_shrink(group, NULL, &smaller);
-    CALL(trireme_communicator_world_size(smaller, &size));
-    CALL(trireme_communicator_rank(smaller, &rank));
-    CALL(trireme_communicator_ranks(smaller, ranks, RANKS));
+    CALL(trireme_communicator_get_world_size(smaller, &size));
+    CALL(trireme_communicator_get_rank(smaller, &rank));
+    CALL(trireme_communicator_get_original_ranks(smaller, ranks, RANKS));
     int64_t value = 1ll << rank;
-    CALL(trireme_all_reduce(smaller, &value, &value, 1, TRIREME_DTYPE_I64, TRIREME_SUM, NULL));
+    CALL(trireme_all_reduce(smaller, &value, &value, 1, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL));
     if (status != TRIREME_OK) {
         snprintf(o->text, sizeof o->text, "%.250s", trireme_last_error());
     } else {

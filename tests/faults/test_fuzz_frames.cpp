@@ -239,7 +239,7 @@ void work(trireme_communicator* group, int rank, Verdict* verdict) {
     switch (round % 5) {
       case 0:
         status = trireme_all_reduce(group, data.data(), all.data(), count, TRIREME_DTYPE_F32,
-                                    TRIREME_SUM, nullptr);
+                                    TRIREME_REDUCTION_SUM, nullptr);
         break;
       case 1:
         if (rank != kLiar && !exchange(group, rank, round, count, &status)) {

@@ -54,7 +54,7 @@ static void sum_until_it_fails(int rank, void *context, struct outcome *outcome)
          ++round) {
         for (int i = 0; i < COUNT; ++i) data[i] = i + rank;
         const trireme_status status = trireme_all_reduce(communicator, data, data, COUNT,
-                                                         TRIREME_DTYPE_I32, TRIREME_SUM, NULL);
+                                                         TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
         if (status != TRIREME_OK) {
             keep_error(outcome, status);
             continue;

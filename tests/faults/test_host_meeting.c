@@ -91,7 +91,7 @@ static void meet_and_sum(int rank, void *context, struct outcome *outcome) {
     options.timeout_ns = waits ? SHORT_NS : PATIENT_NS;
     float value = (float)(rank + 1);
     outcome->later = trireme_all_reduce(communicator, &value, &value, 1, TRIREME_DTYPE_F32,
-                                        TRIREME_SUM, &options);
+                                        TRIREME_REDUCTION_SUM, &options);
     outcome->numbers[0] = (int64_t)value;
     trireme_communicator_destroy(communicator);
 }
@@ -236,7 +236,7 @@ static void share_memory(int rank, void *context, struct outcome *outcome) {
         float *const values = data;
         for (uint64_t i = 0; i < count; ++i) values[i] = (float)(rank + round);
         keep_error(outcome, trireme_all_reduce(communicator, values, values, count,
-                                               TRIREME_DTYPE_F32, TRIREME_SUM, NULL));
+                                               TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL));
         if (outcome->status != TRIREME_OK) break;
         outcome->wrong |= values[count - 1] != (float)(1 + 2 * round);
         ++outcome->rounds;

@@ -170,16 +170,16 @@ class Work {
     auto* const shared = static_cast<float*>(shared_);
     constexpr trireme_dtype kType = TRIREME_DTYPE_F32;
     switch (number % 14) {
-      case 0: return trireme_all_reduce(group_, in, out, count, kType, TRIREME_SUM, nullptr);
+      case 0: return trireme_all_reduce(group_, in, out, count, kType, TRIREME_REDUCTION_SUM, nullptr);
       case 1: return trireme_all_gather(group_, in, out, count, kType, nullptr);
       case 2: return trireme_broadcast(group_, out, count, kType, 1, nullptr);
       case 3:
         if (shared == nullptr) return TRIREME_OK;
-        return trireme_all_reduce(group_, shared, shared + kCount, kCount, kType, TRIREME_SUM,
+        return trireme_all_reduce(group_, shared, shared + kCount, kCount, kType, TRIREME_REDUCTION_SUM,
                                   nullptr);
       case 4:
         return trireme_reduce_scatter(group_, result_.data(), own_.data(), count / kRanks, kType,
-                                      TRIREME_MAX, nullptr);
+                                      TRIREME_REDUCTION_MAX, nullptr);
       case 5: return exchange_varied(number);
       case 6: return exchange_messages(count);
       case 7: return discover(number);
@@ -236,7 +236,7 @@ class Work {
   }
   trireme_status split() {
     trireme_communicator* child = nullptr;
-    trireme_group_options options = TRIREME_GROUP_OPTIONS_INIT;
+    trireme_child_options options = TRIREME_CHILD_OPTIONS_INIT;
     options.timeout_ns = kDeadline;
     const trireme_status status =
         trireme_communicator_split(group_, rank_ % 2, rank_, &options, &child);
@@ -258,7 +258,7 @@ class Work {
     if (status == TRIREME_OK) status = trireme_model_seal(model);
     trireme_optimizer* optimizer = nullptr;
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 0.5;
     if (status == TRIREME_OK) status = trireme_optimizer_create(model, &rule, &optimizer);
     if (status == TRIREME_OK) {
@@ -324,10 +324,10 @@ extern "C" void work_beside_a_hostile_peer(int rank, void* context, outcome* min
     keep_error(mine, status);
     char text[4096];
     std::uint64_t length = 0;
-    if (trireme_communicator_last_calls(group, text, sizeof text, &length) != TRIREME_OK) _exit(93);
+    if (trireme_communicator_get_last_calls(group, text, sizeof text, &length) != TRIREME_OK) _exit(93);
   }
   trireme_communicator* left = nullptr;
-  trireme_group_options options = TRIREME_GROUP_OPTIONS_INIT;
+  trireme_child_options options = TRIREME_CHILD_OPTIONS_INIT;
   options.timeout_ns = kDeadline;
   mine->again = trireme_communicator_shrink(group, &options, &left);
   mine->wrong |= !known(mine->again);

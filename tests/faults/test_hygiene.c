@@ -97,9 +97,9 @@ static void look_at_manners(struct manners *manners) {
 static void live(int rank, int world_size, const char *rendezvous) {
     trireme_communicator *const communicator = join_rank(rank, world_size, rendezvous);
     for (int shared = 0; shared < 2; ++shared) {
-        const struct call call = {.operation = TRIREME_OPERATION_ALL_REDUCE,
+        const struct call call = {.operation = TRIREME_OPERATION_KIND_ALL_REDUCE,
                                   .dtype = TRIREME_DTYPE_F32,
-                                  .reduction = TRIREME_SUM,
+                                  .reduction = TRIREME_REDUCTION_SUM,
                                   .count = 60001};
         struct call_memory memory;
         if (!allocate_call(communicator, &call, rank, world_size, shared != 0, &memory)) _exit(92);
@@ -117,7 +117,7 @@ static void live(int rank, int world_size, const char *rendezvous) {
             trireme_request *request = NULL;
             int32_t descriptor = -1;
             if (trireme_barrier_start(communicator, NULL, &request) != TRIREME_OK ||
-                trireme_request_fd(request, &descriptor) != TRIREME_OK ||
+                trireme_request_get_fd(request, &descriptor) != TRIREME_OK ||
                 trireme_request_wait(request, LONG_NS) != TRIREME_OK) {
                 _exit(96);
             }
@@ -225,7 +225,7 @@ static void look_at_inherited(int rank, void *context, struct outcome *outcome) 
     int32_t descriptor = -1;
     if (trireme_buffer_alloc(communicator, 5000, &buffer) != TRIREME_OK ||
         trireme_barrier_start(communicator, NULL, &request) != TRIREME_OK ||
-        trireme_request_fd(request, &descriptor) != TRIREME_OK ||
+        trireme_request_get_fd(request, &descriptor) != TRIREME_OK ||
         trireme_request_wait(request, PATIENT_NS) != TRIREME_OK) {
         _exit(96);
     }
@@ -269,7 +269,7 @@ static void use_handles_after_fork(trireme_communicator *communicator, trireme_b
     void *data = NULL;
     const trireme_status answers[] = {
         trireme_barrier(communicator, NULL),
-        trireme_communicator_rank(communicator, &number),
+        trireme_communicator_get_rank(communicator, &number),
         trireme_communicator_wait_ready(communicator, PATIENT_NS),
         trireme_communicator_abort(communicator, "from a child"),
         trireme_buffer_alloc(communicator, 100, &buffer),
@@ -310,7 +310,7 @@ static void fork_and_go_on(int rank, void *context, struct outcome *outcome) {
         int32_t sum = 0;
         const int32_t one = 1;
         const trireme_status status = trireme_all_reduce(communicator, &one, &sum, 1,
-                                                         TRIREME_DTYPE_I32, TRIREME_SUM, NULL);
+                                                         TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
         if (status != TRIREME_OK) {
             keep_error(outcome, status);
             break;

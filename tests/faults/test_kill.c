@@ -66,7 +66,7 @@ static void go_on_without_victim(const struct trial *trial, int rank, struct out
         join_process(number, left, trial->next_rendezvous, PATIENT_NS);
     int32_t sum = 0;
     const int32_t one = 1;
-    outcome->again = trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_SUM,
+    outcome->again = trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
                                         NULL);
     if (outcome->again == TRIREME_OK && sum != left) outcome->wrong = true;
     trireme_communicator_destroy(communicator);
@@ -257,8 +257,8 @@ static const char *const points[] = {"before_publish", "after_publish", "before_
 static struct call make_call(trireme_operation operation, uint64_t count, int world_size) {
     struct call call = {.operation = operation,
                         .dtype = TRIREME_DTYPE_F32,
-                        .reduction = TRIREME_SUM,
-                        .count = operation == TRIREME_OPERATION_BARRIER ? 0 : count,
+                        .reduction = TRIREME_REDUCTION_SUM,
+                        .count = operation == TRIREME_OPERATION_KIND_BARRIER ? 0 : count,
                         .root = world_size - 1};
     for (int rank = 0; rank < MOST_RANKS; ++rank) call.counts[rank] = count + (uint64_t)rank * 3;
     return call;
@@ -269,7 +269,7 @@ static bool is_long(void) { return getenv("TRIREME_TEST_LONG") != NULL; }
 static void survivors_of_a_collective_name_the_victim(void **state) {
     (void)state;
     unsigned turn = 0;
-    for (int operation = TRIREME_OPERATION_ALL_REDUCE; operation <= TRIREME_OPERATION_ALL_TO_ALL_V;
+    for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE; operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
          ++operation) {
         if (!is_collective(operation)) continue;
         for (size_t point = 0; point < sizeof points / sizeof points[0]; ++point) {

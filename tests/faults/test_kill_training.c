@@ -265,8 +265,8 @@ static void make_model(const struct scenario *s, trireme_communicator *group, in
     options.leaves = s->leaves;
     options.share_parameters = s->share;
     options.unused = s->unused;
-    options.flags = (s->uneven ? TRIREME_MODEL_UNEVEN : 0) |
-                    (s->in_backward ? TRIREME_MODEL_UPDATE_IN_BACKWARD : 0);
+    options.flags = (s->uneven ? TRIREME_MODEL_FLAG_UNEVEN : 0) |
+                    (s->in_backward ? TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD : 0);
     options.bucket_hook = s->hook ? halve : NULL;
     CALL(o, trireme_model_create(group, &options, model));
     static const char *const names[UNITS] = {"a", "b", "c", "d", "e"};
@@ -285,14 +285,14 @@ static void make_model(const struct scenario *s, trireme_communicator *group, in
     static float start[MOST_ELEMENTS];
     for (uint64_t i = 0; i < elements_of(s); ++i) start[i] = (float)i / 8;
     int32_t n = 0;
-    CALL(o, trireme_communicator_world_size(group, &n));
-    CALL(o, trireme_model_set_parameters(*model, start, elements_of(s), F32, n - 1));
+    CALL(o, trireme_communicator_get_world_size(group, &n));
+    CALL(o, trireme_model_broadcast_parameters(*model, start, elements_of(s), F32, n - 1));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = s->own_rule ? TRIREME_OPTIMIZER_USER : TRIREME_OPTIMIZER_ADAMW;
-    if (s->adafactor) rule.kind = TRIREME_OPTIMIZER_ADAFACTOR;
-    if (s->muon) rule.kind = TRIREME_OPTIMIZER_MUON;
+    rule.kind = s->own_rule ? TRIREME_RULE_USER : TRIREME_RULE_ADAMW;
+    if (s->adafactor) rule.kind = TRIREME_RULE_ADAFACTOR;
+    if (s->muon) rule.kind = TRIREME_RULE_MUON;
     rule.update = s->own_rule ? descend : NULL;
-    rule.flags = s->one_sweep ? TRIREME_OPTIMIZER_ONE_SWEEP : 0;
+    rule.flags = s->one_sweep ? TRIREME_OPTIMIZER_FLAG_ONE_SWEEP : 0;
     rule.max_norm = s->max_norm;
     rule.check_every = s->check_every;
     CALL(o, trireme_optimizer_create(*model, &rule, optimizer));
@@ -313,7 +313,7 @@ static void make_step(const struct scenario *s, struct outcome *o, trireme_model
     const uint32_t passes = s->leaves > 0 ? info.micro_batches : 1;
     for (uint32_t pass = 0; pass < passes && o->status == TRIREME_OK; ++pass) {
         uint32_t leaf = (uint32_t)rank;
-        if (s->leaves > 0) CALL(o, trireme_model_leaf(model, pass, &leaf));
+        if (s->leaves > 0) CALL(o, trireme_model_get_leaf(model, pass, &leaf));
         visit_units(o, model, true);
         if (leaf == UINT32_MAX) {
             visit_units(o, model, false);
@@ -339,7 +339,7 @@ static void make_step(const struct scenario *s, struct outcome *o, trireme_model
 
 static void save_and_load(struct outcome *o, trireme_optimizer *optimizer) {
     uint64_t bytes = 0;
-    CALL(o, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    CALL(o, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
     void *const state = malloc(bytes + 1);
     if (state == NULL) _exit(92);
     CALL(o, trireme_optimizer_save(optimizer, state, bytes, NULL));
@@ -353,7 +353,7 @@ static void train(const struct scenario *s, trireme_communicator *group, int ran
     trireme_model *model = NULL;
     trireme_optimizer *optimizer = NULL;
     int32_t n = 0;
-    CALL(o, trireme_communicator_world_size(group, &n));
+    CALL(o, trireme_communicator_get_world_size(group, &n));
     make_model(s, group, rank, o, &model, &optimizer);
     const bool short_of_data = s->uneven && rank == n - 1;
     for (int step = 0; step < STEPS; ++step) {
@@ -363,11 +363,11 @@ static void train(const struct scenario *s, trireme_communicator *group, int ran
     }
     if (s->uneven) CALL(o, trireme_optimizer_join(optimizer, NULL));
     CALL(o, trireme_model_check_replicas(model));
-    CALL(o, trireme_model_get_parameters(model, values, elements_of(s), F32));
+    CALL(o, trireme_model_gather_parameters(model, values, elements_of(s), F32));
     CALL(o, trireme_barrier(group, NULL));
     /* Whatever comes later fails the same way, and nothing of it waits. */
     if (o->status != TRIREME_OK && model != NULL) {
-        o->later = trireme_model_set_parameters(model, values, elements_of(s), F32, 0);
+        o->later = trireme_model_broadcast_parameters(model, values, elements_of(s), F32, 0);
     }
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -386,15 +386,15 @@ static void train_on(trireme_communicator *group, struct outcome *o) {
     trireme_model *model = NULL;
     trireme_optimizer *optimizer = NULL;
     struct outcome second = {0};
-    CALL(&second, trireme_communicator_world_size(smaller, &n));
-    CALL(&second, trireme_communicator_rank(smaller, &rank));
+    CALL(&second, trireme_communicator_get_world_size(smaller, &n));
+    CALL(&second, trireme_communicator_get_rank(smaller, &rank));
     const struct scenario plain = {.strategy = TRIREME_STRATEGY_ZERO3, .own_rule = true};
     make_model(&plain, smaller, rank, &second, &model, &optimizer);
     float gradient[ELEMENTS], values[ELEMENTS];
     for (int i = 0; i < ELEMENTS; ++i) gradient[i] = (float)(rank + 1);
     CALL(&second, trireme_model_accumulate_flat(model, gradient, ELEMENTS, F32, 0));
     CALL(&second, trireme_optimizer_step(optimizer));
-    CALL(&second, trireme_model_get_parameters(model, values, ELEMENTS, F32));
+    CALL(&second, trireme_model_gather_parameters(model, values, ELEMENTS, F32));
     CALL(&second, trireme_barrier(smaller, NULL));
     for (int i = 0; i < ELEMENTS && second.status == TRIREME_OK; ++i) {
         o->wrong |= values[i] != (float)i / 8 - 0.125f * ((float)(n + 1) / 2);

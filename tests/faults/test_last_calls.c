@@ -1,6 +1,6 @@
 /*
  * Who is missing or lost, and what it called last: in the message of every rank's failure, and by
- * trireme_communicator_last_calls() from every rank.
+ * trireme_communicator_get_last_calls() from every rank.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,10 +26,10 @@ static int trial_count;
 /* The lines of all ranks; the caller frees them. NULL if the call fails. */
 static char *calls_of(trireme_communicator *communicator) {
     uint64_t length = 0;
-    if (trireme_communicator_last_calls(communicator, NULL, 0, &length) != TRIREME_OK) return NULL;
+    if (trireme_communicator_get_last_calls(communicator, NULL, 0, &length) != TRIREME_OK) return NULL;
     const uint64_t capacity = length + 512; /* a sequence may gain digits meanwhile */
     char *const text = malloc(capacity);
-    if (trireme_communicator_last_calls(communicator, text, capacity, &length) != TRIREME_OK ||
+    if (trireme_communicator_get_last_calls(communicator, text, capacity, &length) != TRIREME_OK ||
         length >= capacity || strlen(text) != length) {
         free(text);
         return NULL;
@@ -62,7 +62,7 @@ static trireme_status reduce(trireme_communicator *communicator, int32_t priorit
     options.timeout_ns = timeout_ns;
     const int32_t one = 1;
     int32_t sum = 0;
-    return trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_SUM,
+    return trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
                               &options);
 }
 
@@ -253,7 +253,7 @@ static void call_and_die(int rank, void *context, struct outcome *outcome) {
     }
     if (rank == death->victim) {
         /* It has two steps: what is sent is told first. */
-        const int steps = death->call.operation == TRIREME_OPERATION_ALL_TO_ALL_V ? 2 : 1;
+        const int steps = death->call.operation == TRIREME_OPERATION_KIND_ALL_TO_ALL_V ? 2 : 1;
         char text[96];
         snprintf(text, sizeof text, "%s.before_publish=kill@%d",
                  operation_text(death->call.operation), death->before * steps + 1);
@@ -282,7 +282,7 @@ static void call_and_die(int rank, void *context, struct outcome *outcome) {
 static void who_dies_is_named_with_what_it_called_last(void **state) {
     (void)state;
     static const int sizes[] = {2, 3, 5};
-    for (int operation = TRIREME_OPERATION_ALL_REDUCE; operation <= TRIREME_OPERATION_ALL_TO_ALL_V;
+    for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE; operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
          ++operation) {
         if (!is_collective(operation)) continue;
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
@@ -293,8 +293,8 @@ static void who_dies_is_named_with_what_it_called_last(void **state) {
                 .before = 1 + operation % 3,
                 .call = {.operation = operation,
                          .dtype = TRIREME_DTYPE_F32,
-                         .reduction = TRIREME_SUM,
-                         .count = operation == TRIREME_OPERATION_BARRIER ? 0 : 7}};
+                         .reduction = TRIREME_REDUCTION_SUM,
+                         .count = operation == TRIREME_OPERATION_KIND_BARRIER ? 0 : 7}};
             for (int rank = 0; rank < MOST_RANKS; ++rank) death.call.counts[rank] = 7;
             struct processes processes;
             unique_host_rendezvous(death.rendezvous, sizeof death.rendezvous);
@@ -368,12 +368,12 @@ static void a_text_that_is_too_long_is_cut_and_wrong_arguments_write_nothing(voi
     unique_rendezvous(rendezvous, sizeof rendezvous);
     trireme_communicator *const alone = join_rank(0, 1, rendezvous);
     uint64_t length = 0;
-    assert_int_equal(trireme_communicator_last_calls(alone, NULL, 0, &length), TRIREME_OK);
+    assert_int_equal(trireme_communicator_get_last_calls(alone, NULL, 0, &length), TRIREME_OK);
     char text[256];
     for (uint64_t capacity = 1; capacity <= length + 2; ++capacity) {
         uint64_t again = 0;
         memset(text, 'x', sizeof text);
-        assert_int_equal(trireme_communicator_last_calls(alone, text, capacity, &again),
+        assert_int_equal(trireme_communicator_get_last_calls(alone, text, capacity, &again),
                          TRIREME_OK);
         assert_int_equal(again, length);
         assert_int_equal(strlen(text), capacity <= length ? capacity - 1 : length);
@@ -381,12 +381,12 @@ static void a_text_that_is_too_long_is_cut_and_wrong_arguments_write_nothing(voi
     }
     memset(text, 'x', sizeof text);
     length = 77;
-    assert_int_equal(trireme_communicator_last_calls(alone, NULL, 5, &length),
+    assert_int_equal(trireme_communicator_get_last_calls(alone, NULL, 5, &length),
                      TRIREME_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(trireme_communicator_last_calls(NULL, text, sizeof text, &length),
+    assert_int_equal(trireme_communicator_get_last_calls(NULL, text, sizeof text, &length),
                      TRIREME_ERROR_INVALID_HANDLE);
     trireme_communicator_destroy(alone);
-    assert_int_equal(trireme_communicator_last_calls(alone, text, sizeof text, &length),
+    assert_int_equal(trireme_communicator_get_last_calls(alone, text, sizeof text, &length),
                      TRIREME_ERROR_INVALID_HANDLE);
     assert_int_equal(text[0], 'x');
     assert_int_equal(length, 77);

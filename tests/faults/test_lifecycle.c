@@ -64,13 +64,13 @@ static trireme_status wait_in(const struct cancelled *c, int rank, bool *right) 
         case COLLECTIVE:
         case LARGE_COLLECTIVE:
             status =
-                trireme_all_reduce(group, data, data, count, TRIREME_DTYPE_I32, TRIREME_SUM, NULL);
+                trireme_all_reduce(group, data, data, count, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
             *right = data[count - 1] == 3;
             break;
         case STARTED:
         case ANY_OF_STARTED:
             status = trireme_all_reduce_start(group, data, data, count, TRIREME_DTYPE_I32,
-                                              TRIREME_SUM, NULL, &request);
+                                              TRIREME_REDUCTION_SUM, NULL, &request);
             if (status == TRIREME_OK) {
                 status = c->way == STARTED
                              ? trireme_request_wait(request, LONG_NS)
@@ -168,7 +168,7 @@ struct last_holder {
 static void *work_and_let_go(void *context) {
     struct last_holder *const last = context;
     last->status = trireme_all_reduce(last->group, last->data, last->data, 5, TRIREME_DTYPE_F32,
-                                      TRIREME_SUM, NULL);
+                                      TRIREME_REDUCTION_SUM, NULL);
     for (;;) pthread_testcancel();
     return NULL;
 }
@@ -176,7 +176,7 @@ static void *work_and_let_go(void *context) {
 static bool is_inside(trireme_communicator *group) {
     static char record[1 << 16];
     uint64_t length = 0;
-    return trireme_communicator_flight_record(group, record, sizeof record, &length) ==
+    return trireme_communicator_get_flight_record(group, record, sizeof record, &length) ==
                TRIREME_OK &&
            strstr(record, "all_reduce") != NULL;
 }
@@ -203,7 +203,7 @@ static void cancel_the_last_holder(int rank, void *context, struct outcome *outc
             if (told != (group_too ? TRIREME_ERROR_PEER_LOST : TRIREME_OK)) _exit(94);
             if (!group_too) {
                 last.status = trireme_all_reduce(last.group, last.data, last.data, 5,
-                                                 TRIREME_DTYPE_F32, TRIREME_SUM, NULL);
+                                                 TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL);
             }
             if (last.status != TRIREME_OK) _exit(95);
             trireme_buffer_destroy(buffer);
@@ -272,7 +272,7 @@ static void exit_with_calls_under_way(int rank, void *context, struct outcome *o
     trireme_request *pending[2] = {NULL, NULL};
     if (rank == 0) {
         pthread_t thread;
-        if (trireme_all_reduce_start(c.groups[0], data, data, 3, TRIREME_DTYPE_I32, TRIREME_SUM,
+        if (trireme_all_reduce_start(c.groups[0], data, data, 3, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
                                      NULL, &pending[0]) != TRIREME_OK ||
             trireme_receive_start(c.groups[0], data, 3, TRIREME_DTYPE_I32, 1, 77, NULL,
                                   &pending[1]) != TRIREME_OK ||
@@ -323,7 +323,7 @@ static void requests_of_a_communicator_that_goes_end_as_failures(void **state) {
         int32_t data[MOST][5] = {{0}};
         trireme_request *requests[MOST] = {NULL};
         assert_int_equal(trireme_all_reduce_start(group, data[0], data[0], 5, TRIREME_DTYPE_I32,
-                                                  TRIREME_SUM, NULL, &requests[0]),
+                                                  TRIREME_REDUCTION_SUM, NULL, &requests[0]),
                          TRIREME_OK);
         assert_int_equal(trireme_barrier_start(group, NULL, &requests[1]), TRIREME_OK);
         assert_int_equal(
@@ -361,7 +361,7 @@ static void be_child(enum child child, trireme_communicator *group) {
         case BECOMES_ANOTHER: execl("/bin/true", "true", (char *)NULL); _exit(127);
         case USES_THE_GROUP:
             for (int i = 0; i < 3; ++i) {
-                if (trireme_all_reduce(group, data, data, 3, TRIREME_DTYPE_I32, TRIREME_SUM,
+                if (trireme_all_reduce(group, data, data, 3, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
                                        NULL) != TRIREME_ERROR_INVALID_HANDLE) {
                     _exit(11);
                 }
@@ -457,7 +457,7 @@ static void live_briefly(const char *rendezvous, int turn) {
         for (int rank = 0; rank < 2; ++rank) {
             assert_int_equal(
                 trireme_all_reduce_start(groups[rank], &data[rank], &data[rank], 1,
-                                         TRIREME_DTYPE_I32, TRIREME_SUM, NULL, &requests[rank]),
+                                         TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL, &requests[rank]),
                 TRIREME_OK);
         }
         for (int rank = 0; rank < 2; ++rank) {

@@ -51,7 +51,7 @@ static trireme_status sum_of_two(trireme_communicator *const *ranks, float *cons
     }
     for (int rank = 0; rank < 2 && status == TRIREME_OK; ++rank) {
         status = trireme_all_reduce_start(ranks[rank], data[rank], data[rank], count,
-                                          TRIREME_DTYPE_F32, TRIREME_SUM, NULL, &requests[rank]);
+                                          TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL, &requests[rank]);
     }
     if (status != TRIREME_OK) (void)!trireme_communicator_abort(ranks[0], "a start failed");
     for (int rank = 0; rank < 2; ++rank) {
@@ -382,7 +382,7 @@ static void have_none_left_for_a_buffer(int rank, void *context, struct outcome 
     /* What needs no memory of the peer may still go well before the news has come. */
     do {
         keep_error(outcome, trireme_all_reduce(communicator, data, data, 70000, TRIREME_DTYPE_F32,
-                                               TRIREME_SUM, NULL));
+                                               TRIREME_REDUCTION_SUM, NULL));
     } while (outcome->status == TRIREME_OK && ++outcome->rounds < 10000);
     trireme_buffer_destroy(buffer);
     trireme_communicator_destroy(communicator);

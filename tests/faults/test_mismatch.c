@@ -38,7 +38,7 @@ struct pairs {
 static struct call base_call(trireme_operation operation) {
     struct call call = {.operation = operation,
                         .dtype = TRIREME_DTYPE_F32,
-                        .reduction = TRIREME_SUM,
+                        .reduction = TRIREME_REDUCTION_SUM,
                         .count = 12,
                         .root = 0};
     for (int rank = 0; rank < MOST_RANKS; ++rank) call.counts[rank] = 4;
@@ -66,8 +66,8 @@ static void add(struct pairs *pairs, struct call one, struct call two, const cha
 }
 
 static void add_different_operations(struct pairs *pairs) {
-    const int last = TRIREME_OPERATION_ALL_TO_ALL_V;
-    for (int one = TRIREME_OPERATION_ALL_REDUCE; one <= last; ++one) {
+    const int last = TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
+    for (int one = TRIREME_OPERATION_KIND_ALL_REDUCE; one <= last; ++one) {
         for (int two = one + 1; two <= last; ++two) {
             if (!is_collective(one) || !is_collective(two)) continue;
             add(pairs, base_call(one), base_call(two), NULL, NULL);
@@ -114,22 +114,22 @@ static void add_different_dtypes(struct pairs *pairs, trireme_operation operatio
 }
 
 static void add_different_reductions(struct pairs *pairs, trireme_operation operation) {
-    static const trireme_reduction others[] = {TRIREME_AVERAGE, TRIREME_PRODUCT, TRIREME_MIN,
-                                               TRIREME_MAX, TRIREME_SCALED_SUM};
+    static const trireme_reduction others[] = {TRIREME_REDUCTION_AVERAGE, TRIREME_REDUCTION_PRODUCT, TRIREME_REDUCTION_MIN,
+                                               TRIREME_REDUCTION_MAX, TRIREME_REDUCTION_SCALED_SUM};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; ++i) {
         struct call two = base_call(operation);
         two.reduction = others[i];
         two.scale = 1.0;
-        add(pairs, base_call(operation), two, trireme_reduction_name(TRIREME_SUM),
+        add(pairs, base_call(operation), two, trireme_reduction_name(TRIREME_REDUCTION_SUM),
             trireme_reduction_name(others[i]));
     }
     struct call bits = base_call(operation);
     bits.dtype = TRIREME_DTYPE_U32;
-    bits.reduction = TRIREME_BAND;
+    bits.reduction = TRIREME_REDUCTION_BAND;
     struct call other_bits = bits;
-    other_bits.reduction = TRIREME_BXOR;
-    add(pairs, bits, other_bits, trireme_reduction_name(TRIREME_BAND),
-        trireme_reduction_name(TRIREME_BXOR));
+    other_bits.reduction = TRIREME_REDUCTION_BXOR;
+    add(pairs, bits, other_bits, trireme_reduction_name(TRIREME_REDUCTION_BAND),
+        trireme_reduction_name(TRIREME_REDUCTION_BXOR));
 }
 
 static void add_different_scales(struct pairs *pairs, trireme_operation operation) {
@@ -137,7 +137,7 @@ static void add_different_scales(struct pairs *pairs, trireme_operation operatio
         {1.0, 2.0}, {0.5, -0.5}, {1.0, 1.0000000000000002}, {1e-9, 2e-9}};
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; ++i) {
         struct call one = base_call(operation);
-        one.reduction = TRIREME_SCALED_SUM;
+        one.reduction = TRIREME_REDUCTION_SCALED_SUM;
         struct call two = one;
         one.scale = scales[i][0];
         two.scale = scales[i][1];
@@ -157,9 +157,9 @@ static void add_different_roots(struct pairs *pairs, trireme_operation operation
 /* Every rank may have counts of its own here, but what one sends another must expect. */
 static void add_different_pair_counts(struct pairs *pairs) {
     for (uint64_t turn = 0; turn < 6; ++turn) {
-        struct call two = base_call(TRIREME_OPERATION_ALL_TO_ALL_V);
+        struct call two = base_call(TRIREME_OPERATION_KIND_ALL_TO_ALL_V);
         for (int i = 0; i < MOST_RANKS; ++i) two.counts[i] += turn * turn + 1;
-        add(pairs, base_call(TRIREME_OPERATION_ALL_TO_ALL_V), two, "sends", "expects");
+        add(pairs, base_call(TRIREME_OPERATION_KIND_ALL_TO_ALL_V), two, "sends", "expects");
     }
 }
 
@@ -168,19 +168,19 @@ static void add_different_ways(struct pairs *pairs, trireme_operation operation)
     two.algorithm = TRIREME_ALGORITHM_DIRECT;
     add(pairs, base_call(operation), two, "algorithm", "algorithm");
     two.algorithm = TRIREME_ALGORITHM_AUTOMATIC;
-    two.flags = TRIREME_CALL_REPRODUCIBLE;
+    two.flags = TRIREME_OPERATION_FLAG_REPRODUCIBLE;
     add(pairs, base_call(operation), two, "reproducible", "reproducible");
 }
 
 static struct pairs all_pairs(void) {
     struct pairs pairs = {0};
     add_different_operations(&pairs);
-    for (int operation = TRIREME_OPERATION_ALL_REDUCE; operation <= TRIREME_OPERATION_ALL_TO_ALL_V;
+    for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE; operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
          ++operation) {
         if (!is_collective(operation)) continue;
         add_different_ways(&pairs, operation);
-        if (operation == TRIREME_OPERATION_BARRIER) continue;
-        if (operation == TRIREME_OPERATION_ALL_TO_ALL_V) {
+        if (operation == TRIREME_OPERATION_KIND_BARRIER) continue;
+        if (operation == TRIREME_OPERATION_KIND_ALL_TO_ALL_V) {
             add_different_pair_counts(&pairs);
         } else if (is_v_form(operation)) {
             add_different_v_counts(&pairs, operation);

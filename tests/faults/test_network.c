@@ -88,7 +88,7 @@ static void sum_until_it_fails(int rank, void *context, struct outcome *outcome)
         }
         for (int i = 0; i < LARGE; ++i) data[i] = (float)(rank + 1);
         const trireme_status status = trireme_all_reduce(communicator, data, data, LARGE,
-                                                         TRIREME_DTYPE_F32, TRIREME_SUM, NULL);
+                                                         TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL);
         if (status != TRIREME_OK) {
             keep_error(outcome, status);
         } else {

@@ -72,7 +72,7 @@ static trireme_status step(trireme_communicator *group, int rank, int round, int
         case 0:
         case 3:
             status = trireme_all_reduce(group, data, data, (uint64_t)count, TRIREME_DTYPE_I32,
-                                        TRIREME_SUM, NULL);
+                                        TRIREME_REDUCTION_SUM, NULL);
             for (int i = 0; i < count && status == TRIREME_OK; ++i) {
                 *wrong |= data[i] != 3 * (i + round) + 3;
             }

@@ -104,7 +104,7 @@ static trireme_status sum_once(trireme_communicator *group, int rank, int round,
                                bool *wrong) {
     for (int i = 0; i < LARGE; ++i) data[i] = i + rank + round;
     const trireme_status status =
-        trireme_all_reduce(group, data, data, LARGE, TRIREME_DTYPE_I32, TRIREME_SUM, NULL);
+        trireme_all_reduce(group, data, data, LARGE, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
     for (int i = 0; i < LARGE && status == TRIREME_OK; ++i) *wrong |= data[i] != 3 * (i + round) + 3;
     return status;
 }

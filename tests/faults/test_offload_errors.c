@@ -30,7 +30,7 @@ static void train_with_errors(trireme_communicator *ranks, int rank, void *conte
     struct trial *const trial = context;
     struct verdict *const v = &trial->verdicts[rank];
     trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, trial->world_size);
-    trireme_optimizer_options options = offload_options(TRIREME_OPTIMIZER_USER, 1);
+    trireme_optimizer_options options = offload_options(TRIREME_RULE_USER, 1);
     if (trial->buffer != 0) options.offload_buffer_bytes = trial->buffer;
     trireme_optimizer *const optimizer = make_optimizer(v, model, options);
     trireme_status status = TRIREME_OK;
@@ -45,8 +45,8 @@ static void train_with_errors(trireme_communicator *ranks, int rank, void *conte
         expect_planned(v, model, optimizer);
         float values[TOTAL], expected[TOTAL];
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_get_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
-        EXPECT(v, expect_plain(TRIREME_OPTIMIZER_USER, expected));
+                      trireme_model_gather_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
+        EXPECT(v, expect_plain(TRIREME_RULE_USER, expected));
         trial->right[rank] = memcmp(values, expected, sizeof values) == 0;
     } else {
         EXPECT_STATUS(v, status, trireme_optimizer_step(optimizer)); /* and so it stays */
@@ -238,7 +238,7 @@ static trireme_status try_it(struct verdict *v, const struct refusal *refusal,
         return trireme_optimizer_write_range(optimizer, range, data, bytes);
     }
     uint64_t capacity = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &capacity));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &capacity));
     void *const state = malloc(capacity);
     const trireme_status status = trireme_optimizer_save(optimizer, state, capacity, NULL);
     free(state);
@@ -248,11 +248,11 @@ static trireme_status try_it(struct verdict *v, const struct refusal *refusal,
 /* Of a range of state that has elements: what is written is what is there. */
 static void be_refused(struct verdict *v, struct refusal *refusal, trireme_optimizer *optimizer) {
     uint64_t ranges = 0, chosen = 0, bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &ranges));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &ranges));
     for (uint64_t i = 0; i < ranges; ++i) {
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
-        if (range.kind != TRIREME_STATE_OPTIMIZER || range.count == 0) continue;
+        if (range.kind != TRIREME_STATE_KIND_OPTIMIZER || range.count == 0) continue;
         if (bytes != 0 && !refusal->last_range) break;
         chosen = i;
         bytes = range.count * sizeof(float);
@@ -277,7 +277,7 @@ static void train_with_refusals(trireme_communicator *ranks, int rank, void *con
     struct verdict *const v = &refusal->verdicts[rank];
     trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, world_size);
     trireme_optimizer *const optimizer =
-        make_optimizer(v, model, offload_options(TRIREME_OPTIMIZER_USER, 1));
+        make_optimizer(v, model, offload_options(TRIREME_RULE_USER, 1));
     for (int step = 0; step < STEPS; ++step) {
         train_steps(v, model, optimizer, step, step + 1, rank, world_size);
         /* Nobody else reads meanwhile, as failpoints are of all ranks. */
@@ -288,8 +288,8 @@ static void train_with_refusals(trireme_communicator *ranks, int rank, void *con
     expect_planned(v, model, optimizer);
     float values[TOTAL], expected[TOTAL];
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
-    EXPECT(v, expect_plain(TRIREME_OPTIMIZER_USER, expected));
+                  trireme_model_gather_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
+    EXPECT(v, expect_plain(TRIREME_RULE_USER, expected));
     EXPECT(v, memcmp(values, expected, sizeof values) == 0);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -362,8 +362,8 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
     if (values == NULL) abort();
     for (int i = 0; i < MANY; ++i) values[i] = 1;
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_set_parameters(model, values, MANY, TRIREME_DTYPE_F32, 0));
-    trireme_optimizer_options rule = offload_options(TRIREME_OPTIMIZER_USER, 1);
+                  trireme_model_broadcast_parameters(model, values, MANY, TRIREME_DTYPE_F32, 0));
+    trireme_optimizer_options rule = offload_options(TRIREME_RULE_USER, 1);
     rule.offload_buffer_bytes = 64 << 20;
     rule.state_count = 4;
     rule.update = large_rule;
@@ -376,7 +376,7 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
     }
     trial->infos[rank] = info_of(v, optimizer);
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, values, MANY, TRIREME_DTYPE_F32));
+                  trireme_model_gather_parameters(model, values, MANY, TRIREME_DTYPE_F32));
     int wrong = 0;
     for (int i = 0; i < MANY; ++i) {
         const float first = large_gradient(0, i), second = large_gradient(1, i);
@@ -434,14 +434,14 @@ static void train_on_rotten_state(trireme_communicator *ranks, int rank, void *c
     struct verdict *const v = &trial->verdicts[rank];
     trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, trial->world_size);
     trireme_optimizer *const optimizer =
-        make_optimizer(v, model, offload_options(TRIREME_OPTIMIZER_USER, 1));
+        make_optimizer(v, model, offload_options(TRIREME_RULE_USER, 1));
     train_steps(v, model, optimizer, 0, 1, rank, trial->world_size);
     EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
     if (rank == 0) EXPECT(v, rot(4096 + 100) == trial->world_size);
     EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
     /* Saving tells, and changes nothing. */
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
     void *const saved = malloc(bytes);
     EXPECT_STATUS(v, TRIREME_ERROR_CORRUPT, trireme_optimizer_save(optimizer, saved, bytes, NULL));
     free(saved);
@@ -478,7 +478,7 @@ static void train_while_it_heals(trireme_communicator *ranks, int rank, void *co
     struct verdict *const v = &trial->verdicts[rank];
     bool rotten = false;
     trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, 1);
-    trireme_optimizer_options options = offload_options(TRIREME_OPTIMIZER_USER, 1);
+    trireme_optimizer_options options = offload_options(TRIREME_RULE_USER, 1);
     options.offload_buffer_bytes = 0; /* the default: all in one block */
     options.update = healing_rule;
     options.user_data = &rotten;
@@ -495,8 +495,8 @@ static void train_while_it_heals(trireme_communicator *ranks, int rank, void *co
     expect_planned(v, model, optimizer);
     float values[TOTAL], expected[TOTAL];
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
-    EXPECT(v, expect_plain(TRIREME_OPTIMIZER_USER, expected));
+                  trireme_model_gather_parameters(model, values, TOTAL, TRIREME_DTYPE_F32));
+    EXPECT(v, expect_plain(TRIREME_RULE_USER, expected));
     EXPECT(v, memcmp(values, expected, sizeof values) == 0);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -527,16 +527,16 @@ static void write_while_it_rots(trireme_communicator *ranks, int rank, void *con
     parameter.shape = &elements;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
-    trireme_optimizer_options rule = offload_options(TRIREME_OPTIMIZER_SGD, 1);
+    trireme_optimizer_options rule = offload_options(TRIREME_RULE_SGD, 1);
     rule.offload_buffer_bytes = 0; /* the default */
     rule.learning_rate = 1;
     trireme_optimizer *const optimizer = make_optimizer(v, model, rule);
     uint64_t count = 0, index = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &count));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &count));
     for (; index < count; ++index) {
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, index, &range));
-        if (range.kind == TRIREME_STATE_OPTIMIZER) break;
+        if (range.kind == TRIREME_STATE_KIND_OPTIMIZER) break;
     }
     float *const first = malloc(bytes), *const other = malloc(bytes),
                  *const found = calloc(1, bytes);
@@ -547,7 +547,7 @@ static void write_while_it_rots(trireme_communicator *ranks, int rank, void *con
     }
     /* The first step takes no state; from zeros it leaves zeros. */
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_set_parameters(model, found, OF_SEVERAL, TRIREME_DTYPE_F32, 0));
+                  trireme_model_broadcast_parameters(model, found, OF_SEVERAL, TRIREME_DTYPE_F32, 0));
     EXPECT_STATUS(v, TRIREME_OK,
                   trireme_model_accumulate_flat(model, found, OF_SEVERAL, TRIREME_DTYPE_F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
@@ -568,7 +568,7 @@ static void write_while_it_rots(trireme_communicator *ranks, int rank, void *con
                   trireme_model_accumulate_flat(model, found, OF_SEVERAL, TRIREME_DTYPE_F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, found, OF_SEVERAL, TRIREME_DTYPE_F32));
+                  trireme_model_gather_parameters(model, found, OF_SEVERAL, TRIREME_DTYPE_F32));
     int wrong = 0;
     for (int i = 0; i < OF_SEVERAL; ++i) wrong += found[i] != 0.75f * (float)i;
     EXPECT(v, wrong == 0);
@@ -599,7 +599,7 @@ static void train_until_killed(int rank, void *context, struct outcome *outcome)
     trireme_communicator *const ranks = join_process(rank, 2, killing->rendezvous, PATIENT_NS);
     trireme_model *const model = make_model(&v, ranks, TRIREME_STRATEGY_ZERO1, 2);
     trireme_optimizer *const optimizer =
-        make_optimizer(&v, model, offload_options(TRIREME_OPTIMIZER_USER, 1));
+        make_optimizer(&v, model, offload_options(TRIREME_RULE_USER, 1));
     trireme_status status = TRIREME_OK;
     for (int step = 0; status == TRIREME_OK && step < STEPS; ++step) {
         status = step_once(&v, model, optimizer, step, rank, 2);

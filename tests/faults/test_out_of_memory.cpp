@@ -24,16 +24,16 @@ constexpr std::uint64_t kLarge = 5000;  // more than fits beside an operation's 
 // ---- what is called ----
 
 void call_collectives(Rank& rank, bool started, trireme_algorithm algorithm) {
-  for (int operation = TRIREME_OPERATION_ALL_REDUCE; operation <= TRIREME_OPERATION_ALL_TO_ALL_V;
+  for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE; operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
        ++operation) {
     if (!is_collective(operation)) continue;
-    if (algorithm != 0 && operation != TRIREME_OPERATION_ALL_REDUCE) continue;
+    if (algorithm != 0 && operation != TRIREME_OPERATION_KIND_ALL_REDUCE) continue;
     for (const std::uint64_t count : {kSmall, kLarge}) {
       struct call call {};
       call.operation = operation;
       call.dtype = TRIREME_DTYPE_F32;
-      call.reduction = TRIREME_SUM;
-      call.count = operation == TRIREME_OPERATION_BARRIER ? 0 : count;
+      call.reduction = TRIREME_REDUCTION_SUM;
+      call.count = operation == TRIREME_OPERATION_KIND_BARRIER ? 0 : count;
       call.root = 1;
       call.algorithm = algorithm;
       for (std::uint64_t& each : call.counts) each = count;
@@ -96,7 +96,7 @@ void send_messages(Rank& rank) {
             : trireme_receive_start(rank.group, mine, 5, TRIREME_DTYPE_I32, 0, 4, nullptr, &request);
     if (status != TRIREME_OK) return status;
     std::int32_t descriptor = -1;
-    status = trireme_request_fd(request, &descriptor);  // may be refused, the message goes on
+    status = trireme_request_get_fd(request, &descriptor);  // may be refused, the message goes on
     if (status != TRIREME_OK && !is_refusal(status)) complain(rank, "fd", status);
     status = trireme_request_wait(request, LONG_NS);
     trireme_request_destroy(request);
@@ -115,7 +115,7 @@ void call_lists(Rank& rank) {
   }
   if (!attempt(rank, "all_reduce_list", [&] {
         return trireme_all_reduce_list(rank.group, sends, receives, counts, 2, TRIREME_DTYPE_I32,
-                                       TRIREME_SUM, nullptr);
+                                       TRIREME_REDUCTION_SUM, nullptr);
       })) {
     return;
   }
@@ -159,10 +159,10 @@ void ask(Rank& rank) {
   trireme_communicator_statistics statistics = TRIREME_COMMUNICATOR_STATISTICS_INIT;
   trireme_buffer* buffer = nullptr;
   attempt(rank, "flight_record", [&] {
-    return trireme_communicator_flight_record(rank.group, text[rank.rank], sizeof text[0], nullptr);
+    return trireme_communicator_get_flight_record(rank.group, text[rank.rank], sizeof text[0], nullptr);
   });
   attempt(rank, "last_calls", [&] {
-    return trireme_communicator_last_calls(rank.group, text[rank.rank], sizeof text[0], nullptr);
+    return trireme_communicator_get_last_calls(rank.group, text[rank.rank], sizeof text[0], nullptr);
   });
   attempt(rank, "statistics",
           [&] { return trireme_communicator_get_statistics(rank.group, &statistics); });

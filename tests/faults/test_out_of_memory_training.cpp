@@ -31,7 +31,7 @@ class Training {
     options.minimum_unit_bytes = 1;
     options.bucket_bytes = 1;
     options.first_bucket_bytes = 1;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
   }
   Training(Rank& rank, trireme_strategy strategy) : Training(rank, rank.group, strategy) {}
@@ -113,7 +113,7 @@ class Training {
   bool holds(float value) {
     float values[kAll] = {};
     if (!attempt(rank_, "get_parameters",
-                 [&] { return trireme_model_get_parameters(model_, values, kAll, kType); })) {
+                 [&] { return trireme_model_gather_parameters(model_, values, kAll, kType); })) {
       return false;
     }
     for (const float each : values) {
@@ -164,7 +164,7 @@ void train_on_one_copy(Rank& rank, trireme_strategy strategy, std::int32_t share
   const bool set =
       attempt(rank, "get_info", [&] { return trireme_model_get_info(training.model(), &info); }) &&
       attempt(rank, "set_parameters", [&] {
-        return trireme_model_set_parameters(training.model(), values, kAll, kType, 1);
+        return trireme_model_broadcast_parameters(training.model(), values, kAll, kType, 1);
       });
   if (!set) return;
   training.expect(info.shared_bytes > 0, "one copy");
@@ -210,7 +210,7 @@ void train_hooked_shards(Rank& rank) { train_with_hooks(rank, TRIREME_STRATEGY_Z
 
 void train_in_one_sweep(Rank& rank) {
   Training training(rank, TRIREME_STRATEGY_ZERO1);
-  training.rule.flags = TRIREME_OPTIMIZER_ONE_SWEEP;
+  training.rule.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
   if (training.make() && training.step(1)) training.holds(-2);
 }
 
@@ -219,12 +219,12 @@ void train_with_views(Rank& rank) {
   Training training(rank, TRIREME_STRATEGY_DATA_PARALLEL);
   if (!training.make()) return;
   for (int pass = 0; pass < 2; ++pass) {
-    if (!training.begin(pass == 0 ? TRIREME_BACKWARD_NO_SYNC : 0)) return;
+    if (!training.begin(pass == 0 ? TRIREME_BACKWARD_FLAG_NO_SYNC : 0)) return;
     for (std::uint64_t number = 3; number-- > 0;) {
       void* memory = nullptr;
       std::int32_t adds = -1;
       if (!attempt(rank, "gradient_data", [&] {
-            return trireme_model_gradient_data(training.model(), number, &memory, nullptr, nullptr,
+            return trireme_model_get_gradient_data(training.model(), number, &memory, nullptr, nullptr,
                                                &adds);
           })) {
         return;
@@ -259,7 +259,7 @@ void train_shards_in_order(Rank& rank) { train_in_another_order(rank, TRIREME_ST
 // Rank 0 has data for one step, rank 1 for two.
 void train_unevenly(Rank& rank) {
   Training training(rank, TRIREME_STRATEGY_ZERO3);
-  training.options.flags = TRIREME_MODEL_UNEVEN;
+  training.options.flags = TRIREME_MODEL_FLAG_UNEVEN;
   training.options.share_parameters = TRIREME_SHARE_NEVER;
   if (!training.make()) return;
   for (int step = 0; step <= rank.rank; ++step) {
@@ -303,7 +303,7 @@ void train_from_saved_state(Rank& rank) {
 // Means of squares that are all the same, and parameters of 0 that count as 2.
 void train_with_rows_and_columns(Rank& rank) {
   Training training(rank, TRIREME_STRATEGY_ZERO2);
-  training.rule.kind = TRIREME_OPTIMIZER_ADAFACTOR;
+  training.rule.kind = TRIREME_RULE_ADAFACTOR;
   training.rule.min_parameter_rms = 2;
   training.matrices = true;
   if (training.make() && training.step(1)) training.holds(-2);
@@ -365,7 +365,7 @@ void train_with_a_norm_of_all(Rank& rank) {
     is_victim = armed;
     well = well && training.make_optimizer() && training.step(gradient) &&
            attempt(rank, "norm",
-                   [&] { return trireme_optimizer_gradient_norm(training.optimizer(), &norm); });
+                   [&] { return trireme_optimizer_get_gradient_norm(training.optimizer(), &norm); });
     if (well) {
       training.expect(norm * norm > 8324.999 && norm * norm < 8325.001, "norm");
       training.holds(-gradient);

@@ -52,7 +52,7 @@ static trireme_model *make_file_model(struct verdict *v, trireme_communicator *r
     options.bucket_bytes = 50000;
     options.offload_path = directory;
     options.offload_buffer_bytes = trial->buffer != 0 ? trial->buffer : LEAST_BUFFER;
-    if (trial->in_backward) options.flags = TRIREME_MODEL_UPDATE_IN_BACKWARD;
+    if (trial->in_backward) options.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
     for (int i = 0; i < UNITS; ++i) {
@@ -83,7 +83,7 @@ static trireme_status go_through(trireme_model *model, bool back) {
 static trireme_status train(struct trial *trial, trireme_model *model, trireme_optimizer *optimizer,
                             int rank, float *values) {
     for (int i = 0; i < ALL; ++i) values[i] = initial(i);
-    trireme_status status = trireme_model_set_parameters(model, values, ALL, TRIREME_DTYPE_F32, 0);
+    trireme_status status = trireme_model_broadcast_parameters(model, values, ALL, TRIREME_DTYPE_F32, 0);
     for (int step = 0; status == TRIREME_OK && step < STEPS; ++step) {
         status = go_through(model, false);
         if (status == TRIREME_OK) status = go_through(model, true);
@@ -95,7 +95,7 @@ static trireme_status train(struct trial *trial, trireme_model *model, trireme_o
         if (status == TRIREME_OK) status = trireme_optimizer_step(optimizer);
     }
     if (status != TRIREME_OK) return status;
-    return trireme_model_get_parameters(model, values, ALL, TRIREME_DTYPE_F32);
+    return trireme_model_gather_parameters(model, values, ALL, TRIREME_DTYPE_F32);
 }
 
 static void train_with_errors(trireme_communicator *ranks, int rank, void *context) {
@@ -104,8 +104,8 @@ static void train_with_errors(trireme_communicator *ranks, int rank, void *conte
     trireme_model *const model = make_file_model(v, ranks, trial);
     trireme_optimizer *const optimizer =
         make_optimizer(v, model,
-                       trial->state_too ? offload_options(TRIREME_OPTIMIZER_USER, 1)
-                                        : rule_options(TRIREME_OPTIMIZER_USER));
+                       trial->state_too ? offload_options(TRIREME_RULE_USER, 1)
+                                        : rule_options(TRIREME_RULE_USER));
     float *const values = malloc(ALL * sizeof(float)), *const expected =
                                                            malloc(ALL * sizeof(float));
     if (values == NULL || expected == NULL) abort();
@@ -325,8 +325,8 @@ static void both_files_may_fail(void **state) {
 /* One rank cannot read for a while: it is told so, alone, and changes nothing. */
 static void be_refused(struct verdict *v, trireme_optimizer *optimizer) {
     uint64_t bytes = 0, ranges = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_range_count(optimizer, &ranges));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &ranges));
     char *const memory = malloc(bytes);
     if (memory == NULL) abort();
     char text[64];
@@ -338,7 +338,7 @@ static void be_refused(struct verdict *v, trireme_optimizer *optimizer) {
     for (uint64_t i = 0; i < ranges; ++i) {
         trireme_state_range range = TRIREME_STATE_RANGE_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
-        if (range.kind != TRIREME_STATE_PARAMETER) continue;
+        if (range.kind != TRIREME_STATE_KIND_PARAMETER) continue;
         const uint64_t size = range.count * sizeof(float);
         const trireme_status status = trireme_optimizer_read_range(optimizer, i, memory, size);
         EXPECT(v, status == TRIREME_OK || status == TRIREME_ERROR_SYSTEM);
@@ -354,13 +354,13 @@ static void train_with_refusals(trireme_communicator *ranks, int rank, void *con
     struct verdict *const v = &trial->verdicts[rank];
     trireme_model *const model = make_file_model(v, ranks, trial);
     trireme_optimizer *const optimizer =
-        make_optimizer(v, model, rule_options(TRIREME_OPTIMIZER_USER));
+        make_optimizer(v, model, rule_options(TRIREME_RULE_USER));
     float *const values = malloc(ALL * sizeof(float)), *const expected =
                                                            malloc(ALL * sizeof(float));
     if (values == NULL || expected == NULL) abort();
     for (int i = 0; i < ALL; ++i) values[i] = initial(i);
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_set_parameters(model, values, ALL, TRIREME_DTYPE_F32, 0));
+                  trireme_model_broadcast_parameters(model, values, ALL, TRIREME_DTYPE_F32, 0));
     for (int step = 0; step < STEPS; ++step) {
         EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
         if (rank == trial->world_size - 1) be_refused(v, optimizer);
@@ -371,7 +371,7 @@ static void train_with_refusals(trireme_communicator *ranks, int rank, void *con
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     }
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, values, ALL, TRIREME_DTYPE_F32));
+                  trireme_model_gather_parameters(model, values, ALL, TRIREME_DTYPE_F32));
     expect_all(expected);
     EXPECT(v, memcmp(values, expected, ALL * sizeof(float)) == 0);
     free(values);
@@ -395,15 +395,15 @@ static void load_over_what_cannot_be_read(trireme_communicator *ranks, int rank,
     struct verdict *const v = &trial->verdicts[rank];
     trireme_model *const model = make_file_model(v, ranks, trial);
     trireme_optimizer *const optimizer =
-        make_optimizer(v, model, rule_options(TRIREME_OPTIMIZER_USER));
+        make_optimizer(v, model, rule_options(TRIREME_RULE_USER));
     float *const values = malloc(ALL * sizeof(float)), *const saved = malloc(ALL * sizeof(float));
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
     char *const state = malloc(bytes);
     if (values == NULL || saved == NULL || state == NULL) abort();
     for (int i = 0; i < ALL; ++i) saved[i] = initial(i);
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_set_parameters(model, saved, ALL, TRIREME_DTYPE_F32, 0));
+                  trireme_model_broadcast_parameters(model, saved, ALL, TRIREME_DTYPE_F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, state, bytes, NULL));
     /* The last unit first: it is the first that a step updates, so it is not in the buffer then. */
     EXPECT_STATUS(v, TRIREME_OK, go_through(model, true));
@@ -426,7 +426,7 @@ static void load_over_what_cannot_be_read(trireme_communicator *ranks, int rank,
         if (rank == 0) EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_set(NULL));
         EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_get_parameters(model, values, ALL, TRIREME_DTYPE_F32));
+                      trireme_model_gather_parameters(model, values, ALL, TRIREME_DTYPE_F32));
         EXPECT(v, memcmp(values, saved, ALL * sizeof(float)) == 0);
     }
     free(values);
@@ -496,20 +496,20 @@ static void train_on_rotten_parameters(trireme_communicator *ranks, int rank, vo
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer *const optimizer =
-        make_optimizer(v, model, rule_options(TRIREME_OPTIMIZER_ADAM));
+        make_optimizer(v, model, rule_options(TRIREME_RULE_ADAM));
     float *const values = malloc(ROTTEN * sizeof(float));
     if (values == NULL) abort();
     for (int i = 0; i < ROTTEN; ++i) values[i] = initial(i);
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_set_parameters(model, values, ROTTEN, TRIREME_DTYPE_F32, 0));
+                  trireme_model_broadcast_parameters(model, values, ROTTEN, TRIREME_DTYPE_F32, 0));
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_get_parameters(model, values, ROTTEN, TRIREME_DTYPE_F32));
+                  trireme_model_gather_parameters(model, values, ROTTEN, TRIREME_DTYPE_F32));
     EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
     if (rank == 0) EXPECT(v, rot(4096 + 100) == trial->world_size);
     EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
     /* Saving tells, and changes nothing. */
     uint64_t bytes = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_saved_bytes(optimizer, &bytes));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
     void *const saved = malloc(bytes);
     EXPECT_STATUS(v, TRIREME_ERROR_CORRUPT, trireme_optimizer_save(optimizer, saved, bytes, NULL));
     free(saved);

@@ -45,9 +45,9 @@ enum { AGREED = 0, TRIES = 1, COUNT = 2, RANKS = 3, DONE = 15 };
 static trireme_status sum_over(trireme_communicator *group, uint64_t timeout_ns,
                                struct outcome *outcome) {
     int32_t rank = -1, size = 0, ranks[MOST_PROCESSES] = {0};
-    if (trireme_communicator_rank(group, &rank) != TRIREME_OK ||
-        trireme_communicator_world_size(group, &size) != TRIREME_OK ||
-        trireme_communicator_ranks(group, ranks, MOST_PROCESSES) != TRIREME_OK) {
+    if (trireme_communicator_get_rank(group, &rank) != TRIREME_OK ||
+        trireme_communicator_get_world_size(group, &size) != TRIREME_OK ||
+        trireme_communicator_get_original_ranks(group, ranks, MOST_PROCESSES) != TRIREME_OK) {
         _exit(94);
     }
     int64_t values[1000], sum = 0;
@@ -56,7 +56,7 @@ static trireme_status sum_over(trireme_communicator *group, uint64_t timeout_ns,
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
     options.timeout_ns = timeout_ns;
     const trireme_status status = trireme_all_reduce(group, values, values, 1000,
-                                                     TRIREME_DTYPE_I64, TRIREME_SUM, &options);
+                                                     TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, &options);
     for (int i = 0; i < 1000 && status == TRIREME_OK; ++i) {
         outcome->wrong |= values[i] != sum * (i + 1);
     }
@@ -86,8 +86,8 @@ static void go_on(trireme_communicator *group, struct outcome *outcome) {
     }
     outcome->returned_ns = monotonic_ns();
     int32_t size = 0, ranks[MOST_PROCESSES] = {0};
-    if (trireme_communicator_world_size(group, &size) != TRIREME_OK ||
-        trireme_communicator_ranks(group, ranks, MOST_PROCESSES) != TRIREME_OK) {
+    if (trireme_communicator_get_world_size(group, &size) != TRIREME_OK ||
+        trireme_communicator_get_original_ranks(group, ranks, MOST_PROCESSES) != TRIREME_OK) {
         _exit(94);
     }
     outcome->numbers[COUNT] = size;

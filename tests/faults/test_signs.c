@@ -76,7 +76,7 @@ static void work(int rank, void *context, struct outcome *outcome) {
             raise(SIGSTOP);
         }
         more = rank == 0 && monotonic_ns() < end;
-        status = trireme_all_reduce(group, &more, &more, 1, TRIREME_DTYPE_I32, TRIREME_MAX, NULL);
+        status = trireme_all_reduce(group, &more, &more, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_MAX, NULL);
         if (status == TRIREME_OK) ++outcome->rounds;
         sleep_ms(5);
     }

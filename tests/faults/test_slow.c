@@ -133,13 +133,13 @@ static void wait_in_one_way(const struct slow *slow, trireme_communicator *commu
         case TRANSPORT:
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_all_reduce(communicator, &own, &data, 1, TRIREME_DTYPE_I32,
-                                             TRIREME_SUM, NULL));
+                                             TRIREME_REDUCTION_SUM, NULL));
             EXPECT(verdict, data == n * (n + 1) / 2);
             return;
         case STARTED:
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_all_reduce_start(communicator, &own, &data, 1, TRIREME_DTYPE_I32,
-                                                   TRIREME_SUM, NULL, &request));
+                                                   TRIREME_REDUCTION_SUM, NULL, &request));
             EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_wait(request, LONG_NS));
             EXPECT(verdict, data == n * (n + 1) / 2);
             break;

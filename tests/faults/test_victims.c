@@ -63,16 +63,16 @@ enum { SIZE = 0, RANKS = 1 };
 
 static trireme_status sum_over(trireme_communicator *group, struct outcome *outcome) {
     int32_t size = 0, ranks[MOST_PROCESSES] = {0}, rank = 0;
-    if (trireme_communicator_world_size(group, &size) != TRIREME_OK ||
-        trireme_communicator_rank(group, &rank) != TRIREME_OK ||
-        trireme_communicator_ranks(group, ranks, MOST_PROCESSES) != TRIREME_OK) {
+    if (trireme_communicator_get_world_size(group, &size) != TRIREME_OK ||
+        trireme_communicator_get_rank(group, &rank) != TRIREME_OK ||
+        trireme_communicator_get_original_ranks(group, ranks, MOST_PROCESSES) != TRIREME_OK) {
         _exit(94);
     }
     int64_t sum = 0, expected = 0;
     const int64_t own = 1ll << (ranks[rank] * 4);
     for (int i = 0; i < size; ++i) expected += 1ll << (ranks[i] * 4);
     const trireme_status status =
-        trireme_all_reduce(group, &own, &sum, 1, TRIREME_DTYPE_I64, TRIREME_SUM, NULL);
+        trireme_all_reduce(group, &own, &sum, 1, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL);
     outcome->wrong |= status == TRIREME_OK && sum != expected;
     outcome->numbers[SIZE] = size;
     for (int i = 0; i < size; ++i) outcome->numbers[RANKS + i] = ranks[i];
@@ -115,12 +115,12 @@ static trireme_status call_list(trireme_communicator *group, enum form form, int
     switch (form) {
     case ALL_REDUCE_LIST:
         status = trireme_all_reduce_list(group, sends, receives, counts, 3, TRIREME_DTYPE_I32,
-                                         TRIREME_SUM, NULL);
+                                         TRIREME_REDUCTION_SUM, NULL);
         for (int i = 0; i < n; ++i) expected += 1 + i + round;
         break;
     case REDUCE_SCATTER_LIST:
         status = trireme_reduce_scatter_list(group, sends, receives, counts, 3, TRIREME_DTYPE_I32,
-                                             TRIREME_SUM, NULL);
+                                             TRIREME_REDUCTION_SUM, NULL);
         for (int i = 0; i < n; ++i) expected += 1 + i + round;
         break;
     case ALL_GATHER_LIST:
@@ -191,13 +191,13 @@ static trireme_status make_child(trireme_communicator *group, enum form form, in
 
 static struct call make_call(const struct trial *trial) {
     struct call call = {.operation = trial->form == PLAIN ? trial->operation
-                                                          : TRIREME_OPERATION_ALL_REDUCE,
+                                                          : TRIREME_OPERATION_KIND_ALL_REDUCE,
                         .dtype = TRIREME_DTYPE_F32,
-                        .reduction = TRIREME_SUM,
+                        .reduction = TRIREME_REDUCTION_SUM,
                         .count = trial->count,
                         .root = trial->world_size - 1,
                         .algorithm = trial->form == RING ? TRIREME_ALGORITHM_RING : 0};
-    if (call.operation == TRIREME_OPERATION_BARRIER) call.count = 0;
+    if (call.operation == TRIREME_OPERATION_KIND_BARRIER) call.count = 0;
     for (int rank = 0; rank < MOST_RANKS; ++rank) call.counts[rank] = call.count + (uint64_t)rank;
     return call;
 }
@@ -361,7 +361,7 @@ static void survivors_of_two_deaths_in_one_collective_blame_the_dead_alone(void 
     enum { PLACES = sizeof places / sizeof places[0] };
     unsigned turn = 0;
     int both = 0;
-    for (int operation = TRIREME_OPERATION_ALL_REDUCE; operation <= TRIREME_OPERATION_ALL_TO_ALL_V;
+    for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE; operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
          ++operation) {
         if (!is_collective(operation)) continue;
         for (int point = 0; point < POINTS; ++point, ++turn) {
@@ -388,8 +388,8 @@ static void survivors_of_two_deaths_in_one_collective_blame_the_dead_alone(void 
 /* What a dead process holds is given back before its sockets close; its death is noticed before. */
 static void survivors_of_a_fat_rank_blame_it_alone(void **state) {
     (void)state;
-    static const int operations[] = {TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_BROADCAST,
-                                     TRIREME_OPERATION_ALL_TO_ALL};
+    static const int operations[] = {TRIREME_OPERATION_KIND_ALL_REDUCE, TRIREME_OPERATION_KIND_BROADCAST,
+                                     TRIREME_OPERATION_KIND_ALL_TO_ALL};
     const uint64_t most = is_long() ? 6 * GIB : GIB;
     for (uint64_t bytes = GIB; bytes <= most; bytes += 5 * GIB) {
         for (int i = 0; i < 3; ++i) {

@@ -167,7 +167,7 @@ void draw_seeds(trireme_communicator* communicator, int, void* context) {
     layers[i].user_data = job.seeds;
   }
   trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-  rule.kind = TRIREME_OPTIMIZER_SGD;
+  rule.kind = TRIREME_RULE_SGD;
   trireme_optimizer* optimizer = nullptr;
   trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
   options.seed = job.training->seed;

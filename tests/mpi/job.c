@@ -40,13 +40,13 @@ static trireme_communicator *join(void) {
 
 static int rank_of(trireme_communicator *communicator) {
     int32_t rank = -1;
-    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_rank(communicator, &rank));
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_get_rank(communicator, &rank));
     return rank;
 }
 
 static int size_of(trireme_communicator *communicator) {
     int32_t size = 0;
-    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_world_size(communicator, &size));
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_get_world_size(communicator, &size));
     return size;
 }
 
@@ -57,8 +57,8 @@ static unsigned char pattern(int rank, uint64_t index) {
 /* Where the rank's own block begins in what is reduced, in elements. */
 static uint64_t first_of(const struct call *call, int rank) {
     uint64_t first = 0;
-    if (call->operation == TRIREME_OPERATION_REDUCE_SCATTER) return call->count * (uint64_t)rank;
-    if (call->operation == TRIREME_OPERATION_REDUCE_SCATTER_V) {
+    if (call->operation == TRIREME_OPERATION_KIND_REDUCE_SCATTER) return call->count * (uint64_t)rank;
+    if (call->operation == TRIREME_OPERATION_KIND_REDUCE_SCATTER_V) {
         for (int i = 0; i < rank; ++i) first += call->counts[i];
     }
     return first;
@@ -67,7 +67,7 @@ static uint64_t first_of(const struct call *call, int rank) {
 static void check(trireme_communicator *communicator, const struct call *call, bool in_place,
                   bool started) {
     const int rank = rank_of(communicator), n = size_of(communicator);
-    const uint64_t size = trireme_dtype_size(call->dtype), salt = call->count + 7;
+    const uint64_t size = trireme_dtype_bytes(call->dtype), salt = call->count + 7;
     struct call_memory memory;
     if (!allocate_call(communicator, call, rank, n, false, &memory)) abort();
     struct call_memory used = memory;
@@ -78,7 +78,7 @@ static void check(trireme_communicator *communicator, const struct call *call, b
     if (reduces(call->operation)) {
         fill_contribution(call->dtype, call->reduction, rank, salt, used.send, 0,
                           used.send_bytes / size);
-    } else if (call->operation == TRIREME_OPERATION_BROADCAST) {
+    } else if (call->operation == TRIREME_OPERATION_KIND_BROADCAST) {
         for (uint64_t i = 0; rank == call->root && i < used.receive_bytes; ++i) {
             used.receive[i] = pattern(rank, i);
         }
@@ -111,7 +111,7 @@ static void check(trireme_communicator *communicator, const struct call *call, b
 static struct call make(trireme_operation operation, trireme_dtype dtype, trireme_reduction r,
                         uint64_t count, uint64_t number, int n) {
     struct call call = {.operation = operation, .dtype = dtype, .reduction = r, .count = count};
-    if (r == TRIREME_SCALED_SUM) call.scale = 0.375;
+    if (r == TRIREME_REDUCTION_SCALED_SUM) call.scale = 0.375;
     if (has_root(operation)) call.root = (int32_t)(number % (uint64_t)n);
     for (int i = 0; is_v_form(operation) && i < MOST_RANKS; ++i) {
         call.counts[i] = ((uint64_t)i * 5 + number) % 7 * count / 3;
@@ -120,12 +120,12 @@ static struct call make(trireme_operation operation, trireme_dtype dtype, trirem
 }
 
 static const trireme_operation reducing[] = {
-    TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_REDUCE_SCATTER,
-    TRIREME_OPERATION_REDUCE_SCATTER_V, TRIREME_OPERATION_REDUCE};
+    TRIREME_OPERATION_KIND_ALL_REDUCE, TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+    TRIREME_OPERATION_KIND_REDUCE_SCATTER_V, TRIREME_OPERATION_KIND_REDUCE};
 static const trireme_operation moving[] = {
-    TRIREME_OPERATION_ALL_GATHER, TRIREME_OPERATION_ALL_GATHER_V, TRIREME_OPERATION_BROADCAST,
-    TRIREME_OPERATION_GATHER,     TRIREME_OPERATION_GATHER_V,     TRIREME_OPERATION_SCATTER,
-    TRIREME_OPERATION_SCATTER_V,  TRIREME_OPERATION_ALL_TO_ALL,   TRIREME_OPERATION_ALL_TO_ALL_V};
+    TRIREME_OPERATION_KIND_ALL_GATHER, TRIREME_OPERATION_KIND_ALL_GATHER_V, TRIREME_OPERATION_KIND_BROADCAST,
+    TRIREME_OPERATION_KIND_GATHER,     TRIREME_OPERATION_KIND_GATHER_V,     TRIREME_OPERATION_KIND_SCATTER,
+    TRIREME_OPERATION_KIND_SCATTER_V,  TRIREME_OPERATION_KIND_ALL_TO_ALL,   TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
 
 /* A message around the ring, longer than a frame. */
 static void send_around(trireme_communicator *communicator) {
@@ -159,7 +159,7 @@ static void run_collectives(trireme_communicator *communicator) {
     const int n = size_of(communicator);
     uint64_t number = 0;
     for (trireme_dtype dtype = TRIREME_DTYPE_I8; dtype <= TRIREME_DTYPE_BYTES; ++dtype) {
-        for (trireme_reduction r = TRIREME_SUM; r <= TRIREME_SCALED_SUM; ++r) {
+        for (trireme_reduction r = TRIREME_REDUCTION_SUM; r <= TRIREME_REDUCTION_SCALED_SUM; ++r) {
             if (!reduction_means_something(dtype, r)) continue;
             for (size_t i = 0; i < COUNT_OF(counts) * COUNT_OF(reducing); ++i, ++number) {
                 const struct call call = make(reducing[i % COUNT_OF(reducing)], dtype, r,
@@ -179,11 +179,11 @@ static void run_collectives(trireme_communicator *communicator) {
     }
     /* Larger than what is handed to MPI at a time, and no multiple of it. */
     static const trireme_operation large[] = {
-        TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_REDUCE,    TRIREME_OPERATION_REDUCE_SCATTER,
-        TRIREME_OPERATION_ALL_GATHER, TRIREME_OPERATION_BROADCAST, TRIREME_OPERATION_ALL_TO_ALL};
+        TRIREME_OPERATION_KIND_ALL_REDUCE, TRIREME_OPERATION_KIND_REDUCE,    TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+        TRIREME_OPERATION_KIND_ALL_GATHER, TRIREME_OPERATION_KIND_BROADCAST, TRIREME_OPERATION_KIND_ALL_TO_ALL};
     for (size_t i = 0; i < COUNT_OF(large); ++i, ++number) {
         const struct call call =
-            make(large[i], TRIREME_DTYPE_F32, i < 3 ? TRIREME_AVERAGE : 0, 600011, number, n);
+            make(large[i], TRIREME_DTYPE_F32, i < 3 ? TRIREME_REDUCTION_AVERAGE : 0, 600011, number, n);
         check(communicator, &call, i == 0, false);
     }
     send_around(communicator);
@@ -195,8 +195,8 @@ static void run_awkward(trireme_communicator *communicator) {
     enum { COUNT = 4000 };
     static uint32_t send[COUNT], receive[COUNT], all[8 * COUNT];
     const int rank = rank_of(communicator), n = size_of(communicator);
-    static const trireme_reduction reductions[] = {TRIREME_SUM, TRIREME_PRODUCT, TRIREME_MIN,
-                                                   TRIREME_MAX};
+    static const trireme_reduction reductions[] = {TRIREME_REDUCTION_SUM, TRIREME_REDUCTION_PRODUCT, TRIREME_REDUCTION_MIN,
+                                                   TRIREME_REDUCTION_MAX};
     for (size_t r = 0; r < COUNT_OF(reductions); ++r) {
         for (uint32_t i = 0; i < COUNT; ++i) {
             const float value = (float)(i % 97) * 0.37f - (float)(rank * 3) * 1.7f;
@@ -224,7 +224,7 @@ static void run_mismatch(trireme_communicator *communicator) {
     const bool odd = rank_of(communicator) == 1;
     EXPECT_STATUS(&verdict, TRIREME_ERROR_MISMATCH,
                   trireme_all_reduce(communicator, data, data, odd ? 99999 : 100000,
-                                     TRIREME_DTYPE_F32, TRIREME_SUM, NULL));
+                                     TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL));
     EXPECT(&verdict, strstr(trireme_last_error(), "rank") != NULL);
     EXPECT_STATUS(&verdict, TRIREME_ERROR_MISMATCH, trireme_barrier(communicator, NULL));
 }
@@ -246,14 +246,14 @@ static void run_timeout(trireme_communicator *communicator) {
     }
     EXPECT_STATUS(&verdict, TRIREME_ERROR_TIMEOUT,
                   trireme_all_reduce(communicator, data, data, 100000, TRIREME_DTYPE_F32,
-                                     TRIREME_SUM, &options));
+                                     TRIREME_REDUCTION_SUM, &options));
     EXPECT(&verdict, strstr(trireme_last_error(), "rank 1") != NULL);
 }
 
 static bool is_backend(trireme_communicator *communicator, const char *begin) {
     char text[64] = "";
     EXPECT_STATUS(&verdict, TRIREME_OK,
-                  trireme_communicator_backend(communicator, text, sizeof text, NULL));
+                  trireme_communicator_get_backend(communicator, text, sizeof text, NULL));
     return strncmp(text, begin, strlen(begin)) == 0;
 }
 
@@ -262,7 +262,7 @@ static void expect_sum(trireme_communicator *communicator) {
     int64_t sum = rank_of(communicator) + 1;
     EXPECT_STATUS(
         &verdict, TRIREME_OK,
-        trireme_all_reduce(communicator, &sum, &sum, 1, TRIREME_DTYPE_I64, TRIREME_SUM, NULL));
+        trireme_all_reduce(communicator, &sum, &sum, 1, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL));
     EXPECT(&verdict, sum == (int64_t)n * (n + 1) / 2);
 }
 
@@ -302,7 +302,7 @@ static void run_children(trireme_communicator *communicator) {
     trireme_mesh *mesh = NULL;
     EXPECT_STATUS(&verdict, TRIREME_OK, trireme_mesh_create(all, &options, &mesh));
     trireme_communicator *axis = NULL;
-    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_mesh_axis_communicator(mesh, "data", &axis));
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_mesh_get_axis_communicator(mesh, "data", &axis));
     trireme_communicator *const groups[] = {communicator, all, half, first, axis};
     for (size_t i = 0; i < COUNT_OF(groups); ++i) {
         if (groups[i] != NULL) expect_sum(groups[i]);
@@ -399,7 +399,7 @@ static void run_stuck(trireme_communicator *communicator, const char *action, ui
     expect_sum(communicator);
     EXPECT_STATUS(&verdict, expected,
                   trireme_all_reduce(communicator, data, data, 100000, TRIREME_DTYPE_F32,
-                                     TRIREME_SUM, &options));
+                                     TRIREME_REDUCTION_SUM, &options));
     EXPECT_STATUS(&verdict, expected, trireme_barrier(communicator, NULL));
 }
 
@@ -480,7 +480,7 @@ int main(int count, char **arguments) {
             char text[64] = "";
             expect_sum(communicator);
             EXPECT_STATUS(&verdict, TRIREME_OK,
-                          trireme_communicator_backend(communicator, text, sizeof text, NULL));
+                          trireme_communicator_get_backend(communicator, text, sizeof text, NULL));
             if (rank_of(communicator) == 0) puts(text);
         } else if (strcmp(part, "children") == 0) {
             run_children(communicator);

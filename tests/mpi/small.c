@@ -28,8 +28,8 @@ static trireme_communicator *join(void) {
         fprintf(stderr, "cannot join: %s\n", trireme_last_error());
         exit(3);
     }
-    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_rank(communicator, &rank));
-    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_world_size(communicator, &n));
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_get_rank(communicator, &rank));
+    EXPECT_STATUS(&verdict, TRIREME_OK, trireme_communicator_get_world_size(communicator, &n));
     return communicator;
 }
 
@@ -47,7 +47,7 @@ static bool is_sum(const int32_t *values, uint64_t count, uint64_t turn) {
 
 static trireme_status sum(trireme_communicator *communicator, int32_t *values, uint64_t count,
                           const trireme_operation_options *options) {
-    return trireme_all_reduce(communicator, values, values, count, TRIREME_DTYPE_I32, TRIREME_SUM,
+    return trireme_all_reduce(communicator, values, values, count, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
                               options);
 }
 
@@ -64,7 +64,7 @@ static void run_calls(trireme_communicator *communicator, bool late) {
         trireme_request *request = NULL;
         EXPECT_STATUS(&verdict, TRIREME_OK,
                       trireme_all_reduce_start(communicator, there, there, other, TRIREME_DTYPE_I32,
-                                               TRIREME_SUM, &urgent, &request));
+                                               TRIREME_REDUCTION_SUM, &urgent, &request));
         EXPECT_STATUS(&verdict, TRIREME_OK, sum(communicator, here, count, NULL));
         EXPECT_STATUS(&verdict, TRIREME_OK, trireme_request_wait(request, LONG_NS));
         trireme_request_destroy(request);

@@ -63,14 +63,14 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
     check(trireme_model_create(communicator, &model_options, &model));
     static const uint64_t kVectors[][2] = {{10, 0}, {27, 0}},
                           kMatrices[][2] = {{2, 5}, {5, 3}, {12, 0}};
-    const bool matrices = setup->optimizer.kind == TRIREME_OPTIMIZER_MUON;
+    const bool matrices = setup->optimizer.kind == TRIREME_RULE_MUON;
     const char *const names[] = {"first", "second", "third"};
     for (int i = 0; i < (matrices ? 3 : 2); ++i) {
         trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
         parameter.dtype = setup->dtype;
         parameter.shape = matrices ? kMatrices[i] : kVectors[i];
         static const uint64_t kFactored[] = {3, 9};
-        if (i == 1 && setup->optimizer.kind == TRIREME_OPTIMIZER_ADAFACTOR) {
+        if (i == 1 && setup->optimizer.kind == TRIREME_RULE_ADAFACTOR) {
             parameter.shape = kFactored;
         }
         parameter.dimensions = parameter.shape[1] > 0 ? 2 : 1;
@@ -88,7 +88,7 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
     const int wide = setup->dtype == TRIREME_DTYPE_F64;
     void *const p = wide ? (void *)p64 : (void *)p32;
     const void *const g = wide ? (const void *)g64 : (const void *)g32;
-    check(trireme_model_set_parameters(model, p, ELEMENTS, setup->dtype, 0));
+    check(trireme_model_broadcast_parameters(model, p, ELEMENTS, setup->dtype, 0));
     trireme_optimizer *optimizer = NULL;
     check(trireme_optimizer_create(model, &setup->optimizer, &optimizer));
     const double shift = (rank - (setup->world_size - 1) / 2.0) / 4;
@@ -100,7 +100,7 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
         }
         check(trireme_model_accumulate_flat(model, g, ELEMENTS, setup->dtype, 0));
         check(trireme_optimizer_step(optimizer));
-        check(trireme_model_get_parameters(model, p, ELEMENTS, setup->dtype));
+        check(trireme_model_gather_parameters(model, p, ELEMENTS, setup->dtype));
         for (int i = 0; rank == 0 && i < ELEMENTS; ++i) {
             setup->trajectory[t * ELEMENTS + i] = wide ? p64[i] : (double)p32[i];
         }
@@ -109,10 +109,10 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
     trireme_model_destroy(model);
 }
 
-static trireme_optimizer_kind kind_of(const char *name) {
-    for (trireme_optimizer_kind kind = TRIREME_OPTIMIZER_SGD; kind <= TRIREME_OPTIMIZER_MUON;
+static trireme_rule_kind kind_of(const char *name) {
+    for (trireme_rule_kind kind = TRIREME_RULE_SGD; kind <= TRIREME_RULE_MUON;
          ++kind) {
-        if (strcmp(name, trireme_optimizer_kind_name(kind)) == 0) return kind;
+        if (strcmp(name, trireme_rule_name(kind)) == 0) return kind;
     }
     fprintf(stderr, "trajectory: no rule is named %s\n", name);
     exit(2);

@@ -6,27 +6,27 @@
 #define MOST_OPERATIONS 18
 
 bool is_collective(trireme_operation operation) {
-    return operation >= TRIREME_OPERATION_ALL_REDUCE &&
-           operation <= TRIREME_OPERATION_ALL_TO_ALL_V && operation != TRIREME_OPERATION_SEND &&
-           operation != TRIREME_OPERATION_RECEIVE;
+    return operation >= TRIREME_OPERATION_KIND_ALL_REDUCE &&
+           operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V && operation != TRIREME_OPERATION_KIND_SEND &&
+           operation != TRIREME_OPERATION_KIND_RECEIVE;
 }
 
 bool is_v_form(trireme_operation operation) {
-    return operation == TRIREME_OPERATION_REDUCE_SCATTER_V ||
-           operation == TRIREME_OPERATION_ALL_GATHER_V || operation == TRIREME_OPERATION_GATHER_V ||
-           operation == TRIREME_OPERATION_SCATTER_V || operation == TRIREME_OPERATION_ALL_TO_ALL_V;
+    return operation == TRIREME_OPERATION_KIND_REDUCE_SCATTER_V ||
+           operation == TRIREME_OPERATION_KIND_ALL_GATHER_V || operation == TRIREME_OPERATION_KIND_GATHER_V ||
+           operation == TRIREME_OPERATION_KIND_SCATTER_V || operation == TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
 }
 
 bool reduces(trireme_operation operation) {
-    return operation == TRIREME_OPERATION_ALL_REDUCE || operation == TRIREME_OPERATION_REDUCE ||
-           operation == TRIREME_OPERATION_REDUCE_SCATTER ||
-           operation == TRIREME_OPERATION_REDUCE_SCATTER_V;
+    return operation == TRIREME_OPERATION_KIND_ALL_REDUCE || operation == TRIREME_OPERATION_KIND_REDUCE ||
+           operation == TRIREME_OPERATION_KIND_REDUCE_SCATTER ||
+           operation == TRIREME_OPERATION_KIND_REDUCE_SCATTER_V;
 }
 
 bool has_root(trireme_operation operation) {
-    return operation == TRIREME_OPERATION_BROADCAST || operation == TRIREME_OPERATION_REDUCE ||
-           operation == TRIREME_OPERATION_GATHER || operation == TRIREME_OPERATION_GATHER_V ||
-           operation == TRIREME_OPERATION_SCATTER || operation == TRIREME_OPERATION_SCATTER_V;
+    return operation == TRIREME_OPERATION_KIND_BROADCAST || operation == TRIREME_OPERATION_KIND_REDUCE ||
+           operation == TRIREME_OPERATION_KIND_GATHER || operation == TRIREME_OPERATION_KIND_GATHER_V ||
+           operation == TRIREME_OPERATION_KIND_SCATTER || operation == TRIREME_OPERATION_KIND_SCATTER_V;
 }
 
 const char *operation_text(trireme_operation operation) {
@@ -50,7 +50,7 @@ static uint64_t before(const struct call *call, int rank) {
 }
 
 uint64_t pair_count(const struct call *call, int source, int destination) {
-    if (call->operation == TRIREME_OPERATION_ALL_TO_ALL) return call->count;
+    if (call->operation == TRIREME_OPERATION_KIND_ALL_TO_ALL) return call->count;
     return call->counts[(source + 2 * destination) % MOST_RANKS];
 }
 
@@ -59,41 +59,41 @@ static void sizes(const struct call *call, int rank, int world_size, uint64_t *s
     const bool root = rank == call->root;
     *send = *receive = 0;
     switch (call->operation) {
-    case TRIREME_OPERATION_ALL_REDUCE:
+    case TRIREME_OPERATION_KIND_ALL_REDUCE:
         *send = *receive = call->count;
         break;
-    case TRIREME_OPERATION_REDUCE:
+    case TRIREME_OPERATION_KIND_REDUCE:
         *send = call->count;
         *receive = root ? call->count : 0;
         break;
-    case TRIREME_OPERATION_REDUCE_SCATTER:
-    case TRIREME_OPERATION_REDUCE_SCATTER_V:
+    case TRIREME_OPERATION_KIND_REDUCE_SCATTER:
+    case TRIREME_OPERATION_KIND_REDUCE_SCATTER_V:
         *send = before(call, world_size);
         *receive = block(call, rank);
         break;
-    case TRIREME_OPERATION_ALL_GATHER:
-    case TRIREME_OPERATION_ALL_GATHER_V:
+    case TRIREME_OPERATION_KIND_ALL_GATHER:
+    case TRIREME_OPERATION_KIND_ALL_GATHER_V:
         *send = block(call, rank);
         *receive = before(call, world_size);
         break;
-    case TRIREME_OPERATION_GATHER:
-    case TRIREME_OPERATION_GATHER_V:
+    case TRIREME_OPERATION_KIND_GATHER:
+    case TRIREME_OPERATION_KIND_GATHER_V:
         *send = block(call, rank);
         *receive = root ? before(call, world_size) : 0;
         break;
-    case TRIREME_OPERATION_SCATTER:
-    case TRIREME_OPERATION_SCATTER_V:
+    case TRIREME_OPERATION_KIND_SCATTER:
+    case TRIREME_OPERATION_KIND_SCATTER_V:
         *send = root ? before(call, world_size) : 0;
         *receive = block(call, rank);
         break;
-    case TRIREME_OPERATION_ALL_TO_ALL:
-    case TRIREME_OPERATION_ALL_TO_ALL_V:
+    case TRIREME_OPERATION_KIND_ALL_TO_ALL:
+    case TRIREME_OPERATION_KIND_ALL_TO_ALL_V:
         for (int peer = 0; peer < world_size; ++peer) {
             *send += pair_count(call, rank, peer);
             *receive += pair_count(call, peer, rank);
         }
         break;
-    case TRIREME_OPERATION_BROADCAST:
+    case TRIREME_OPERATION_KIND_BROADCAST:
         *receive = call->count;
         break;
     default:
@@ -104,16 +104,16 @@ static void sizes(const struct call *call, int rank, int world_size, uint64_t *s
 struct origin origin_of(const struct call *call, int rank, int world_size, uint64_t index) {
     struct origin origin = {0, index};
     switch (call->operation) {
-    case TRIREME_OPERATION_BROADCAST:
+    case TRIREME_OPERATION_KIND_BROADCAST:
         origin.source = call->root;
         return origin;
-    case TRIREME_OPERATION_SCATTER:
-    case TRIREME_OPERATION_SCATTER_V:
+    case TRIREME_OPERATION_KIND_SCATTER:
+    case TRIREME_OPERATION_KIND_SCATTER_V:
         origin.source = call->root;
         origin.index += before(call, rank);
         return origin;
-    case TRIREME_OPERATION_ALL_TO_ALL:
-    case TRIREME_OPERATION_ALL_TO_ALL_V:
+    case TRIREME_OPERATION_KIND_ALL_TO_ALL:
+    case TRIREME_OPERATION_KIND_ALL_TO_ALL_V:
         while (origin.source < world_size &&
                origin.index >= pair_count(call, origin.source, rank)) {
             origin.index -= pair_count(call, origin.source++, rank);
@@ -145,7 +145,7 @@ static bool allocate(trireme_communicator *communicator, bool shared, uint64_t b
 
 bool allocate_call(trireme_communicator *communicator, const struct call *call, int rank,
                    int world_size, bool shared, struct call_memory *memory) {
-    const uint64_t size = trireme_dtype_size(call->dtype);
+    const uint64_t size = trireme_dtype_bytes(call->dtype);
     memset(memory, 0, sizeof *memory);
     sizes(call, rank, world_size, &memory->send_bytes, &memory->receive_bytes);
     memory->send_bytes *= size;
@@ -169,8 +169,8 @@ void free_call(struct call_memory *memory, bool shared) {
 static void pair_counts(trireme_communicator *communicator, const struct call *call,
                         uint64_t *sent, uint64_t *received) {
     int32_t rank = 0, world_size = 0;
-    if (trireme_communicator_rank(communicator, &rank) != TRIREME_OK ||
-        trireme_communicator_world_size(communicator, &world_size) != TRIREME_OK) {
+    if (trireme_communicator_get_rank(communicator, &rank) != TRIREME_OK ||
+        trireme_communicator_get_world_size(communicator, &world_size) != TRIREME_OK) {
         abort();
     }
     for (int peer = 0; peer < world_size; ++peer) {
@@ -183,41 +183,41 @@ static trireme_status run_plain(trireme_communicator *communicator, const struct
                                 const struct call_memory *m,
                                 const trireme_operation_options *options) {
     switch (c->operation) {
-    case TRIREME_OPERATION_ALL_REDUCE:
+    case TRIREME_OPERATION_KIND_ALL_REDUCE:
         return trireme_all_reduce(communicator, m->send, m->receive, c->count, c->dtype,
                                   c->reduction, options);
-    case TRIREME_OPERATION_REDUCE_SCATTER:
+    case TRIREME_OPERATION_KIND_REDUCE_SCATTER:
         return trireme_reduce_scatter(communicator, m->send, m->receive, c->count, c->dtype,
                                       c->reduction, options);
-    case TRIREME_OPERATION_REDUCE_SCATTER_V:
+    case TRIREME_OPERATION_KIND_REDUCE_SCATTER_V:
         return trireme_reduce_scatter_v(communicator, m->send, m->receive, c->counts, c->dtype,
                                         c->reduction, options);
-    case TRIREME_OPERATION_ALL_GATHER:
+    case TRIREME_OPERATION_KIND_ALL_GATHER:
         return trireme_all_gather(communicator, m->send, m->receive, c->count, c->dtype, options);
-    case TRIREME_OPERATION_ALL_GATHER_V:
+    case TRIREME_OPERATION_KIND_ALL_GATHER_V:
         return trireme_all_gather_v(communicator, m->send, m->receive, c->counts, c->dtype,
                                     options);
-    case TRIREME_OPERATION_BROADCAST:
+    case TRIREME_OPERATION_KIND_BROADCAST:
         return trireme_broadcast(communicator, m->receive, c->count, c->dtype, c->root, options);
-    case TRIREME_OPERATION_REDUCE:
+    case TRIREME_OPERATION_KIND_REDUCE:
         return trireme_reduce(communicator, m->send, m->receive, c->count, c->dtype, c->reduction,
                               c->root, options);
-    case TRIREME_OPERATION_GATHER:
+    case TRIREME_OPERATION_KIND_GATHER:
         return trireme_gather(communicator, m->send, m->receive, c->count, c->dtype, c->root,
                               options);
-    case TRIREME_OPERATION_GATHER_V:
+    case TRIREME_OPERATION_KIND_GATHER_V:
         return trireme_gather_v(communicator, m->send, m->receive, c->counts, c->dtype, c->root,
                                 options);
-    case TRIREME_OPERATION_SCATTER:
+    case TRIREME_OPERATION_KIND_SCATTER:
         return trireme_scatter(communicator, m->send, m->receive, c->count, c->dtype, c->root,
                                options);
-    case TRIREME_OPERATION_SCATTER_V:
+    case TRIREME_OPERATION_KIND_SCATTER_V:
         return trireme_scatter_v(communicator, m->send, m->receive, c->counts, c->dtype, c->root,
                                  options);
-    case TRIREME_OPERATION_ALL_TO_ALL:
+    case TRIREME_OPERATION_KIND_ALL_TO_ALL:
         return trireme_all_to_all(communicator, m->send, m->receive, c->count, c->dtype,
                                   options);
-    case TRIREME_OPERATION_ALL_TO_ALL_V: {
+    case TRIREME_OPERATION_KIND_ALL_TO_ALL_V: {
         uint64_t sent[MOST_RANKS], received[MOST_RANKS];
         pair_counts(communicator, c, sent, received);
         return trireme_all_to_all_v(communicator, m->send, sent, m->receive, received, c->dtype,
@@ -232,43 +232,43 @@ static trireme_status start(trireme_communicator *communicator, const struct cal
                             const struct call_memory *m, const trireme_operation_options *options,
                             trireme_request **request) {
     switch (c->operation) {
-    case TRIREME_OPERATION_ALL_REDUCE:
+    case TRIREME_OPERATION_KIND_ALL_REDUCE:
         return trireme_all_reduce_start(communicator, m->send, m->receive, c->count, c->dtype,
                                         c->reduction, options, request);
-    case TRIREME_OPERATION_REDUCE_SCATTER:
+    case TRIREME_OPERATION_KIND_REDUCE_SCATTER:
         return trireme_reduce_scatter_start(communicator, m->send, m->receive, c->count, c->dtype,
                                             c->reduction, options, request);
-    case TRIREME_OPERATION_REDUCE_SCATTER_V:
+    case TRIREME_OPERATION_KIND_REDUCE_SCATTER_V:
         return trireme_reduce_scatter_v_start(communicator, m->send, m->receive, c->counts,
                                               c->dtype, c->reduction, options, request);
-    case TRIREME_OPERATION_ALL_GATHER:
+    case TRIREME_OPERATION_KIND_ALL_GATHER:
         return trireme_all_gather_start(communicator, m->send, m->receive, c->count, c->dtype,
                                         options, request);
-    case TRIREME_OPERATION_ALL_GATHER_V:
+    case TRIREME_OPERATION_KIND_ALL_GATHER_V:
         return trireme_all_gather_v_start(communicator, m->send, m->receive, c->counts, c->dtype,
                                           options, request);
-    case TRIREME_OPERATION_BROADCAST:
+    case TRIREME_OPERATION_KIND_BROADCAST:
         return trireme_broadcast_start(communicator, m->receive, c->count, c->dtype, c->root,
                                        options, request);
-    case TRIREME_OPERATION_REDUCE:
+    case TRIREME_OPERATION_KIND_REDUCE:
         return trireme_reduce_start(communicator, m->send, m->receive, c->count, c->dtype,
                                     c->reduction, c->root, options, request);
-    case TRIREME_OPERATION_GATHER:
+    case TRIREME_OPERATION_KIND_GATHER:
         return trireme_gather_start(communicator, m->send, m->receive, c->count, c->dtype, c->root,
                               options, request);
-    case TRIREME_OPERATION_GATHER_V:
+    case TRIREME_OPERATION_KIND_GATHER_V:
         return trireme_gather_v_start(communicator, m->send, m->receive, c->counts, c->dtype,
                                       c->root, options, request);
-    case TRIREME_OPERATION_SCATTER:
+    case TRIREME_OPERATION_KIND_SCATTER:
         return trireme_scatter_start(communicator, m->send, m->receive, c->count, c->dtype, c->root,
                                options, request);
-    case TRIREME_OPERATION_SCATTER_V:
+    case TRIREME_OPERATION_KIND_SCATTER_V:
         return trireme_scatter_v_start(communicator, m->send, m->receive, c->counts, c->dtype,
                                        c->root, options, request);
-    case TRIREME_OPERATION_ALL_TO_ALL:
+    case TRIREME_OPERATION_KIND_ALL_TO_ALL:
         return trireme_all_to_all_start(communicator, m->send, m->receive, c->count, c->dtype,
                                   options, request);
-    case TRIREME_OPERATION_ALL_TO_ALL_V: {
+    case TRIREME_OPERATION_KIND_ALL_TO_ALL_V: {
         uint64_t sent[MOST_RANKS], received[MOST_RANKS];
         pair_counts(communicator, c, sent, received);
         return trireme_all_to_all_v_start(communicator, m->send, sent, m->receive, received,
@@ -285,7 +285,7 @@ trireme_status run_call(trireme_communicator *communicator, const struct call *c
     options.timeout_ns = timeout_ns;
     options.algorithm = call->algorithm;
     options.flags = call->flags;
-    options.scale = call->reduction == TRIREME_SCALED_SUM ? call->scale : 0;
+    options.scale = call->reduction == TRIREME_REDUCTION_SCALED_SUM ? call->scale : 0;
     if (!started) return run_plain(communicator, call, memory, &options);
     trireme_request *request = NULL;
     trireme_status status = start(communicator, call, memory, &options, &request);
@@ -315,7 +315,7 @@ void fill_call(const struct call *call, const struct call_memory *memory, int ra
         send[i] = value_of(rank, i, round);
     }
     memset(memory->receive, 0xff, memory->receive_bytes); /* not a number */
-    if (call->operation == TRIREME_OPERATION_BROADCAST && rank == call->root) {
+    if (call->operation == TRIREME_OPERATION_KIND_BROADCAST && rank == call->root) {
         float *const data = (float *)memory->receive;
         for (uint64_t i = 0; i < call->count; ++i) data[i] = value_of(rank, i, round);
     }
@@ -325,8 +325,8 @@ bool is_call_right(const struct call *call, const struct call_memory *memory, in
                    int world_size, int round) {
     const float *const got = (const float *)memory->receive;
     const uint64_t received = memory->receive_bytes / sizeof(float);
-    const bool blocks = call->operation == TRIREME_OPERATION_REDUCE_SCATTER ||
-                        call->operation == TRIREME_OPERATION_REDUCE_SCATTER_V;
+    const bool blocks = call->operation == TRIREME_OPERATION_KIND_REDUCE_SCATTER ||
+                        call->operation == TRIREME_OPERATION_KIND_REDUCE_SCATTER_V;
     for (uint64_t i = 0; i < received; ++i) {
         float expected = 0;
         if (reduces(call->operation)) {

@@ -21,7 +21,7 @@ trireme_status make_model(trireme_communicator *communicator, const trireme_mode
 
 trireme_optimizer_options plain_rule(void) {
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_OPTIMIZER_SGD;
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 0.5;
     return rule;
 }

@@ -13,11 +13,11 @@ static int is_signed(trireme_dtype dtype) {
 }
 
 int reduction_means_something(trireme_dtype dtype, trireme_reduction reduction) {
-    const int bits = reduction >= TRIREME_BAND && reduction <= TRIREME_BXOR;
-    const int order = reduction == TRIREME_MIN || reduction == TRIREME_MAX;
+    const int bits = reduction >= TRIREME_REDUCTION_BAND && reduction <= TRIREME_REDUCTION_BXOR;
+    const int order = reduction == TRIREME_REDUCTION_MIN || reduction == TRIREME_REDUCTION_MAX;
     if (dtype == TRIREME_DTYPE_BYTES) return 0;
     if (dtype == TRIREME_DTYPE_BOOL) return bits || order;
-    return is_floating(dtype) ? !bits : reduction != TRIREME_SCALED_SUM;
+    return is_floating(dtype) ? !bits : reduction != TRIREME_REDUCTION_SCALED_SUM;
 }
 
 /* --- the small floating formats: sign, exponent, mantissa --- */
@@ -97,7 +97,7 @@ void put_number(trireme_dtype dtype, double value, void *element) {
 }
 
 static int64_t load_integer(trireme_dtype dtype, const void *element) {
-    const size_t size = trireme_dtype_size(dtype);
+    const size_t size = trireme_dtype_bytes(dtype);
     uint64_t value = 0;
     memcpy(&value, element, size);
     if (is_signed(dtype) && size < 8 && (value >> (8 * size - 1) & 1) != 0)
@@ -119,29 +119,29 @@ static void contribution(trireme_dtype dtype, trireme_reduction reduction, int r
     if (is_floating(dtype)) {
         /* A product stays in range of every format: factors 0.5, 1, 1.5, 2 with signs. */
         double value = (double)(random % 4 + 1) / 2;
-        if (reduction != TRIREME_PRODUCT) value = (double)(random % 4096) / 1024;
+        if (reduction != TRIREME_REDUCTION_PRODUCT) value = (double)(random % 4096) / 1024;
         put_number(dtype, (random >> 40) % 2 == 0 ? value : -value, element);
         return;
     }
     uint64_t value = random;
     if (dtype == TRIREME_DTYPE_BOOL) {
         value = random % 2;
-    } else if (reduction == TRIREME_PRODUCT) {
+    } else if (reduction == TRIREME_REDUCTION_PRODUCT) {
         value = random % 2 + 1;
         if (rank >= 6) value = 1;
         if (is_signed(dtype) && rank == 0) value = (uint64_t)(-(int64_t)value);
-    } else if (reduction == TRIREME_SUM || reduction == TRIREME_AVERAGE) {
+    } else if (reduction == TRIREME_REDUCTION_SUM || reduction == TRIREME_REDUCTION_AVERAGE) {
         value = random % 16;
         if (is_signed(dtype)) value = (uint64_t)((int64_t)value - 9);
     }
-    memcpy(element, &value, trireme_dtype_size(dtype));
+    memcpy(element, &value, trireme_dtype_bytes(dtype));
 }
 
 void fill_contribution(trireme_dtype dtype, trireme_reduction reduction, int rank, uint64_t salt,
                        void *elements, uint64_t first, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {
         contribution(dtype, reduction, rank, salt, first + i,
-                     (char *)elements + i * trireme_dtype_size(dtype));
+                     (char *)elements + i * trireme_dtype_bytes(dtype));
     }
 }
 
@@ -157,13 +157,13 @@ static void reduce_floats(trireme_dtype dtype, trireme_reduction reduction, doub
     double result = values[0];
     for (int i = 1; i < count; ++i) {
         switch (reduction) {
-            case TRIREME_PRODUCT:
+            case TRIREME_REDUCTION_PRODUCT:
                 result = narrow(dtype, result * values[i]);
                 break;
-            case TRIREME_MIN:
+            case TRIREME_REDUCTION_MIN:
                 result = values[i] < result ? values[i] : result;
                 break;
-            case TRIREME_MAX:
+            case TRIREME_REDUCTION_MAX:
                 result = values[i] > result ? values[i] : result;
                 break;
             default:
@@ -171,8 +171,8 @@ static void reduce_floats(trireme_dtype dtype, trireme_reduction reduction, doub
                 break;
         }
     }
-    if (reduction == TRIREME_AVERAGE) result = narrow(dtype, result / count);
-    if (reduction == TRIREME_SCALED_SUM) result = narrow(dtype, result * scale);
+    if (reduction == TRIREME_REDUCTION_AVERAGE) result = narrow(dtype, result / count);
+    if (reduction == TRIREME_REDUCTION_SCALED_SUM) result = narrow(dtype, result * scale);
     put_number(dtype, result, element);
 }
 
@@ -183,22 +183,22 @@ static void reduce_integers(trireme_dtype dtype, trireme_reduction reduction, co
         const int64_t value = values[i];
         const int less = is_signed(dtype) ? value < result : (uint64_t)value < (uint64_t)result;
         switch (reduction) {
-            case TRIREME_PRODUCT:
+            case TRIREME_REDUCTION_PRODUCT:
                 result *= value;
                 break;
-            case TRIREME_MIN:
+            case TRIREME_REDUCTION_MIN:
                 result = less ? value : result;
                 break;
-            case TRIREME_MAX:
+            case TRIREME_REDUCTION_MAX:
                 result = less ? result : value;
                 break;
-            case TRIREME_BAND:
+            case TRIREME_REDUCTION_BAND:
                 result &= value;
                 break;
-            case TRIREME_BOR:
+            case TRIREME_REDUCTION_BOR:
                 result |= value;
                 break;
-            case TRIREME_BXOR:
+            case TRIREME_REDUCTION_BXOR:
                 result ^= value;
                 break;
             default:
@@ -206,13 +206,13 @@ static void reduce_integers(trireme_dtype dtype, trireme_reduction reduction, co
                 break;
         }
     }
-    if (reduction == TRIREME_AVERAGE) result /= count;
-    memcpy(element, &result, trireme_dtype_size(dtype));
+    if (reduction == TRIREME_REDUCTION_AVERAGE) result /= count;
+    memcpy(element, &result, trireme_dtype_bytes(dtype));
 }
 
 int is_reduced(trireme_dtype dtype, trireme_reduction reduction, double scale, int world_size,
                uint64_t salt, const void *elements, uint64_t first, uint64_t count) {
-    const size_t size = trireme_dtype_size(dtype);
+    const size_t size = trireme_dtype_bytes(dtype);
     for (uint64_t i = 0; i < count; ++i) {
         double floats[64] = {0};
         int64_t integers[64] = {0};

@@ -127,7 +127,7 @@ inline Operation operation(OperationKind kind, std::uint64_t count) {
   made.dtype = TRIREME_DTYPE_F32;
   if (kind == OperationKind::all_reduce || kind == OperationKind::reduce_scatter ||
       kind == OperationKind::reduce_scatter_v) {
-    made.reduction = TRIREME_SUM;
+    made.reduction = TRIREME_REDUCTION_SUM;
   }
   return made;
 }
@@ -354,7 +354,7 @@ constexpr Disagreement kDisagreements[] = {
      "rank 0 called all_reduce(sum, f32, count 5) and rank 2 called all_reduce(sum, i32, count 5)"},
     {"count", [](Operation& o) { o.count = 4; },
      "all_reduce(sum, f32, count 5) and rank 2 called all_reduce(sum, f32, count 4)"},
-    {"reduction", [](Operation& o) { o.reduction = TRIREME_MAX; },
+    {"reduction", [](Operation& o) { o.reduction = TRIREME_REDUCTION_MAX; },
      "rank 2 called all_reduce(max, f32, count 5)"},
     {"kind", [](Operation& o) { o.kind = OperationKind::barrier; o.count = 0; },
      "rank 2 called barrier()"},

@@ -106,12 +106,12 @@ double given(trireme_dtype dtype, int rank, std::uint64_t i) {
 double combine(trireme_reduction reduction, double a, double b) {
   const auto bits = [](double number) { return static_cast<std::uint64_t>(number); };
   switch (reduction) {
-    case TRIREME_PRODUCT: return a * b;
-    case TRIREME_MIN: return std::fmin(a, b);
-    case TRIREME_MAX: return std::fmax(a, b);
-    case TRIREME_BAND: return static_cast<double>(bits(a) & bits(b));
-    case TRIREME_BOR: return static_cast<double>(bits(a) | bits(b));
-    case TRIREME_BXOR: return static_cast<double>(bits(a) ^ bits(b));
+    case TRIREME_REDUCTION_PRODUCT: return a * b;
+    case TRIREME_REDUCTION_MIN: return std::fmin(a, b);
+    case TRIREME_REDUCTION_MAX: return std::fmax(a, b);
+    case TRIREME_REDUCTION_BAND: return static_cast<double>(bits(a) & bits(b));
+    case TRIREME_REDUCTION_BOR: return static_cast<double>(bits(a) | bits(b));
+    case TRIREME_REDUCTION_BXOR: return static_cast<double>(bits(a) ^ bits(b));
     default: return a + b;
   }
 }
@@ -125,7 +125,7 @@ bool is_float(trireme_dtype dtype) {
 
 // How close is right: sums are exact, and a quotient is off by at most half of a last place.
 bool agrees(trireme_dtype dtype, trireme_reduction reduction, int n, double got, double want) {
-  if (reduction != TRIREME_AVERAGE || (n & (n - 1)) == 0) return got == want;
+  if (reduction != TRIREME_REDUCTION_AVERAGE || (n & (n - 1)) == 0) return got == want;
   if (!is_float(dtype)) return got == std::trunc(want);
   const int bits = dtype == TRIREME_DTYPE_F64    ? 52
                    : dtype == TRIREME_DTYPE_F32  ? 23
@@ -138,11 +138,11 @@ bool agrees(trireme_dtype dtype, trireme_reduction reduction, int n, double got,
 double reduced(trireme_dtype dtype, trireme_reduction reduction, int n, std::uint64_t i) {
   double result = given(dtype, 0, i);
   for (int rank = 1; rank < n; ++rank) result = combine(reduction, result, given(dtype, rank, i));
-  if (reduction == TRIREME_AVERAGE) {
+  if (reduction == TRIREME_REDUCTION_AVERAGE) {
     result /= n;
     if (!is_float(dtype)) result = std::trunc(result);
   }
-  return reduction == TRIREME_SCALED_SUM ? result * kScale : result;
+  return reduction == TRIREME_REDUCTION_SCALED_SUM ? result * kScale : result;
 }
 
 // --- one collective ------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ struct Case {
   Kind kind;
   Algorithm algorithm = Algorithm::direct;
   trireme_dtype dtype = TRIREME_DTYPE_F32;
-  trireme_reduction reduction = TRIREME_SUM;
+  trireme_reduction reduction = TRIREME_REDUCTION_SUM;
   std::uint64_t count = 0;  // of all elements, or of one block
   int root = 0;
   bool reproducible = false;
@@ -265,7 +265,7 @@ Operation operation_of(const Case& c, int me, int n, void* send, void* receive) 
   made.kind = c.kind.kind;
   made.dtype = c.dtype;
   made.reduction = c.kind.reduces ? c.reduction : 0;
-  made.scale = c.reduction == TRIREME_SCALED_SUM ? kScale : 0;
+  made.scale = c.reduction == TRIREME_REDUCTION_SCALED_SUM ? kScale : 0;
   made.root = c.kind.rooted ? c.root : 0;
   made.send = send;
   made.receive = receive;
@@ -314,7 +314,7 @@ void check(Rank& rank, const Case& c, bool in_place) {
   for (std::uint64_t i = 0; i < count.receive; i += stride) {
     const double got = receive.get(receive_at + i);
     const double want = expected(c, rank.me, rank.n, i);
-    const trireme_reduction reduction = c.kind.reduces ? c.reduction : TRIREME_SUM;
+    const trireme_reduction reduction = c.kind.reduces ? c.reduction : TRIREME_REDUCTION_SUM;
     if (agrees(c.dtype, reduction, rank.n, got, want)) continue;
     return rank.expect(false, c.text() + ": element " + std::to_string(i) + " is " +
                                   std::to_string(got) + ", not " + std::to_string(want));
@@ -346,7 +346,7 @@ void every_algorithm_gives_the_definition(void**) {
           for (const std::uint64_t count : {0u, 1u, 2u, 7u, 1023u}) {
             for (const int root : {0, rank.n - 1}) {
               if (root != 0 && !kind.rooted) continue;
-              Case c{kind, algorithm, TRIREME_DTYPE_F32, TRIREME_SUM, count, root, false};
+              Case c{kind, algorithm, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, count, root, false};
               check(rank, c, false);
               if (may_be_in_place(c)) check(rank, c, true);
               c.reproducible = true;
@@ -367,18 +367,18 @@ void every_dtype_and_reduction(void**) {
         if (!kind.reduces && kind.kind != OperationKind::all_gather) continue;
         for_each_algorithm(kind, [&](Algorithm algorithm) {
           for (trireme_dtype dtype = TRIREME_DTYPE_I8; dtype <= TRIREME_DTYPE_BYTES; ++dtype) {
-            for (trireme_reduction reduction = TRIREME_SUM; reduction <= TRIREME_SCALED_SUM;
+            for (trireme_reduction reduction = TRIREME_REDUCTION_SUM; reduction <= TRIREME_REDUCTION_SCALED_SUM;
                  ++reduction) {
-              const bool bits = reduction >= TRIREME_BAND && reduction <= TRIREME_BXOR;
-              const bool orders = reduction == TRIREME_MIN || reduction == TRIREME_MAX;
+              const bool bits = reduction >= TRIREME_REDUCTION_BAND && reduction <= TRIREME_REDUCTION_BXOR;
+              const bool orders = reduction == TRIREME_REDUCTION_MIN || reduction == TRIREME_REDUCTION_MAX;
               if (kind.reduces) {
                 if (dtype == TRIREME_DTYPE_BYTES) continue;
                 if (dtype == TRIREME_DTYPE_BOOL && !bits && !orders) continue;
                 if (is_float(dtype) && bits) continue;
-                if (!is_float(dtype) && reduction == TRIREME_SCALED_SUM) continue;
+                if (!is_float(dtype) && reduction == TRIREME_REDUCTION_SCALED_SUM) continue;
                 // 3 to the power of 8 fits no byte, and not all powers a small float.
-                if (reduction == TRIREME_PRODUCT && dtype_size(dtype) < 4) continue;
-              } else if (reduction != TRIREME_SUM) {
+                if (reduction == TRIREME_REDUCTION_PRODUCT && dtype_size(dtype) < 4) continue;
+              } else if (reduction != TRIREME_REDUCTION_SUM) {
                 continue;
               }
               check(rank, {kind, algorithm, dtype, reduction, 67, 0, false}, false);
@@ -399,11 +399,11 @@ void large_buffers(void**) {
         const bool whole = kind.pattern == Pattern::all_reduce ||
                            kind.pattern == Pattern::reduce || kind.pattern == Pattern::broadcast;
         const std::uint64_t count = whole ? all : all / static_cast<std::uint64_t>(rank.n);
-        check(rank, {kind, algorithm, TRIREME_DTYPE_F64, TRIREME_SUM, count, 0, false}, false);
+        check(rank, {kind, algorithm, TRIREME_DTYPE_F64, TRIREME_REDUCTION_SUM, count, 0, false}, false);
       });
     }
     for (const Algorithm algorithm : {Algorithm::ring, Algorithm::double_tree}) {
-      check(rank, {kKinds[0], algorithm, TRIREME_DTYPE_BF16, TRIREME_SUM, 1200001, 0, false}, true);
+      check(rank, {kKinds[0], algorithm, TRIREME_DTYPE_BF16, TRIREME_REDUCTION_SUM, 1200001, 0, false}, true);
     }
   });
 }
@@ -428,7 +428,7 @@ void same_bits_on_all_ranks(void**) {
           Operation sum;
           sum.kind = OperationKind::all_reduce;
           sum.dtype = TRIREME_DTYPE_F32;
-          sum.reduction = TRIREME_SUM;
+          sum.reduction = TRIREME_REDUCTION_SUM;
           sum.count = kCount;
           sum.send = mine.data();
           sum.receive = result.data();
@@ -473,13 +473,13 @@ void narrow_sums_are_rounded_once(void**) {
         Elements send(TRIREME_DTYPE_BF16, 5 * 3);
         Elements receive(TRIREME_DTYPE_BF16, 5 * 3);
         for (std::uint64_t i = 0; i < 15; ++i) send.set(i, rank.me == 0 ? 256 : 0.75);
-        Case c{kind, algorithm, TRIREME_DTYPE_BF16, TRIREME_SUM, 3, 0, false};
+        Case c{kind, algorithm, TRIREME_DTYPE_BF16, TRIREME_REDUCTION_SUM, 3, 0, false};
         rank.succeed(operation_of(c, rank.me, rank.n, send.data(), receive.data()), c.text());
         const bool has = kind.pattern != Pattern::reduce || rank.me == 0;
         for (std::uint64_t i = 0; has && i < 3; ++i) {
           rank.expect(receive.get(i) == 260, c.text() + " gave " + std::to_string(receive.get(i)));
         }
-        c.reduction = TRIREME_AVERAGE;
+        c.reduction = TRIREME_REDUCTION_AVERAGE;
         rank.succeed(operation_of(c, rank.me, rank.n, send.data(), receive.data()), c.text());
         for (std::uint64_t i = 0; has && i < 3; ++i) {  // 51.8, between 51.75 and 52
           rank.expect(receive.get(i) == 51.75,
@@ -492,7 +492,7 @@ void narrow_sums_are_rounded_once(void**) {
 
 void not_a_number_reaches_all(void**) {
   with_ranks(5, [](Rank& rank) {
-    for (const trireme_reduction reduction : {TRIREME_SUM, TRIREME_MIN, TRIREME_MAX}) {
+    for (const trireme_reduction reduction : {TRIREME_REDUCTION_SUM, TRIREME_REDUCTION_MIN, TRIREME_REDUCTION_MAX}) {
       for_each_algorithm(kKinds[0], [&](Algorithm algorithm) {
         for (const trireme_dtype dtype : {TRIREME_DTYPE_F32, TRIREME_DTYPE_F16}) {
           Elements send(dtype, 11);
@@ -535,7 +535,7 @@ void algorithms_that_do_not_exist_are_refused(void**) {
     Operation sum;
     sum.kind = OperationKind::all_reduce;
     sum.dtype = TRIREME_DTYPE_F32;
-    sum.reduction = TRIREME_SUM;
+    sum.reduction = TRIREME_REDUCTION_SUM;
     sum.count = 1;
     sum.send = sum.receive = &value;
     for (const std::int32_t algorithm :
@@ -568,7 +568,7 @@ void disagreement_is_a_mismatch_on_all(void**) {
       Operation sum;
       sum.kind = OperationKind::all_reduce;
       sum.dtype = TRIREME_DTYPE_F32;
-      sum.reduction = TRIREME_SUM;
+      sum.reduction = TRIREME_REDUCTION_SUM;
       sum.count = rank.me == 2 ? other_count : 8;
       sum.send = send.data();
       sum.receive = receive.data();
@@ -597,7 +597,7 @@ void a_missing_rank_is_named(void**) {
     Operation sum;
     sum.kind = OperationKind::all_reduce;
     sum.dtype = TRIREME_DTYPE_F32;
-    sum.reduction = TRIREME_SUM;
+    sum.reduction = TRIREME_REDUCTION_SUM;
     sum.count = 3;
     sum.send = sum.receive = data.data();
     sum.algorithm = static_cast<std::int32_t>(Algorithm::ring);
@@ -618,7 +618,7 @@ void an_abort_ends_it(void**) {
     Operation sum;
     sum.kind = OperationKind::all_reduce;
     sum.dtype = TRIREME_DTYPE_F32;
-    sum.reduction = TRIREME_SUM;
+    sum.reduction = TRIREME_REDUCTION_SUM;
     sum.count = data.size();
     sum.send = sum.receive = data.data();
     sum.algorithm = static_cast<std::int32_t>(Algorithm::double_tree);
@@ -657,10 +657,10 @@ void messages_and_algorithms_do_not_meet(void**) {
         "send");
     for (int round = 0; round < 5; ++round) {
       for_each_algorithm(kKinds[0], [&](Algorithm algorithm) {
-        check(rank, {kKinds[0], algorithm, TRIREME_DTYPE_I32, TRIREME_SUM, 20011, 0, false}, true);
+        check(rank, {kKinds[0], algorithm, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, 20011, 0, false}, true);
       });
       check(rank,
-            {kKinds[0], Algorithm::automatic, TRIREME_DTYPE_I32, TRIREME_SUM, 20011, 0, false},
+            {kKinds[0], Algorithm::automatic, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, 20011, 0, false},
             true);
     }
     rank.expect(rank.group
@@ -684,7 +684,7 @@ void started_ones_run_in_order(void**) {
       Operation sum;
       sum.kind = OperationKind::all_reduce;
       sum.dtype = TRIREME_DTYPE_I64;
-      sum.reduction = TRIREME_MAX;
+      sum.reduction = TRIREME_REDUCTION_MAX;
       sum.count = data[at].size();
       sum.send = sum.receive = data[at].data();
       sum.algorithm = i % 5;  // automatic, direct, ring, halving_doubling ...

@@ -57,20 +57,20 @@ void any_order_gives_the_expected_result(void**) {
   const auto multiply = [](auto a, auto b) { return a * b; };
   const auto smaller = [](auto a, auto b) { return b < a ? b : a; };
   const auto exclusive = [](auto a, auto b) { return a ^ b; };
-  expect_any_order<float>(TRIREME_DTYPE_F32, TRIREME_SUM, add);
-  expect_any_order<double>(TRIREME_DTYPE_F64, TRIREME_SCALED_SUM, add, 2);
-  expect_any_order<float>(TRIREME_DTYPE_F32, TRIREME_AVERAGE, add, -1);
-  expect_any_order<float>(TRIREME_DTYPE_F32, TRIREME_PRODUCT, multiply);
-  expect_any_order<std::int8_t>(TRIREME_DTYPE_I8, TRIREME_SUM, add);
-  expect_any_order<std::int8_t>(TRIREME_DTYPE_I8, TRIREME_AVERAGE, add, -1);
-  expect_any_order<std::int8_t>(TRIREME_DTYPE_I8, TRIREME_PRODUCT, multiply);
-  expect_any_order<std::uint16_t>(TRIREME_DTYPE_U16, TRIREME_MIN, smaller);
-  expect_any_order<std::uint64_t>(TRIREME_DTYPE_U64, TRIREME_BXOR, exclusive);
+  expect_any_order<float>(TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, add);
+  expect_any_order<double>(TRIREME_DTYPE_F64, TRIREME_REDUCTION_SCALED_SUM, add, 2);
+  expect_any_order<float>(TRIREME_DTYPE_F32, TRIREME_REDUCTION_AVERAGE, add, -1);
+  expect_any_order<float>(TRIREME_DTYPE_F32, TRIREME_REDUCTION_PRODUCT, multiply);
+  expect_any_order<std::int8_t>(TRIREME_DTYPE_I8, TRIREME_REDUCTION_SUM, add);
+  expect_any_order<std::int8_t>(TRIREME_DTYPE_I8, TRIREME_REDUCTION_AVERAGE, add, -1);
+  expect_any_order<std::int8_t>(TRIREME_DTYPE_I8, TRIREME_REDUCTION_PRODUCT, multiply);
+  expect_any_order<std::uint16_t>(TRIREME_DTYPE_U16, TRIREME_REDUCTION_MIN, smaller);
+  expect_any_order<std::uint64_t>(TRIREME_DTYPE_U64, TRIREME_REDUCTION_BXOR, exclusive);
 }
 
 void every_wrong_element_is_seen(void**) {
   for (trireme_dtype dtype = TRIREME_DTYPE_I8; dtype <= TRIREME_DTYPE_BYTES; ++dtype) {
-    const std::uint64_t size = trireme_dtype_size(dtype);
+    const std::uint64_t size = trireme_dtype_bytes(dtype);
     const Values values(dtype, 0, 3);
     std::vector<unsigned char> memory(kCount * size);
     values.fill(memory.data(), 1, 5, kCount);
@@ -89,8 +89,8 @@ void every_wrong_element_is_seen(void**) {
 
 void a_missing_contribution_is_seen(void**) {
   for (const trireme_dtype dtype : {TRIREME_DTYPE_F32, TRIREME_DTYPE_F64}) {
-    const Values values(dtype, TRIREME_SUM, 2);
-    std::vector<unsigned char> memory(kCount * trireme_dtype_size(dtype));
+    const Values values(dtype, TRIREME_REDUCTION_SUM, 2);
+    std::vector<unsigned char> memory(kCount * trireme_dtype_bytes(dtype));
     for (int rank = 0; rank < 2; ++rank) {
       values.fill(memory.data(), rank, 0, kCount);
       assert_true(values.wrong(memory.data(), -1, 0, kCount) > kCount / 2);

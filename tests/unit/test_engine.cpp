@@ -65,7 +65,7 @@ class Adder final : public host::Engine {
   const char* name() const override { return "adder"; }
   bool offers(const Operation& operation) const override {
     return operation.kind == OperationKind::all_reduce && operation.dtype == TRIREME_DTYPE_I32 &&
-           operation.reduction == TRIREME_SUM;
+           operation.reduction == TRIREME_REDUCTION_SUM;
   }
   bool prefers(const Operation& operation) const override { return operation.count >= 1000; }
   bool tells_apart() const override { return board_.apart; }
@@ -260,7 +260,7 @@ Operation all_reduce_of(Vectors& vectors, std::uint32_t channel = 0) {
   Operation operation;
   operation.kind = OperationKind::all_reduce;
   operation.dtype = TRIREME_DTYPE_I32;
-  operation.reduction = TRIREME_SUM;
+  operation.reduction = TRIREME_REDUCTION_SUM;
   operation.channel = channel;
   operation.send = vectors.give.data();
   operation.receive = vectors.get.data();
@@ -304,9 +304,9 @@ void what_an_engine_must_not_do_is_not_asked_of_it(void**) {
     operation.reproducible = true;  // its order is its own
     if (backend.has_native(operation) || backend.prefers_native(operation)) return "not in order";
     operation.reproducible = false;
-    operation.reduction = TRIREME_MAX;
+    operation.reduction = TRIREME_REDUCTION_MAX;
     if (backend.has_native(operation) || backend.prefers_native(operation)) return "no maximum";
-    operation.reduction = TRIREME_SUM;
+    operation.reduction = TRIREME_REDUCTION_SUM;
     operation.count = 500;
     if (!backend.has_native(operation) || backend.prefers_native(operation)) return "no small one";
     return "";

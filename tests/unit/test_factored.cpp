@@ -1,6 +1,6 @@
 // Second moments of matrices: exact in any order and at every level of vector instructions, near
 // the formula, and the powers of steps.
-#include <trireme/optimizer_shard.h>
+#include <trireme/optimizer.h>
 
 #include <algorithm>
 #include <bit>
@@ -243,7 +243,7 @@ void powers_are_near_those_of_the_c_library(void**) {
 
 void steps_are_as_long_as_the_formula_says(void**) {
   optimizers::Settings settings;
-  settings.rule.kind = TRIREME_OPTIMIZER_ADAFACTOR;
+  settings.rule.kind = TRIREME_RULE_ADAFACTOR;
   settings.max_update_rms = 2;
   settings.min_parameter_rms = 0.5;
   // 16 elements: roots are a quarter of norms.

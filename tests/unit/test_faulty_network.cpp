@@ -158,7 +158,7 @@ void work(Communicator& group, int rounds, std::uint64_t timeout_ns, Outcome* ou
       Operation operation;
       operation.kind = OperationKind::all_reduce;
       operation.dtype = TRIREME_DTYPE_I32;
-      operation.reduction = TRIREME_SUM;
+      operation.reduction = TRIREME_REDUCTION_SUM;
       operation.count = count;
       operation.send = give.data();
       operation.receive = get.data();

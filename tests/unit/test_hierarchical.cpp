@@ -125,7 +125,7 @@ void add_up(std::uint64_t change, trireme_status expected) {
         Operation sum;
         sum.kind = OperationKind::all_reduce;
         sum.dtype = TRIREME_DTYPE_I32;
-        sum.reduction = TRIREME_SUM;
+        sum.reduction = TRIREME_REDUCTION_SUM;
         sum.count = kCount;
         sum.send = sum.receive = data[i].data();
         statuses[i] = rings[i].run(sum, 5, Deadline::after(kLong));

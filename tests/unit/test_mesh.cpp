@@ -55,20 +55,20 @@ void check_order(std::vector<Axis> axes, trireme_mesh_order order,
 
 void the_order_says_which_axis_is_fastest(void**) {
   const std::vector<Axis> axes = {{"tensor", 2}, {"data", 3}, {"pipeline", 4}};
-  check_order(axes, TRIREME_MESH_BY_NAME, {"pipeline", "data", "tensor"});
-  check_order(axes, TRIREME_MESH_LAST_FASTEST, {"tensor", "data", "pipeline"});
-  check_order(axes, TRIREME_MESH_FIRST_FASTEST, {"pipeline", "data", "tensor"});
-  check_order({{"data", 4}, {"expert", 3}, {"context", 2}}, TRIREME_MESH_BY_NAME,
+  check_order(axes, TRIREME_MESH_ORDER_BY_NAME, {"pipeline", "data", "tensor"});
+  check_order(axes, TRIREME_MESH_ORDER_LAST_FASTEST, {"tensor", "data", "pipeline"});
+  check_order(axes, TRIREME_MESH_ORDER_FIRST_FASTEST, {"pipeline", "data", "tensor"});
+  check_order({{"data", 4}, {"expert", 3}, {"context", 2}}, TRIREME_MESH_ORDER_BY_NAME,
               {"data", "expert", "context"});
-  check_order({{"shard", 4}, {"data", 3}, {"tensor", 2}}, TRIREME_MESH_BY_NAME,
+  check_order({{"shard", 4}, {"data", 3}, {"tensor", 2}}, TRIREME_MESH_ORDER_BY_NAME,
               {"data", "shard", "tensor"});
-  check_order({{"tensor", 2}, {"rows", 3}, {"columns", 4}}, TRIREME_MESH_BY_NAME,
+  check_order({{"tensor", 2}, {"rows", 3}, {"columns", 4}}, TRIREME_MESH_ORDER_BY_NAME,
               {"rows", "columns", "tensor"});
 }
 
 void groups_share_all_other_coordinates(void**) {
   const MeshShape shape =
-      make({{"a", 3}, {"b", 2}, {"c", 1}, {"d", 4}}, TRIREME_MESH_LAST_FASTEST, 24);
+      make({{"a", 3}, {"b", 2}, {"c", 1}, {"d", 4}}, TRIREME_MESH_ORDER_LAST_FASTEST, 24);
   for (unsigned mask = 1; mask < 16; ++mask) {
     std::vector<std::size_t> axes;
     std::size_t expected = 1;
@@ -99,12 +99,12 @@ void one_size_is_inferred(void**) {
   assert_int_equal(make({{"data", 0}}, 0, 7).axes()[0].size, 7);
   assert_true(make({{"data", 0}, {"tensor", 2}}, 0, 8).text() ==
               make({{"data", 4}, {"tensor", 2}}, 0, 8).text());
-  assert_true(make({{"data", 4}, {"tensor", 2}}, TRIREME_MESH_FIRST_FASTEST, 8).text() !=
-              make({{"data", 4}, {"tensor", 2}}, TRIREME_MESH_LAST_FASTEST, 8).text());
+  assert_true(make({{"data", 4}, {"tensor", 2}}, TRIREME_MESH_ORDER_FIRST_FASTEST, 8).text() !=
+              make({{"data", 4}, {"tensor", 2}}, TRIREME_MESH_ORDER_LAST_FASTEST, 8).text());
 }
 
 void refuse(std::vector<Axis> axes, std::int32_t world_size, const char* word,
-            trireme_mesh_order order = TRIREME_MESH_BY_NAME) {
+            trireme_mesh_order order = TRIREME_MESH_ORDER_BY_NAME) {
   MeshShape shape;
   const Status status = MeshShape::make(std::move(axes), order, world_size, &shape);
   assert_int_equal(status.code(), TRIREME_ERROR_INVALID_ARGUMENT);

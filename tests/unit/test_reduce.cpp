@@ -27,9 +27,9 @@ namespace {
 using namespace trireme::kernels;
 using Bytes = std::vector<unsigned char>;
 
-constexpr trireme_reduction kReductions[] = {TRIREME_SUM, TRIREME_AVERAGE, TRIREME_PRODUCT,
-                                             TRIREME_MIN, TRIREME_MAX,     TRIREME_BAND,
-                                             TRIREME_BOR, TRIREME_BXOR,    TRIREME_SCALED_SUM};
+constexpr trireme_reduction kReductions[] = {TRIREME_REDUCTION_SUM, TRIREME_REDUCTION_AVERAGE, TRIREME_REDUCTION_PRODUCT,
+                                             TRIREME_REDUCTION_MIN, TRIREME_REDUCTION_MAX,     TRIREME_REDUCTION_BAND,
+                                             TRIREME_REDUCTION_BOR, TRIREME_REDUCTION_BXOR,    TRIREME_REDUCTION_SCALED_SUM};
 constexpr trireme_dtype kIntegers[] = {TRIREME_DTYPE_I8,  TRIREME_DTYPE_U8,  TRIREME_DTYPE_I16,
                                        TRIREME_DTYPE_U16, TRIREME_DTYPE_I32, TRIREME_DTYPE_U32,
                                        TRIREME_DTYPE_I64, TRIREME_DTYPE_U64};
@@ -136,9 +136,9 @@ std::uint32_t encode(trireme_dtype dtype, float value) {
 template <class T>
 T combine_plain(trireme_reduction reduction, T a, T b) {
   switch (reduction) {
-    case TRIREME_PRODUCT: return a * b;
-    case TRIREME_MIN: return std::isnan(b) || b < a ? b : a;
-    case TRIREME_MAX: return std::isnan(b) || b > a ? b : a;
+    case TRIREME_REDUCTION_PRODUCT: return a * b;
+    case TRIREME_REDUCTION_MIN: return std::isnan(b) || b < a ? b : a;
+    case TRIREME_REDUCTION_MAX: return std::isnan(b) || b > a ? b : a;
     default: return a + b;
   }
 }
@@ -150,8 +150,8 @@ T reduce_plain(trireme_reduction reduction, const std::vector<T>& values, std::u
   for (std::size_t k = 1; k < values.size(); ++k) {
     result = std::isnan(result) ? result : combine_plain<T>(reduction, result, values[k]);
   }
-  if (reduction == TRIREME_AVERAGE) result = result / static_cast<T>(divisor);
-  if (reduction == TRIREME_SCALED_SUM) result = result * static_cast<T>(factor);
+  if (reduction == TRIREME_REDUCTION_AVERAGE) result = result / static_cast<T>(divisor);
+  if (reduction == TRIREME_REDUCTION_SCALED_SUM) result = result * static_cast<T>(factor);
   return std::isnan(result) ? std::numeric_limits<T>::quiet_NaN() : result;
 }
 
@@ -197,20 +197,20 @@ std::uint64_t reduce_integer_codes(trireme_dtype dtype, trireme_reduction reduct
   for (std::size_t k = 1; k < codes.size(); ++k) {
     const __int128 value = wrap(codes[k]);
     switch (reduction) {
-      case TRIREME_PRODUCT:  // the factors' low bits are enough, and their product fits
+      case TRIREME_REDUCTION_PRODUCT:  // the factors' low bits are enough, and their product fits
         result = static_cast<__int128>(static_cast<unsigned __int128>(result) *
                                        static_cast<unsigned __int128>(value));
         break;
-      case TRIREME_MIN: result = value < result ? value : result; break;
-      case TRIREME_MAX: result = value > result ? value : result; break;
-      case TRIREME_BAND: result = result & value; break;
-      case TRIREME_BOR: result = result | value; break;
-      case TRIREME_BXOR: result = result ^ value; break;
+      case TRIREME_REDUCTION_MIN: result = value < result ? value : result; break;
+      case TRIREME_REDUCTION_MAX: result = value > result ? value : result; break;
+      case TRIREME_REDUCTION_BAND: result = result & value; break;
+      case TRIREME_REDUCTION_BOR: result = result | value; break;
+      case TRIREME_REDUCTION_BXOR: result = result ^ value; break;
       default: result = result + value;
     }
     result = wrap(result);
   }
-  if (reduction == TRIREME_AVERAGE) result = result / static_cast<__int128>(divisor);
+  if (reduction == TRIREME_REDUCTION_AVERAGE) result = result / static_cast<__int128>(divisor);
   const auto code = static_cast<std::uint64_t>(result);
   return bits == 64 ? code : code & ((1ull << bits) - 1);
 }
@@ -312,18 +312,18 @@ void for_each_pair(Body body) {
 void only_meaningful_pairs_are_supported(void**) {
   for (const trireme_dtype dtype : kIntegers) {
     for (const trireme_reduction reduction : kReductions) {
-      assert_int_equal(reduction_supported(dtype, reduction), reduction != TRIREME_SCALED_SUM);
+      assert_int_equal(reduction_supported(dtype, reduction), reduction != TRIREME_REDUCTION_SCALED_SUM);
     }
   }
   for (const trireme_dtype dtype : kFloats) {
     for (const trireme_reduction reduction : kReductions) {
       const bool bits =
-          reduction == TRIREME_BAND || reduction == TRIREME_BOR || reduction == TRIREME_BXOR;
+          reduction == TRIREME_REDUCTION_BAND || reduction == TRIREME_REDUCTION_BOR || reduction == TRIREME_REDUCTION_BXOR;
       assert_int_equal(reduction_supported(dtype, reduction), !bits);
     }
   }
   for (const trireme_reduction reduction : kReductions) {
-    const bool logical = reduction >= TRIREME_MIN && reduction <= TRIREME_BXOR;
+    const bool logical = reduction >= TRIREME_REDUCTION_MIN && reduction <= TRIREME_REDUCTION_BXOR;
     assert_int_equal(reduction_supported(TRIREME_DTYPE_BOOL, reduction), logical);
     assert_false(reduction_supported(TRIREME_DTYPE_BYTES, reduction));
     assert_false(reduction_supported(0, reduction));
@@ -356,10 +356,10 @@ void every_count_works_at_every_alignment(void**) {
   for (const VectorLevel level : levels()) {
     force_vector_level(level);
     for (std::uint64_t count = 0; count <= 130; ++count) {
-      check(TRIREME_DTYPE_F32, TRIREME_SUM, 2, count, -1, count % 67);
-      check(TRIREME_DTYPE_F64, TRIREME_AVERAGE, 3, count, -1, count % 61);
-      check(TRIREME_DTYPE_F16, TRIREME_SCALED_SUM, 4, count, -1, count % 59);
-      check(TRIREME_DTYPE_U8, TRIREME_MAX, 5, count, -1, count % 53);
+      check(TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, 2, count, -1, count % 67);
+      check(TRIREME_DTYPE_F64, TRIREME_REDUCTION_AVERAGE, 3, count, -1, count % 61);
+      check(TRIREME_DTYPE_F16, TRIREME_REDUCTION_SCALED_SUM, 4, count, -1, count % 59);
+      check(TRIREME_DTYPE_U8, TRIREME_REDUCTION_MAX, 5, count, -1, count % 53);
     }
   }
   force_vector_level(best_vector_level());
@@ -375,7 +375,7 @@ void the_destination_may_be_any_source(void**) {
         }
       }
     });
-    for (int k = 0; k < 7; ++k) check(TRIREME_DTYPE_F32, TRIREME_SUM, 7, 3000, k, 4);
+    for (int k = 0; k < 7; ++k) check(TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, 7, 3000, k, 4);
   }
   force_vector_level(best_vector_level());
 }
@@ -423,7 +423,7 @@ void check_pairs(trireme_dtype dtype, std::uint32_t codes, std::uint32_t partner
   const void* sources[] = {a.data(), b.data()};
   for (const VectorLevel level : levels()) {
     force_vector_level(level);
-    for (const trireme_reduction reduction : {TRIREME_SUM, TRIREME_PRODUCT}) {
+    for (const trireme_reduction reduction : {TRIREME_REDUCTION_SUM, TRIREME_REDUCTION_PRODUCT}) {
       reduce(dtype, reduction, out.data(), sources, 2, count, 1, 1);
       for (std::size_t i = 0; i < count; ++i) {
         const std::uint64_t expected = reduce_codes(dtype, reduction, {wide_a[i], wide_b[i]}, 1, 1);
@@ -458,7 +458,7 @@ void every_small_code_survives_the_way_to_f32_and_back(void**) {
       Bytes in(codes * size_of(dtype)), out(in.size());
       for (std::uint32_t code = 0; code < codes; ++code) put(dtype, in.data(), code, code);
       const void* source = in.data();
-      reduce(dtype, TRIREME_SUM, out.data(), &source, 1, codes, 1, 1);
+      reduce(dtype, TRIREME_REDUCTION_SUM, out.data(), &source, 1, codes, 1, 1);
       for (std::uint32_t code = 0; code < codes; ++code) {
         const bool nan = std::isnan(decode(dtype, code));
         assert_int_equal(get(dtype, out.data(), code), nan ? nan_code(format_of(dtype)) : code);
@@ -474,7 +474,7 @@ void small_floats_are_rounded_once_at_the_end(void**) {
   const std::uint16_t one = 0x3c00, half_ulp = 0x1000;
   const void* sources[] = {&one, &half_ulp, &half_ulp};
   std::uint16_t out = 0;
-  reduce(TRIREME_DTYPE_F16, TRIREME_SUM, &out, sources, 3, 1, 1, 1);
+  reduce(TRIREME_DTYPE_F16, TRIREME_REDUCTION_SUM, &out, sources, 3, 1, 1, 1);
   assert_int_equal(out, 0x3c01);
   for (const VectorLevel level : levels()) {
     force_vector_level(level);
@@ -486,7 +486,7 @@ void small_floats_are_rounded_once_at_the_end(void**) {
       const void* source = in.data();
       for (const double factor : {0.5, 0x1p-9, 0x1.008p+0, 0x1.1p+0, 0x1.0ffffep+0, 0x1.100002p+0,
                                   0x1.001p+0, -3.0, 0x1p-120, 0x1p+100}) {
-        reduce(dtype, TRIREME_SCALED_SUM, result.data(), &source, 1, codes, 1, factor);
+        reduce(dtype, TRIREME_REDUCTION_SCALED_SUM, result.data(), &source, 1, codes, 1, factor);
         for (std::uint32_t code = 0; code < codes; ++code) {
           const float exact = decode(dtype, code) * static_cast<float>(factor);
           assert_int_equal(get(dtype, result.data(), code), encode(dtype, exact));
@@ -501,14 +501,14 @@ void beyond_the_largest_value_e4m3_is_nan_and_the_others_infinite(void**) {
   std::uint8_t e4m3[] = {0x7e, 0xfe};  // 448, -448
   const void* sources[] = {e4m3, e4m3};
   std::uint8_t out[2];
-  reduce(TRIREME_DTYPE_F8E4M3, TRIREME_SUM, out, sources, 2, 2, 1, 1);
+  reduce(TRIREME_DTYPE_F8E4M3, TRIREME_REDUCTION_SUM, out, sources, 2, 2, 1, 1);
   assert_int_equal(out[0], 0x7f);
   assert_int_equal(out[1], 0x7f);
-  reduce(TRIREME_DTYPE_F8E4M3, TRIREME_SCALED_SUM, out, sources, 1, 2, 1, 464.0 / 448.0);
+  reduce(TRIREME_DTYPE_F8E4M3, TRIREME_REDUCTION_SCALED_SUM, out, sources, 1, 2, 1, 464.0 / 448.0);
   assert_int_equal(out[0], 0x7e);  // the tie goes to the even code
   std::uint8_t e5m2[] = {0x7b, 0xfb};
   const void* others[] = {e5m2, e5m2};
-  reduce(TRIREME_DTYPE_F8E5M2, TRIREME_SUM, out, others, 2, 2, 1, 1);
+  reduce(TRIREME_DTYPE_F8E5M2, TRIREME_REDUCTION_SUM, out, others, 2, 2, 1, 1);
   assert_int_equal(out[0], 0x7c);
   assert_int_equal(out[1], 0xfc);
 }
@@ -518,7 +518,7 @@ void a_nan_of_any_source_wins_min_and_max(void**) {
     force_vector_level(level);
     for (std::uint32_t sources = 1; sources <= 6; ++sources) {
       for (std::uint32_t bad = 0; bad < sources; ++bad) {
-        for (const trireme_reduction reduction : {TRIREME_MIN, TRIREME_MAX}) {
+        for (const trireme_reduction reduction : {TRIREME_REDUCTION_MIN, TRIREME_REDUCTION_MAX}) {
           std::vector<std::vector<float>> values(sources, std::vector<float>(33));
           std::vector<const void*> pointers;
           for (std::uint32_t k = 0; k < sources; ++k) {
@@ -545,18 +545,18 @@ void any_byte_but_zero_is_true_and_results_are_zero_or_one(void**) {
     reduce(TRIREME_DTYPE_BOOL, reduction, out, sources, 2, 4, 1, 1);
     assert_memory_equal(out, expected.data(), 4);
   };
-  expect(TRIREME_MIN, {0, 0, 0, 1});
-  expect(TRIREME_BAND, {0, 0, 0, 1});
-  expect(TRIREME_MAX, {0, 1, 1, 1});
-  expect(TRIREME_BOR, {0, 1, 1, 1});
-  expect(TRIREME_BXOR, {0, 1, 1, 0});
+  expect(TRIREME_REDUCTION_MIN, {0, 0, 0, 1});
+  expect(TRIREME_REDUCTION_BAND, {0, 0, 0, 1});
+  expect(TRIREME_REDUCTION_MAX, {0, 1, 1, 1});
+  expect(TRIREME_REDUCTION_BOR, {0, 1, 1, 1});
+  expect(TRIREME_REDUCTION_BXOR, {0, 1, 1, 0});
 }
 
 void integer_sums_wrap_and_averages_truncate_toward_zero(void**) {
   const std::int8_t a[] = {-7, 7, 100, -128}, b[] = {0, 0, 100, -128};
   std::int8_t out[4];
   const void* sources[] = {a, b};
-  reduce(TRIREME_DTYPE_I8, TRIREME_AVERAGE, out, sources, 2, 4, 2, 1);
+  reduce(TRIREME_DTYPE_I8, TRIREME_REDUCTION_AVERAGE, out, sources, 2, 4, 2, 1);
   assert_int_equal(out[0], -3);
   assert_int_equal(out[1], 3);
   assert_int_equal(out[2], -28);  // 200 wraps to -56
@@ -564,9 +564,9 @@ void integer_sums_wrap_and_averages_truncate_toward_zero(void**) {
   const std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
   const void* wide[] = {&lowest, &lowest};
   std::int64_t sum = 1;
-  reduce(TRIREME_DTYPE_I64, TRIREME_SUM, &sum, wide, 2, 1, 1, 1);
+  reduce(TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, &sum, wide, 2, 1, 1, 1);
   assert_true(sum == 0);
-  reduce(TRIREME_DTYPE_I64, TRIREME_AVERAGE, &sum, wide, 1, 1, 4294967295u, 1);
+  reduce(TRIREME_DTYPE_I64, TRIREME_REDUCTION_AVERAGE, &sum, wide, 1, 1, 4294967295u, 1);
   assert_true(sum == lowest / 4294967295ll);
 }
 
@@ -576,10 +576,10 @@ void results_stored_past_the_caches_are_the_same(void**) {
     force_vector_level(level);
     for (const std::size_t shift : {0, 1, 5, 63}) {
       for (const std::uint64_t count : {125, 500, 1001, 5000}) {
-        check(TRIREME_DTYPE_F64, TRIREME_SUM, 2, count, -1, shift);
-        check(TRIREME_DTYPE_F32, TRIREME_AVERAGE, 5, count, -1, shift);
-        check(TRIREME_DTYPE_BF16, TRIREME_SUM, 17, count / 2, -1, shift);
-        check(TRIREME_DTYPE_I16, TRIREME_PRODUCT, 16, count, 3, shift);
+        check(TRIREME_DTYPE_F64, TRIREME_REDUCTION_SUM, 2, count, -1, shift);
+        check(TRIREME_DTYPE_F32, TRIREME_REDUCTION_AVERAGE, 5, count, -1, shift);
+        check(TRIREME_DTYPE_BF16, TRIREME_REDUCTION_SUM, 17, count / 2, -1, shift);
+        check(TRIREME_DTYPE_I16, TRIREME_REDUCTION_PRODUCT, 16, count, 3, shift);
       }
       for (const std::uint64_t bytes : {0, 1, 63, 64, 999, 1000, 1001, 1063, 1064, 20000}) {
         Bytes from(bytes + 64), to(bytes + 130, 0xa5);
@@ -613,10 +613,10 @@ void all_destinations_get_what_one_gets(void**) {
         }
         for (Bytes& each : apart) to_apart.push_back(each.data());
         Bytes expected(bytes);
-        reduce(dtype, TRIREME_AVERAGE, expected.data(), from.data(), sources, count, sources, 1);
+        reduce(dtype, TRIREME_REDUCTION_AVERAGE, expected.data(), from.data(), sources, count, sources, 1);
         for (const bool stream : {false, true}) {
           for (Bytes& each : apart) std::fill(each.begin(), each.end(), 0xa5);
-          reduce_into(dtype, TRIREME_AVERAGE, to_apart.data(), 3, from.data(), sources, count,
+          reduce_into(dtype, TRIREME_REDUCTION_AVERAGE, to_apart.data(), 3, from.data(), sources, count,
                       sources, 1, stream);
           for (const Bytes& each : apart) {
             assert_memory_equal(each.data(), expected.data(), bytes);
@@ -625,7 +625,7 @@ void all_destinations_get_what_one_gets(void**) {
         }
         // In place, where streaming must give way: all sources are destinations, too.
         std::reverse(to.begin(), to.end());
-        reduce_into(dtype, TRIREME_AVERAGE, to.data(), sources, from.data(), sources, count,
+        reduce_into(dtype, TRIREME_REDUCTION_AVERAGE, to.data(), sources, from.data(), sources, count,
                     sources, 1, true);
         for (const Bytes& each : memory) assert_memory_equal(each.data(), expected.data(), bytes);
       }

@@ -39,7 +39,7 @@ trireme_parameter_options options_of(const char* name, const char* unit,
 void add(Registry* registry, const char* name, const char* unit, std::uint64_t elements,
          trireme_dtype dtype = TRIREME_DTYPE_F32, bool frozen = false) {
   trireme_parameter_options options = options_of(name, unit, &elements, dtype);
-  if (frozen) options.flags = TRIREME_PARAMETER_FROZEN;
+  if (frozen) options.flags = TRIREME_PARAMETER_FLAG_FROZEN;
   std::uint64_t number = 0;
   assert_true(registry->add(options, &number).ok());
 }
@@ -414,7 +414,7 @@ void refused_parameters_leave_the_registry_alone(void**) {
   bad.shape = &seven;
   refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "is f32 [7], but \"b\"");
   bad.shape = &six;
-  bad.flags = TRIREME_PARAMETER_FROZEN;
+  bad.flags = TRIREME_PARAMETER_FLAG_FROZEN;
   refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "frozen");
   bad.flags = 0;
   bad.unit = "u";

@@ -1,5 +1,5 @@
 // Update rules against the published formulas in long double, one step from the same state.
-#include <trireme/optimizer_shard.h>
+#include <trireme/optimizer.h>
 
 #include <algorithm>
 #include <bit>
@@ -38,14 +38,14 @@ double random_value() {
 
 UpdateRule sgd(double momentum, bool nesterov, double decay) {
   UpdateRule rule;
-  rule.kind = TRIREME_OPTIMIZER_SGD;
+  rule.kind = TRIREME_RULE_SGD;
   rule.momentum = momentum;
   rule.nesterov = nesterov;
   rule.weight_decay = decay;
   return rule;
 }
 
-UpdateRule adam(trireme_optimizer_kind kind, double decay) {
+UpdateRule adam(trireme_rule_kind kind, double decay) {
   UpdateRule rule;
   rule.kind = kind;
   rule.beta1 = 0.9;
@@ -57,7 +57,7 @@ UpdateRule adam(trireme_optimizer_kind kind, double decay) {
 
 UpdateRule adagrad(double decay) {
   UpdateRule rule;
-  rule.kind = TRIREME_OPTIMIZER_ADAGRAD;
+  rule.kind = TRIREME_RULE_ADAGRAD;
   rule.epsilon = 1e-10;
   rule.weight_decay = decay;
   return rule;
@@ -65,7 +65,7 @@ UpdateRule adagrad(double decay) {
 
 UpdateRule rmsprop(double momentum, bool centered, double decay) {
   UpdateRule rule;
-  rule.kind = TRIREME_OPTIMIZER_RMSPROP;
+  rule.kind = TRIREME_RULE_RMSPROP;
   rule.momentum = momentum;
   rule.centered = centered;
   rule.beta2 = 0.99;
@@ -76,7 +76,7 @@ UpdateRule rmsprop(double momentum, bool centered, double decay) {
 
 UpdateRule lion(double decay) {
   UpdateRule rule;
-  rule.kind = TRIREME_OPTIMIZER_LION;
+  rule.kind = TRIREME_RULE_LION;
   rule.beta1 = 0.9;
   rule.beta2 = 0.99;
   rule.weight_decay = decay;
@@ -86,7 +86,7 @@ UpdateRule lion(double decay) {
 // What the trust ratio has made of the learning rate is the caller's affair.
 UpdateRule lars(double momentum, double decay) {
   UpdateRule rule = sgd(momentum, false, decay);
-  rule.kind = TRIREME_OPTIMIZER_LARS;
+  rule.kind = TRIREME_RULE_LARS;
   return rule;
 }
 
@@ -97,10 +97,10 @@ std::vector<UpdateRule> rules() {
           sgd(0.9, false, 0.1),
           sgd(0.9, true, 0),
           sgd(0.9, true, 0.1),
-          adam(TRIREME_OPTIMIZER_ADAM, 0),
-          adam(TRIREME_OPTIMIZER_ADAM, 0.1),
-          adam(TRIREME_OPTIMIZER_ADAMW, 0),
-          adam(TRIREME_OPTIMIZER_ADAMW, 0.1),
+          adam(TRIREME_RULE_ADAM, 0),
+          adam(TRIREME_RULE_ADAM, 0.1),
+          adam(TRIREME_RULE_ADAMW, 0),
+          adam(TRIREME_RULE_ADAMW, 0.1),
           adagrad(0),
           adagrad(0.1),
           rmsprop(0, false, 0),
@@ -127,12 +127,12 @@ enum class StateKind { none, squares, mean, velocity };
 StateKind state_kind(const UpdateRule& rule, int state) {
   if (state >= state_count(rule)) return StateKind::none;
   switch (rule.kind) {
-    case TRIREME_OPTIMIZER_SGD:
-    case TRIREME_OPTIMIZER_LARS: return StateKind::velocity;
-    case TRIREME_OPTIMIZER_ADAM:
-    case TRIREME_OPTIMIZER_ADAMW:
-    case TRIREME_OPTIMIZER_LAMB: return state == 0 ? StateKind::mean : StateKind::squares;
-    case TRIREME_OPTIMIZER_LION: return StateKind::mean;
+    case TRIREME_RULE_SGD:
+    case TRIREME_RULE_LARS: return StateKind::velocity;
+    case TRIREME_RULE_ADAM:
+    case TRIREME_RULE_ADAMW:
+    case TRIREME_RULE_LAMB: return state == 0 ? StateKind::mean : StateKind::squares;
+    case TRIREME_RULE_LION: return StateKind::mean;
     default: break;
   }
   if (state == 0) return StateKind::squares;
@@ -156,7 +156,7 @@ void step_rmsprop_plainly(const UpdateRule& rule, Element* e, long double g, lon
 Element step_plainly(const UpdateRule& rule, Element e, std::uint64_t t, long double rate,
                      long double gradient_scale) {
   long double g = e.g * gradient_scale;
-  if (rule.kind == TRIREME_OPTIMIZER_SGD) {
+  if (rule.kind == TRIREME_RULE_SGD) {
     g += rule.weight_decay * e.p;
     if (rule.momentum == 0) {
       e.p -= rate * g;
@@ -166,23 +166,23 @@ Element step_plainly(const UpdateRule& rule, Element e, std::uint64_t t, long do
     e.p -= rate * (rule.nesterov ? g + rule.momentum * e.s[0] : e.s[0]);
     return e;
   }
-  if (rule.kind == TRIREME_OPTIMIZER_LARS) {
+  if (rule.kind == TRIREME_RULE_LARS) {
     const long double step = rate * (g + rule.weight_decay * e.p);
     if (rule.momentum != 0) e.s[0] = rule.momentum * e.s[0] + step;
     e.p -= rule.momentum != 0 ? e.s[0] : step;
     return e;
   }
-  if (rule.kind == TRIREME_OPTIMIZER_ADAGRAD) {
+  if (rule.kind == TRIREME_RULE_ADAGRAD) {
     g += rule.weight_decay * e.p;
     e.s[0] += g * g;
     e.p -= rate * g / (std::sqrt(e.s[0]) + rule.epsilon);
     return e;
   }
-  if (rule.kind == TRIREME_OPTIMIZER_RMSPROP) {
+  if (rule.kind == TRIREME_RULE_RMSPROP) {
     step_rmsprop_plainly(rule, &e, g + rule.weight_decay * e.p, rate);
     return e;
   }
-  if (rule.kind == TRIREME_OPTIMIZER_LION) {
+  if (rule.kind == TRIREME_RULE_LION) {
     e.p -= rate * rule.weight_decay * e.p;
     const long double between =
         rule.beta1 * e.s[0] + (1 - static_cast<long double>(rule.beta1)) * g;
@@ -190,8 +190,8 @@ Element step_plainly(const UpdateRule& rule, Element e, std::uint64_t t, long do
     e.s[0] = rule.beta2 * e.s[0] + (1 - static_cast<long double>(rule.beta2)) * g;
     return e;
   }
-  if (rule.kind == TRIREME_OPTIMIZER_ADAM) g += rule.weight_decay * e.p;
-  if (rule.kind == TRIREME_OPTIMIZER_ADAMW) e.p -= rate * rule.weight_decay * e.p;
+  if (rule.kind == TRIREME_RULE_ADAM) g += rule.weight_decay * e.p;
+  if (rule.kind == TRIREME_RULE_ADAMW) e.p -= rate * rule.weight_decay * e.p;
   e.s[0] = rule.beta1 * e.s[0] + (1 - static_cast<long double>(rule.beta1)) * g;
   e.s[1] = rule.beta2 * e.s[1] + (1 - static_cast<long double>(rule.beta2)) * g * g;
   const long double steps = static_cast<long double>(t);
@@ -266,17 +266,17 @@ void check_rule(const UpdateRule& rule, std::size_t count, std::uint64_t t, doub
     const long double g = std::fabs(old.g * gradient_scale) + 0.1L * std::fabs(old.p);
     long double reach = rate * (2 * g + std::fabs(old.s[0]));
     long double divided = 0;  // a gradient over the root of its mean square
-    if (rule.kind == TRIREME_OPTIMIZER_ADAGRAD || rule.kind == TRIREME_OPTIMIZER_RMSPROP) {
+    if (rule.kind == TRIREME_RULE_ADAGRAD || rule.kind == TRIREME_RULE_RMSPROP) {
       long double spread = now.s[0];
       if (rule.centered) spread -= std::pow(now.s[rule.momentum != 0 ? 2 : 1], 2.0L);
       // What rounding leaves of the difference, relative to it.
       divided = g / std::sqrt(spread) * (rule.centered ? 2 * now.s[0] / spread : 1);
       reach = rate * (2 * divided + (rule.momentum != 0 ? std::fabs(old.s[1]) : 0));
-    } else if (rule.kind == TRIREME_OPTIMIZER_LION) {
+    } else if (rule.kind == TRIREME_RULE_LION) {
       reach = rate;
-    } else if (rule.kind == TRIREME_OPTIMIZER_LARS) {
+    } else if (rule.kind == TRIREME_RULE_LARS) {
       reach = rate * 2 * g + std::fabs(old.s[0]);
-    } else if (rule.kind != TRIREME_OPTIMIZER_SGD) {
+    } else if (rule.kind != TRIREME_RULE_SGD) {
       const long double steps = static_cast<long double>(t);
       reach *= std::sqrt(1 - std::pow(static_cast<long double>(rule.beta2), steps)) /
                (1 - std::pow(static_cast<long double>(rule.beta1), steps)) / std::sqrt(now.s[1]);
@@ -292,7 +292,7 @@ void check_rule(const UpdateRule& rule, std::size_t count, std::uint64_t t, doub
         case StateKind::squares: added = g * g; break;
         case StateKind::mean: added = g; break;
         case StateKind::velocity:
-          added = rule.kind == TRIREME_OPTIMIZER_RMSPROP ? divided : g;
+          added = rule.kind == TRIREME_RULE_RMSPROP ? divided : g;
           break;
       }
       assert_near(vectors.get(2 + state, i), now.s[state], std::fabs(old.s[state]) + added,
@@ -505,15 +505,15 @@ void a_rule_keeps_as_many_states_as_it_needs(void**) {
   assert_int_equal(state_count(sgd(0, false, 0.1)), 0);
   assert_int_equal(state_count(sgd(0.9, false, 0)), 1);
   assert_int_equal(state_count(sgd(0.9, true, 0)), 1);
-  assert_int_equal(state_count(adam(TRIREME_OPTIMIZER_ADAM, 0)), 2);
-  assert_int_equal(state_count(adam(TRIREME_OPTIMIZER_ADAMW, 0)), 2);
+  assert_int_equal(state_count(adam(TRIREME_RULE_ADAM, 0)), 2);
+  assert_int_equal(state_count(adam(TRIREME_RULE_ADAMW, 0)), 2);
   assert_int_equal(state_count(adagrad(0)), 1);
   assert_int_equal(state_count(rmsprop(0, false, 0)), 1);
   assert_int_equal(state_count(rmsprop(0.9, false, 0)), 2);
   assert_int_equal(state_count(rmsprop(0, true, 0)), 2);
   assert_int_equal(state_count(rmsprop(0.9, true, 0)), 3);
   assert_int_equal(state_count(lion(0)), 1);
-  assert_int_equal(state_count(adam(TRIREME_OPTIMIZER_LAMB, 0)), 2);
+  assert_int_equal(state_count(adam(TRIREME_RULE_LAMB, 0)), 2);
   assert_int_equal(state_count(lars(0, 0.1)), 0);
   assert_int_equal(state_count(lars(0.9, 0)), 1);
 }
@@ -566,7 +566,7 @@ void lion_steps_by_the_rate_alone_and_tells_of_a_nan(void**) {
 template <class T>
 void check_direction(double decay, std::uint64_t t) {
   constexpr std::size_t kCount = 203;
-  const UpdateRule rule = adam(TRIREME_OPTIMIZER_LAMB, decay);
+  const UpdateRule rule = adam(TRIREME_RULE_LAMB, decay);
   Vectors<T> start(kCount, 0);
   start.fill(rule, t == 1);
   std::vector<T> first;
@@ -635,7 +635,7 @@ void lamb_goes_the_same_way_at_every_level(void**) {
 // For parameters of 16 bits it is the direction of what f32 makes of them.
 void lamb_widens_what_is_narrow(void**) {
   constexpr std::size_t kCount = 2100;
-  const UpdateRule rule = adam(TRIREME_OPTIMIZER_LAMB, 0.1);
+  const UpdateRule rule = adam(TRIREME_RULE_LAMB, 0.1);
   for (const trireme_dtype dtype : {TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16}) {
     const bool half = dtype == TRIREME_DTYPE_F16;
     Vectors<float> wide(kCount, 0);
@@ -670,7 +670,7 @@ void lamb_widens_what_is_narrow(void**) {
 void chance_goes_by_the_number_of_the_element(void**) {
   constexpr std::uint64_t kCount = 3001, kFirst = (1ull << 32) - 1234;
   UpdateRule rule;
-  rule.kind = TRIREME_OPTIMIZER_SGD;
+  rule.kind = TRIREME_RULE_SGD;
   std::vector<std::uint16_t> start(kCount), wanted;
   std::vector<float> gradients(kCount);
   for (std::uint64_t i = 0; i < kCount; ++i) {

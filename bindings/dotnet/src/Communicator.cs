@@ -17,9 +17,9 @@ namespace Trireme
             this.handle = handle;
             int rank;
             int worldSize;
-            TriremeException.Check(NativeMethods.trireme_communicator_rank(handle, out rank));
+            TriremeException.Check(NativeMethods.trireme_communicator_get_rank(handle, out rank));
             TriremeException.Check(
-                NativeMethods.trireme_communicator_world_size(handle, out worldSize));
+                NativeMethods.trireme_communicator_get_world_size(handle, out worldSize));
             Rank = rank;
             WorldSize = worldSize;
             handle.LeaveAtExit();
@@ -34,7 +34,7 @@ namespace Trireme
         /// <summary>Which backend and transport carry the bytes.</summary>
         public unsafe string Backend
         {
-            get { return ReadText(NativeMethods.trireme_communicator_backend); }
+            get { return ReadText(NativeMethods.trireme_communicator_get_backend); }
         }
 
         /// <summary>
@@ -42,7 +42,7 @@ namespace Trireme
         /// </summary>
         public unsafe string FlightRecord
         {
-            get { return ReadText(NativeMethods.trireme_communicator_flight_record); }
+            get { return ReadText(NativeMethods.trireme_communicator_get_flight_record); }
         }
 
         /// <summary>
@@ -51,7 +51,7 @@ namespace Trireme
         /// </summary>
         public unsafe string LastCalls
         {
-            get { return ReadText(NativeMethods.trireme_communicator_last_calls); }
+            get { return ReadText(NativeMethods.trireme_communicator_get_last_calls); }
         }
 
         internal CommunicatorHandle Handle

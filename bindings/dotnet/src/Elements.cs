@@ -43,7 +43,7 @@ namespace Trireme
                 return new Elements(wanted, (ulong)size);
             }
 
-            ulong needed = NativeMethods.trireme_dtype_size(wanted);
+            ulong needed = NativeMethods.trireme_dtype_bytes(wanted);
             if (needed != 0 && needed != (ulong)size)
             {
                 throw new ArgumentException(

@@ -55,17 +55,17 @@ namespace Trireme
     /// <summary>How contributions of ranks become one value.</summary>
     public enum Reduction
     {
-        Sum = NativeMethods.TRIREME_SUM,
-        Average = NativeMethods.TRIREME_AVERAGE,
-        Product = NativeMethods.TRIREME_PRODUCT,
-        Min = NativeMethods.TRIREME_MIN,
-        Max = NativeMethods.TRIREME_MAX,
-        Band = NativeMethods.TRIREME_BAND,
-        Bor = NativeMethods.TRIREME_BOR,
-        Bxor = NativeMethods.TRIREME_BXOR,
+        Sum = NativeMethods.TRIREME_REDUCTION_SUM,
+        Average = NativeMethods.TRIREME_REDUCTION_AVERAGE,
+        Product = NativeMethods.TRIREME_REDUCTION_PRODUCT,
+        Min = NativeMethods.TRIREME_REDUCTION_MIN,
+        Max = NativeMethods.TRIREME_REDUCTION_MAX,
+        Band = NativeMethods.TRIREME_REDUCTION_BAND,
+        Bor = NativeMethods.TRIREME_REDUCTION_BOR,
+        Bxor = NativeMethods.TRIREME_REDUCTION_BXOR,
 
         /// <summary>Sum, then multiplication by <see cref="OperationOptions.Scale"/>.</summary>
-        ScaledSum = NativeMethods.TRIREME_SCALED_SUM,
+        ScaledSum = NativeMethods.TRIREME_REDUCTION_SCALED_SUM,
     }
 
     /// <summary>Where a buffer lives.</summary>
@@ -80,23 +80,23 @@ namespace Trireme
     public enum Operation
     {
         Any = 0,
-        AllReduce = NativeMethods.TRIREME_OPERATION_ALL_REDUCE,
-        ReduceScatter = NativeMethods.TRIREME_OPERATION_REDUCE_SCATTER,
-        ReduceScatterV = NativeMethods.TRIREME_OPERATION_REDUCE_SCATTER_V,
-        AllGather = NativeMethods.TRIREME_OPERATION_ALL_GATHER,
-        AllGatherV = NativeMethods.TRIREME_OPERATION_ALL_GATHER_V,
-        Broadcast = NativeMethods.TRIREME_OPERATION_BROADCAST,
-        Barrier = NativeMethods.TRIREME_OPERATION_BARRIER,
-        Send = NativeMethods.TRIREME_OPERATION_SEND,
-        Receive = NativeMethods.TRIREME_OPERATION_RECEIVE,
-        Reduce = NativeMethods.TRIREME_OPERATION_REDUCE,
-        Gather = NativeMethods.TRIREME_OPERATION_GATHER,
-        GatherV = NativeMethods.TRIREME_OPERATION_GATHER_V,
-        Scatter = NativeMethods.TRIREME_OPERATION_SCATTER,
-        ScatterV = NativeMethods.TRIREME_OPERATION_SCATTER_V,
-        AllToAll = NativeMethods.TRIREME_OPERATION_ALL_TO_ALL,
-        AllToAllV = NativeMethods.TRIREME_OPERATION_ALL_TO_ALL_V,
-        Probe = NativeMethods.TRIREME_OPERATION_PROBE,
+        AllReduce = NativeMethods.TRIREME_OPERATION_KIND_ALL_REDUCE,
+        ReduceScatter = NativeMethods.TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+        ReduceScatterV = NativeMethods.TRIREME_OPERATION_KIND_REDUCE_SCATTER_V,
+        AllGather = NativeMethods.TRIREME_OPERATION_KIND_ALL_GATHER,
+        AllGatherV = NativeMethods.TRIREME_OPERATION_KIND_ALL_GATHER_V,
+        Broadcast = NativeMethods.TRIREME_OPERATION_KIND_BROADCAST,
+        Barrier = NativeMethods.TRIREME_OPERATION_KIND_BARRIER,
+        Send = NativeMethods.TRIREME_OPERATION_KIND_SEND,
+        Receive = NativeMethods.TRIREME_OPERATION_KIND_RECEIVE,
+        Reduce = NativeMethods.TRIREME_OPERATION_KIND_REDUCE,
+        Gather = NativeMethods.TRIREME_OPERATION_KIND_GATHER,
+        GatherV = NativeMethods.TRIREME_OPERATION_KIND_GATHER_V,
+        Scatter = NativeMethods.TRIREME_OPERATION_KIND_SCATTER,
+        ScatterV = NativeMethods.TRIREME_OPERATION_KIND_SCATTER_V,
+        AllToAll = NativeMethods.TRIREME_OPERATION_KIND_ALL_TO_ALL,
+        AllToAllV = NativeMethods.TRIREME_OPERATION_KIND_ALL_TO_ALL_V,
+        Probe = NativeMethods.TRIREME_OPERATION_KIND_PROBE,
     }
 
     /// <summary>How a collective is made of messages between two ranks.</summary>
@@ -116,11 +116,11 @@ namespace Trireme
 
     /// <summary>Flags of one call, as the library numbers them.</summary>
     [System.Flags]
-    internal enum CallFlags : uint
+    internal enum OperationFlags : uint
     {
-        Reproducible = NativeMethods.TRIREME_CALL_REPRODUCIBLE,
-        Buffered = NativeMethods.TRIREME_CALL_BUFFERED,
-        AnyTag = NativeMethods.TRIREME_CALL_ANY_TAG,
+        Reproducible = NativeMethods.TRIREME_OPERATION_FLAG_REPRODUCIBLE,
+        Buffered = NativeMethods.TRIREME_OPERATION_FLAG_BUFFERED,
+        AnyTag = NativeMethods.TRIREME_OPERATION_FLAG_ANY_TAG,
     }
 
     /// <summary>How urgent a collective is.</summary>
@@ -139,13 +139,13 @@ namespace Trireme
         /// "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names
         /// are slower than these.
         /// </summary>
-        ByName = NativeMethods.TRIREME_MESH_BY_NAME,
+        ByName = NativeMethods.TRIREME_MESH_ORDER_BY_NAME,
 
         /// <summary>The last axis of the list is fastest.</summary>
-        LastFastest = NativeMethods.TRIREME_MESH_LAST_FASTEST,
+        LastFastest = NativeMethods.TRIREME_MESH_ORDER_LAST_FASTEST,
 
         /// <summary>The first axis of the list is fastest.</summary>
-        FirstFastest = NativeMethods.TRIREME_MESH_FIRST_FASTEST,
+        FirstFastest = NativeMethods.TRIREME_MESH_ORDER_FIRST_FASTEST,
     }
 
     /// <summary>How much a log message matters.</summary>
@@ -232,27 +232,27 @@ namespace Trireme
         /// <summary>
         /// Ranks may be absent from a pass, and join the others when they run out of data.
         /// </summary>
-        Uneven = NativeMethods.TRIREME_MODEL_UNEVEN,
+        Uneven = NativeMethods.TRIREME_MODEL_FLAG_UNEVEN,
 
         /// <summary>
         /// Buckets are reduced in the reverse order of registration in all steps, and not in the
         /// order in which the first step's gradients came.
         /// </summary>
-        FixedOrder = NativeMethods.TRIREME_MODEL_FIXED_ORDER,
+        FixedOrder = NativeMethods.TRIREME_MODEL_FLAG_FIXED_ORDER,
 
         /// <summary>Shards are cut between rows of parameters.</summary>
-        WholeRows = NativeMethods.TRIREME_MODEL_WHOLE_ROWS,
+        WholeRows = NativeMethods.TRIREME_MODEL_FLAG_WHOLE_ROWS,
 
         /// <summary>
         /// Zero3, HybridShard: units stay whole after their release until parameters change.
         /// </summary>
-        KeepGathered = NativeMethods.TRIREME_MODEL_KEEP_GATHERED,
+        KeepGathered = NativeMethods.TRIREME_MODEL_FLAG_KEEP_GATHERED,
 
         /// <summary>
         /// Each bucket is updated as soon as it is reduced, and no gradients are kept: a parameter may
         /// change from the moment its gradient is handed in until the step ends.
         /// </summary>
-        UpdateInBackward = NativeMethods.TRIREME_MODEL_UPDATE_IN_BACKWARD,
+        UpdateInBackward = NativeMethods.TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD,
     }
 
     /// <summary>When a bucket hook is called.</summary>
@@ -289,7 +289,7 @@ namespace Trireme
         None = 0,
 
         /// <summary>Has no gradient and is not updated.</summary>
-        Frozen = NativeMethods.TRIREME_PARAMETER_FROZEN,
+        Frozen = NativeMethods.TRIREME_PARAMETER_FLAG_FROZEN,
     }
 
     [Flags]
@@ -298,32 +298,32 @@ namespace Trireme
         None = 0,
 
         /// <summary>Keep the gradients here and add the next pass to them.</summary>
-        NoSync = NativeMethods.TRIREME_BACKWARD_NO_SYNC,
+        NoSync = NativeMethods.TRIREME_BACKWARD_FLAG_NO_SYNC,
 
         /// <summary>
         /// This rank of an uneven model has no data for the pass and hands in nothing.
         /// </summary>
-        Absent = NativeMethods.TRIREME_BACKWARD_ABSENT,
+        Absent = NativeMethods.TRIREME_BACKWARD_FLAG_ABSENT,
     }
 
     /// <summary>An update rule.</summary>
-    public enum OptimizerKind
+    public enum RuleKind
     {
-        Sgd = NativeMethods.TRIREME_OPTIMIZER_SGD,
-        Adam = NativeMethods.TRIREME_OPTIMIZER_ADAM,
-        Adamw = NativeMethods.TRIREME_OPTIMIZER_ADAMW,
+        Sgd = NativeMethods.TRIREME_RULE_SGD,
+        Adam = NativeMethods.TRIREME_RULE_ADAM,
+        Adamw = NativeMethods.TRIREME_RULE_ADAMW,
 
         /// <summary>The delegate <see cref="OptimizerOptions.Rule"/>.</summary>
-        User = NativeMethods.TRIREME_OPTIMIZER_USER,
-        Adagrad = NativeMethods.TRIREME_OPTIMIZER_ADAGRAD,
-        Rmsprop = NativeMethods.TRIREME_OPTIMIZER_RMSPROP,
-        Lion = NativeMethods.TRIREME_OPTIMIZER_LION,
-        Lamb = NativeMethods.TRIREME_OPTIMIZER_LAMB,
-        Lars = NativeMethods.TRIREME_OPTIMIZER_LARS,
-        Adafactor = NativeMethods.TRIREME_OPTIMIZER_ADAFACTOR,
+        User = NativeMethods.TRIREME_RULE_USER,
+        Adagrad = NativeMethods.TRIREME_RULE_ADAGRAD,
+        Rmsprop = NativeMethods.TRIREME_RULE_RMSPROP,
+        Lion = NativeMethods.TRIREME_RULE_LION,
+        Lamb = NativeMethods.TRIREME_RULE_LAMB,
+        Lars = NativeMethods.TRIREME_RULE_LARS,
+        Adafactor = NativeMethods.TRIREME_RULE_ADAFACTOR,
 
         /// <summary>Matrices go along orthogonal ones, all else goes as with Adamw.</summary>
-        Muon = NativeMethods.TRIREME_OPTIMIZER_MUON,
+        Muon = NativeMethods.TRIREME_RULE_MUON,
     }
 
     /// <summary>What is different for one group of parameters.</summary>
@@ -333,51 +333,51 @@ namespace Trireme
         None = 0,
 
         /// <summary>Of Muon: none of its parameters is a matrix.</summary>
-        Elementwise = NativeMethods.TRIREME_GROUP_ELEMENTWISE,
+        Elementwise = NativeMethods.TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE,
     }
 
     /// <summary>By what Muon multiplies the learning rate of a matrix.</summary>
     public enum RateAdjustment
     {
         /// <summary>sqrt(max(1, rows / columns)).</summary>
-        Original = NativeMethods.TRIREME_RATE_ORIGINAL,
+        Original = NativeMethods.TRIREME_MUON_RATE_ORIGINAL,
 
         /// <summary>0.2 * sqrt(max(rows, columns)): rates and decays as for Adamw.</summary>
-        MatchAdamw = NativeMethods.TRIREME_RATE_MATCH_ADAMW,
+        MatchAdamw = NativeMethods.TRIREME_MUON_RATE_MATCH_ADAMW,
     }
 
     /// <summary>What a range of state belongs to.</summary>
     public enum StateKind
     {
         /// <summary>The parameter's own values.</summary>
-        Parameter = NativeMethods.TRIREME_STATE_PARAMETER,
+        Parameter = NativeMethods.TRIREME_STATE_KIND_PARAMETER,
 
         /// <summary>A state vector of the update rule.</summary>
-        Optimizer = NativeMethods.TRIREME_STATE_OPTIMIZER,
+        Optimizer = NativeMethods.TRIREME_STATE_KIND_OPTIMIZER,
 
         /// <summary>Of Adafactor and a matrix: a number for each row.</summary>
-        Rows = NativeMethods.TRIREME_STATE_ROWS,
+        Rows = NativeMethods.TRIREME_STATE_KIND_ROWS,
 
         /// <summary>Of Adafactor and a matrix: a number for each column.</summary>
-        Columns = NativeMethods.TRIREME_STATE_COLUMNS,
+        Columns = NativeMethods.TRIREME_STATE_KIND_COLUMNS,
     }
 
     /// <summary>How the factor of the learning rate goes; schedule.h has the formulas.</summary>
     public enum ScheduleKind
     {
-        Constant = NativeMethods.TRIREME_SCHEDULE_CONSTANT,
+        Constant = NativeMethods.TRIREME_SCHEDULE_KIND_CONSTANT,
 
         /// <summary>Falls along a straight line.</summary>
-        Linear = NativeMethods.TRIREME_SCHEDULE_LINEAR,
+        Linear = NativeMethods.TRIREME_SCHEDULE_KIND_LINEAR,
 
         /// <summary>Falls along half a cosine.</summary>
-        Cosine = NativeMethods.TRIREME_SCHEDULE_COSINE,
+        Cosine = NativeMethods.TRIREME_SCHEDULE_KIND_COSINE,
 
         /// <summary>Rises and falls.</summary>
-        OneCycle = NativeMethods.TRIREME_SCHEDULE_ONE_CYCLE,
+        OneCycle = NativeMethods.TRIREME_SCHEDULE_KIND_ONE_CYCLE,
 
         /// <summary>The caller's own function.</summary>
-        User = NativeMethods.TRIREME_SCHEDULE_USER,
+        User = NativeMethods.TRIREME_SCHEDULE_KIND_USER,
     }
 
     /// <summary>How a schedule begins and bends.</summary>
@@ -387,36 +387,36 @@ namespace Trireme
         None = 0,
 
         /// <summary>With WarmUpSteps: the first factor is 0.</summary>
-        FromZero = NativeMethods.TRIREME_SCHEDULE_FROM_ZERO,
+        FromZero = NativeMethods.TRIREME_SCHEDULE_FLAG_FROM_ZERO,
 
         /// <summary>OneCycle only: straight lines.</summary>
-        LinearAnnealing = NativeMethods.TRIREME_SCHEDULE_LINEAR_ANNEALING,
+        LinearAnnealing = NativeMethods.TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING,
     }
 
     [Flags]
     public enum OptimizerFlags
     {
         None = 0,
-        Nesterov = NativeMethods.TRIREME_OPTIMIZER_NESTEROV,
+        Nesterov = NativeMethods.TRIREME_OPTIMIZER_FLAG_NESTEROV,
 
         /// <summary>
         /// zero1: gradients are reduced in the step, which updates each while its sum is in the
-        /// cache: the fewest bytes, the same bits. See optimizer_shard.h for what it goes with.
+        /// cache: the fewest bytes, the same bits. See optimizer.h for what it goes with.
         /// </summary>
-        OneSweep = NativeMethods.TRIREME_OPTIMIZER_ONE_SWEEP,
+        OneSweep = NativeMethods.TRIREME_OPTIMIZER_FLAG_ONE_SWEEP,
 
         /// <summary>Rmsprop: gradients are divided by their spread around their mean.</summary>
-        Centered = NativeMethods.TRIREME_OPTIMIZER_CENTERED,
+        Centered = NativeMethods.TRIREME_OPTIMIZER_FLAG_CENTERED,
 
         /// <summary>
         /// Parameters of F16 and Bf16 are the roundings of masters of F32, which the rule changes.
         /// </summary>
-        MasterWeights = NativeMethods.TRIREME_OPTIMIZER_MASTER_WEIGHTS,
+        MasterWeights = NativeMethods.TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS,
 
         /// <summary>
         /// Parameters of Bf16 are rounded by chance: right on average. See
         /// <see cref="OptimizerOptions.RoundingSeed"/>.
         /// </summary>
-        StochasticRounding = NativeMethods.TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING,
+        StochasticRounding = NativeMethods.TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING,
     }
 }

@@ -61,7 +61,7 @@ namespace Trireme
         /// <summary>Bytes of one element; 0 for a value that is no element type.</summary>
         public static ulong SizeOf(ElementType type)
         {
-            return NativeMethods.trireme_dtype_size(type);
+            return NativeMethods.trireme_dtype_bytes(type);
         }
 
         /// <summary>
@@ -92,9 +92,9 @@ namespace Trireme
             return Utf8.Read(NativeMethods.trireme_strategy_name(strategy));
         }
 
-        public static string NameOf(OptimizerKind kind)
+        public static string NameOf(RuleKind kind)
         {
-            return Utf8.Read(NativeMethods.trireme_optimizer_kind_name(kind));
+            return Utf8.Read(NativeMethods.trireme_rule_name(kind));
         }
 
         /// <summary>Finds a strategy by its name or a synonym such as "fsdp" or "ddp".</summary>

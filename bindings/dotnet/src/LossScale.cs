@@ -58,7 +58,7 @@ namespace Trireme
             {
                 double scale;
                 TriremeException.Check(
-                    NativeMethods.trireme_optimizer_loss_scale(handle, out scale));
+                    NativeMethods.trireme_optimizer_get_loss_scale(handle, out scale));
                 return scale;
             }
         }

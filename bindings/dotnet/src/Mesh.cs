@@ -107,7 +107,7 @@ namespace Trireme
             var coordinates = new int[names.Length];
             fixed (int* places = coordinates)
             {
-                TriremeException.Check(NativeMethods.trireme_mesh_coordinates(
+                TriremeException.Check(NativeMethods.trireme_mesh_get_coordinates(
                     handle, rank, places, (ulong)coordinates.Length));
             }
 
@@ -125,7 +125,7 @@ namespace Trireme
             fixed (int* places = coordinates)
             {
                 int rank;
-                TriremeException.Check(NativeMethods.trireme_mesh_rank(
+                TriremeException.Check(NativeMethods.trireme_mesh_get_rank(
                     handle, places, (ulong)coordinates.Length, out rank));
                 return rank;
             }
@@ -140,7 +140,7 @@ namespace Trireme
             fixed (IntPtr* namesPointer = texts.Pointers)
             fixed (int* found = ranks)
             {
-                TriremeException.Check(NativeMethods.trireme_mesh_group(
+                TriremeException.Check(NativeMethods.trireme_mesh_get_group(
                     handle, namesPointer, (uint)texts.Pointers.Length, rank, found,
                     (ulong)ranks.Length, out count));
             }
@@ -157,7 +157,7 @@ namespace Trireme
             using (var text = new Utf8(Required(axis), nameof(axis)))
             {
                 IntPtr found;
-                TriremeException.Check(NativeMethods.trireme_mesh_axis_communicator(
+                TriremeException.Check(NativeMethods.trireme_mesh_get_axis_communicator(
                     handle, text.Pointer, out found));
                 return Trireme.Communicator.Adopt(new CommunicatorHandle(found, this));
             }
@@ -179,11 +179,11 @@ namespace Trireme
                 IntPtr[] pointers = texts.Pointers;
                 return Trireme.Communicator.MakeChild(
                     name, timeout,
-                    (ref NativeGroupOptions options, out CommunicatorHandle child) =>
+                    (ref NativeChildOptions options, out CommunicatorHandle child) =>
                     {
                         fixed (IntPtr* namesPointer = pointers)
                         {
-                            return NativeMethods.trireme_mesh_axes_communicator(
+                            return NativeMethods.trireme_mesh_create_communicator(
                                 handle, namesPointer, (uint)pointers.Length, ref options,
                                 out child);
                         }

@@ -67,7 +67,7 @@ namespace Trireme
         /// Seal counts the state of this rule with its defaults against MemoryLimitBytes. Not without
         /// that, and not User. Null: of no rule.
         /// </summary>
-        public OptimizerKind? PlannedRule { get; set; }
+        public RuleKind? PlannedRule { get; set; }
 
         /// <summary>
         /// HybridShard: the ranks of a copy are this far apart; 0 is 1, neighbours.
@@ -360,7 +360,7 @@ namespace Trireme
             Elements elements = Elements.Of<T>(type);
             fixed (byte* first = &Elements.First(values))
             {
-                TriremeException.Check(NativeMethods.trireme_model_set_parameters(
+                TriremeException.Check(NativeMethods.trireme_model_broadcast_parameters(
                     handle, first, elements.Count(values.Length), elements.Type, root));
             }
 
@@ -376,7 +376,7 @@ namespace Trireme
             Elements elements = Elements.Of<T>(type);
             fixed (byte* first = &Elements.First<T>(values))
             {
-                TriremeException.Check(NativeMethods.trireme_model_get_parameters(
+                TriremeException.Check(NativeMethods.trireme_model_gather_parameters(
                     handle, first, elements.Count(values.Length), elements.Type));
             }
         }
@@ -415,7 +415,7 @@ namespace Trireme
         {
             IntPtr data;
             ulong count;
-            TriremeException.Check(NativeMethods.trireme_model_parameter_data(
+            TriremeException.Check(NativeMethods.trireme_model_get_parameter_data(
                 handle, parameter, out data, out count));
             if (!Elements.Fits<T>(types[checked((int)parameter)]))
             {
@@ -432,7 +432,7 @@ namespace Trireme
         public uint? GetLeaf(uint microBatch)
         {
             uint leaf;
-            TriremeException.Check(NativeMethods.trireme_model_leaf(handle, microBatch, out leaf));
+            TriremeException.Check(NativeMethods.trireme_model_get_leaf(handle, microBatch, out leaf));
             return leaf == NativeMethods.NoLeaf ? (uint?)null : leaf;
         }
 
@@ -458,7 +458,7 @@ namespace Trireme
             ulong count;
             ElementType type;
             int addsUp;
-            TriremeException.Check(NativeMethods.trireme_model_gradient_data(
+            TriremeException.Check(NativeMethods.trireme_model_get_gradient_data(
                 handle, parameter, out data, out count, out type, out addsUp));
             if (type != wanted)
             {

@@ -46,9 +46,9 @@ namespace Trireme
             return new NativeOperationOptions
             {
                 StructSize = (uint)sizeof(NativeOperationOptions),
-                Flags = (Reproducible ? (uint)CallFlags.Reproducible : 0) |
-                        (Buffered ? (uint)CallFlags.Buffered : 0) |
-                        (AnyTag ? (uint)CallFlags.AnyTag : 0),
+                Flags = (Reproducible ? (uint)OperationFlags.Reproducible : 0) |
+                        (Buffered ? (uint)OperationFlags.Buffered : 0) |
+                        (AnyTag ? (uint)OperationFlags.AnyTag : 0),
                 TimeoutNs = Nanoseconds.From(Timeout, nameof(Timeout)),
                 Scale = Scale,
                 Priority = (int)Priority,

@@ -13,7 +13,7 @@ namespace Trireme
     /// <summary>The update rule of a model; zero is the default where there is one.</summary>
     public sealed class OptimizerOptions
     {
-        public OptimizerKind Kind { get; set; }
+        public RuleKind Kind { get; set; }
 
         public OptimizerFlags Flags { get; set; }
 
@@ -152,7 +152,7 @@ namespace Trireme
         /// <summary>Of Muon.</summary>
         public RateAdjustment RateAdjustment { get; set; }
 
-        /// <summary>The caller's own rule; only and always with OptimizerKind.User.</summary>
+        /// <summary>The caller's own rule; only and always with RuleKind.User.</summary>
         public UpdateRule Rule { get; set; }
     }
 
@@ -398,7 +398,7 @@ namespace Trireme
             {
                 double rate;
                 TriremeException.Check(
-                    NativeMethods.trireme_optimizer_learning_rate(handle, out rate));
+                    NativeMethods.trireme_optimizer_get_learning_rate(handle, out rate));
                 return rate;
             }
 
@@ -422,7 +422,7 @@ namespace Trireme
                 {
                     ScheduleRunner.Check(
                         schedule,
-                        NativeMethods.trireme_optimizer_step_rate(held.Address, out rate));
+                        NativeMethods.trireme_optimizer_get_step_rate(held.Address, out rate));
                 }
 
                 return rate;
@@ -481,7 +481,7 @@ namespace Trireme
             {
                 ulong steps;
                 TriremeException.Check(
-                    NativeMethods.trireme_optimizer_step_count(handle, out steps));
+                    NativeMethods.trireme_optimizer_get_step_count(handle, out steps));
                 return steps;
             }
         }
@@ -493,7 +493,7 @@ namespace Trireme
             {
                 double norm;
                 TriremeException.Check(
-                    NativeMethods.trireme_optimizer_gradient_norm(handle, out norm));
+                    NativeMethods.trireme_optimizer_get_gradient_norm(handle, out norm));
                 return norm;
             }
         }
@@ -506,7 +506,7 @@ namespace Trireme
         {
             double norm;
             TriremeException.Check(
-                NativeMethods.trireme_optimizer_group_norm(handle, group, out norm));
+                NativeMethods.trireme_optimizer_get_group_norm(handle, group, out norm));
             return norm;
         }
 

@@ -28,7 +28,7 @@ namespace Trireme
 
         public StateKind Kind { get; }
 
-        /// <summary>Which state vector; optimizer_shard.h names those of each rule.</summary>
+        /// <summary>Which state vector; optimizer.h names those of each rule.</summary>
         public uint Vector { get; }
 
         /// <summary>Number of the parameter.</summary>
@@ -90,7 +90,7 @@ namespace Trireme
         {
             ulong count;
             TriremeException.Check(
-                NativeMethods.trireme_optimizer_range_count(handle, out count));
+                NativeMethods.trireme_optimizer_get_range_count(handle, out count));
             var ranges = new StateRange[count];
             for (ulong i = 0; i < count; ++i)
             {
@@ -112,7 +112,7 @@ namespace Trireme
         {
             ulong size;
             TriremeException.Check(
-                NativeMethods.trireme_optimizer_saved_bytes(handle, out size));
+                NativeMethods.trireme_optimizer_get_saved_bytes(handle, out size));
             var state = new byte[checked((int)size)];
             fixed (byte* first = state)
             {

@@ -26,7 +26,7 @@ namespace Trireme
             get
             {
                 int descriptor;
-                TriremeException.Check(NativeMethods.trireme_request_fd(handle, out descriptor));
+                TriremeException.Check(NativeMethods.trireme_request_get_fd(handle, out descriptor));
                 return descriptor;
             }
         }
@@ -39,7 +39,7 @@ namespace Trireme
             get
             {
                 NativeMessageInfo native = MessageInfo.Empty;
-                TriremeException.Check(NativeMethods.trireme_request_message(handle, &native));
+                TriremeException.Check(NativeMethods.trireme_request_get_message(handle, &native));
                 return new MessageInfo(native, completion.Factor);
             }
         }

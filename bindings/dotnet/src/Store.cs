@@ -51,11 +51,11 @@ namespace Trireme
             {
                 ulong length;
                 TriremeException.Check(
-                    NativeMethods.trireme_store_address(handle, null, 0, out length));
+                    NativeMethods.trireme_store_get_address(handle, null, 0, out length));
                 var text = new byte[length + 1];
                 fixed (byte* memory = text)
                 {
-                    TriremeException.Check(NativeMethods.trireme_store_address(
+                    TriremeException.Check(NativeMethods.trireme_store_get_address(
                         handle, memory, (ulong)text.Length, out length));
                     return Utf8.Read(memory, text.Length);
                 }

@@ -17,7 +17,7 @@ namespace Trireme
                 var ranks = new int[WorldSize];
                 fixed (int* numbers = ranks)
                 {
-                    TriremeException.Check(NativeMethods.trireme_communicator_ranks(
+                    TriremeException.Check(NativeMethods.trireme_communicator_get_original_ranks(
                         handle, numbers, (ulong)ranks.Length));
                 }
 
@@ -44,7 +44,7 @@ namespace Trireme
 
             return MakeChild(
                 name, timeout,
-                (ref NativeGroupOptions options, out CommunicatorHandle child) =>
+                (ref NativeChildOptions options, out CommunicatorHandle child) =>
                     NativeMethods.trireme_communicator_split(
                         handle, color ?? -1, key, ref options, out child));
         }
@@ -69,7 +69,7 @@ namespace Trireme
 
             return MakeChild(
                 name, timeout,
-                (ref NativeGroupOptions options, out CommunicatorHandle child) =>
+                (ref NativeChildOptions options, out CommunicatorHandle child) =>
                 {
                     fixed (int* numbers = list)
                     {
@@ -84,7 +84,7 @@ namespace Trireme
         {
             return MakeChild(
                 name, timeout,
-                (ref NativeGroupOptions options, out CommunicatorHandle child) =>
+                (ref NativeChildOptions options, out CommunicatorHandle child) =>
                     NativeMethods.trireme_communicator_duplicate(handle, ref options, out child));
         }
 
@@ -107,7 +107,7 @@ namespace Trireme
         {
             return MakeChild(
                 name, timeout,
-                (ref NativeGroupOptions options, out CommunicatorHandle child) =>
+                (ref NativeChildOptions options, out CommunicatorHandle child) =>
                     NativeMethods.trireme_communicator_shrink(handle, ref options, out child));
         }
 
@@ -127,9 +127,9 @@ namespace Trireme
         {
             using (var nameText = new Utf8(name, nameof(name)))
             {
-                var options = new NativeGroupOptions
+                var options = new NativeChildOptions
                 {
-                    StructSize = (uint)sizeof(NativeGroupOptions),
+                    StructSize = (uint)sizeof(NativeChildOptions),
                     Name = nameText.Pointer,
                     TimeoutNs = Nanoseconds.From(timeout, nameof(timeout)),
                 };
@@ -140,6 +140,6 @@ namespace Trireme
         }
 
         internal delegate Status ChildFunction(
-            ref NativeGroupOptions options, out CommunicatorHandle child);
+            ref NativeChildOptions options, out CommunicatorHandle child);
     }
 }

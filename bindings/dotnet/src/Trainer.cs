@@ -256,7 +256,7 @@ namespace Trireme
                 {
                     StructSize = (uint)sizeof(NativeTrainerOptions),
                     Flags = options.ZeroGradients
-                        ? (uint)NativeMethods.TRIREME_TRAINER_ZERO_GRADIENTS
+                        ? (uint)NativeMethods.TRIREME_TRAINER_FLAG_ZERO_GRADIENTS
                         : 0,
                     MicroBatches = options.MicroBatches,
                     CheckpointEvery = options.CheckpointEvery,

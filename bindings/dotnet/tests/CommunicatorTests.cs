@@ -251,7 +251,7 @@ namespace Trireme.Tests
                 int rank;
                 Check.Equal(
                     Status.InvalidHandle,
-                    NativeMethods.trireme_communicator_rank(forged, out rank), "stale");
+                    NativeMethods.trireme_communicator_get_rank(forged, out rank), "stale");
             }
 
             foreach (long number in new[] { 1L, -1L, 0x7fffffffffffL })

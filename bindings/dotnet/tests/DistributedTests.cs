@@ -241,7 +241,7 @@ namespace Trireme.Tests
                 Leaves = Leaves,
                 Optimizer = new OptimizerOptions
                 {
-                    Kind = OptimizerKind.Adamw, LearningRate = 0.01, WeightDecay = 0.1,
+                    Kind = RuleKind.Adamw, LearningRate = 0.01, WeightDecay = 0.1,
                     MaxNorm = 0.5,
                 },
             };

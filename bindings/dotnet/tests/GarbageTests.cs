@@ -79,7 +79,7 @@ namespace Trireme.Tests
                 Optimizer optimizer = null;
                 var options = new OptimizerOptions
                 {
-                    Kind = OptimizerKind.User, LearningRate = 1,
+                    Kind = RuleKind.User, LearningRate = 1,
                     Rule = update =>
                     {
                         ++calls;
@@ -206,7 +206,7 @@ namespace Trireme.Tests
             Optimizer optimizer = null;
             var options = new OptimizerOptions
             {
-                Kind = OptimizerKind.User, Rule = update => GC.KeepAlive(optimizer),
+                Kind = RuleKind.User, Rule = update => GC.KeepAlive(optimizer),
             };
             optimizer = new Optimizer(model, options);
             return new WeakReference(optimizer);

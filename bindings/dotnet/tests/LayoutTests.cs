@@ -11,40 +11,34 @@ namespace Trireme.Tests
     /// <summary>The binding against the files that decide the ABI.</summary>
     internal static class LayoutTests
     {
-        // Longest prefix first: TRIREME_OPTIMIZER_NESTEROV is a flag among kinds.
         private static readonly KeyValuePair<string, Type>[] Enums =
         {
-            Pair("TRIREME_GROUP_", typeof(GroupFlags)),
-            Pair("TRIREME_RATE_", typeof(RateAdjustment)),
-            Pair("TRIREME_OPTIMIZER_NESTEROV", typeof(OptimizerFlags)),
-            Pair("TRIREME_OPTIMIZER_ONE_SWEEP", typeof(OptimizerFlags)),
-            Pair("TRIREME_OPTIMIZER_CENTERED", typeof(OptimizerFlags)),
-            Pair("TRIREME_OPTIMIZER_MASTER_WEIGHTS", typeof(OptimizerFlags)),
-            Pair("TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING", typeof(OptimizerFlags)),
-            Pair("TRIREME_PARAMETER_", typeof(ParameterFlags)),
-            Pair("TRIREME_SCHEDULE_FROM_ZERO", typeof(ScheduleFlags)),
-            Pair("TRIREME_SCHEDULE_LINEAR_ANNEALING", typeof(ScheduleFlags)),
-            Pair("TRIREME_SCHEDULE_", typeof(ScheduleKind)),
+            Pair("TRIREME_PARAMETER_GROUP_FLAG_", typeof(GroupFlags)),
+            Pair("TRIREME_MUON_RATE_", typeof(RateAdjustment)),
+            Pair("TRIREME_OPTIMIZER_FLAG_", typeof(OptimizerFlags)),
+            Pair("TRIREME_PARAMETER_FLAG_", typeof(ParameterFlags)),
+            Pair("TRIREME_SCHEDULE_FLAG_", typeof(ScheduleFlags)),
+            Pair("TRIREME_SCHEDULE_KIND_", typeof(ScheduleKind)),
             Pair("TRIREME_UNUSED_", typeof(Unused)),
             Pair("TRIREME_SHARE_", typeof(ShareParameters)),
-            Pair("TRIREME_STATE_", typeof(StateKind)),
-            Pair("TRIREME_MODEL_", typeof(ModelFlags)),
+            Pair("TRIREME_STATE_KIND_", typeof(StateKind)),
+            Pair("TRIREME_MODEL_FLAG_", typeof(ModelFlags)),
             Pair("TRIREME_HOOK_", typeof(HookPhase)),
             Pair("TRIREME_GRADIENTS_", typeof(Gradients)),
-            Pair("TRIREME_OPERATION_", typeof(Operation)),
-            Pair("TRIREME_OPTIMIZER_", typeof(OptimizerKind)),
-            Pair("TRIREME_BACKWARD_", typeof(BackwardFlags)),
+            Pair("TRIREME_OPERATION_KIND_", typeof(Operation)),
+            Pair("TRIREME_RULE_", typeof(RuleKind)),
+            Pair("TRIREME_BACKWARD_FLAG_", typeof(BackwardFlags)),
             Pair("TRIREME_STRATEGY_", typeof(Strategy)),
             Pair("TRIREME_ALGORITHM_", typeof(Algorithm)),
             Pair("TRIREME_PRIORITY_", typeof(Priority)),
-            Pair("TRIREME_CALL_", typeof(CallFlags)),
+            Pair("TRIREME_OPERATION_FLAG_", typeof(OperationFlags)),
             Pair("TRIREME_DEVICE_", typeof(DeviceKind)),
             Pair("TRIREME_DTYPE_", typeof(ElementType)),
             Pair("TRIREME_ERROR_", typeof(Status)),
             Pair("TRIREME_LOG_", typeof(LogLevel)),
-            Pair("TRIREME_MESH_", typeof(MeshOrder)),
+            Pair("TRIREME_MESH_ORDER_", typeof(MeshOrder)),
             Pair("TRIREME_PHASE_", typeof(LayerPhase)),
-            Pair("TRIREME_", typeof(Reduction)),
+            Pair("TRIREME_REDUCTION_", typeof(Reduction)),
         };
 
         [Test]
@@ -179,12 +173,12 @@ namespace Trireme.Tests
                 case "TRIREME_OK": return (long)Status.Ok;
                 case "TRIREME_MAX_BLAMED_RANKS": return NativeMethods.TRIREME_MAX_BLAMED_RANKS;
                 case "TRIREME_ANY_SOURCE": return NativeMethods.TRIREME_ANY_SOURCE;
-                case "TRIREME_MAX_AXES": return NativeMethods.TRIREME_MAX_AXES;
+                case "TRIREME_MESH_MAX_AXES": return NativeMethods.TRIREME_MESH_MAX_AXES;
                 case "TRIREME_MAX_STATES": return NativeMethods.TRIREME_MAX_STATES;
                 case "TRIREME_OPTIMIZER_COUNTERS_VERSION":
                     return NativeMethods.TRIREME_OPTIMIZER_COUNTERS_VERSION;
-                case "TRIREME_TRAINER_ZERO_GRADIENTS":
-                    return NativeMethods.TRIREME_TRAINER_ZERO_GRADIENTS;
+                case "TRIREME_TRAINER_FLAG_ZERO_GRADIENTS":
+                    return NativeMethods.TRIREME_TRAINER_FLAG_ZERO_GRADIENTS;
                 case "TRIREME_TRANSPORT_FRAME_BYTES_MIN":
                     return NativeMethods.TRIREME_TRANSPORT_FRAME_BYTES_MIN;
             }

@@ -25,19 +25,19 @@ namespace Trireme.Tests
             Check.Equal("halving_doubling", Library.NameOf(Algorithm.HalvingDoubling));
             Check.Equal("PEER_LOST", Library.NameOf(Status.PeerLost));
             Check.Equal("zero3", Library.NameOf(Strategy.Zero3));
-            Check.Equal("adamw", Library.NameOf(OptimizerKind.Adamw));
-            Check.Equal("lion", Library.NameOf(OptimizerKind.Lion));
-            Check.Equal("lamb", Library.NameOf(OptimizerKind.Lamb));
-            Check.Equal("lars", Library.NameOf(OptimizerKind.Lars));
-            Check.Equal("adafactor", Library.NameOf(OptimizerKind.Adafactor));
-            Check.Equal("muon", Library.NameOf(OptimizerKind.Muon));
+            Check.Equal("adamw", Library.NameOf(RuleKind.Adamw));
+            Check.Equal("lion", Library.NameOf(RuleKind.Lion));
+            Check.Equal("lamb", Library.NameOf(RuleKind.Lamb));
+            Check.Equal("lars", Library.NameOf(RuleKind.Lars));
+            Check.Equal("adafactor", Library.NameOf(RuleKind.Adafactor));
+            Check.Equal("muon", Library.NameOf(RuleKind.Muon));
             Check.Equal("unknown", Library.NameOf((ElementType)99));
             Check.Equal("unknown", Library.NameOf((Reduction)99));
             Check.Equal("unknown", Library.NameOf((Algorithm)99));
             Check.Equal("unknown", Library.NameOf((Algorithm)(-1)));
             Check.Equal("UNKNOWN", Library.NameOf((Status)99));
             Check.Equal("unknown", Library.NameOf((Strategy)99));
-            Check.Equal("unknown", Library.NameOf((OptimizerKind)99));
+            Check.Equal("unknown", Library.NameOf((RuleKind)99));
             foreach (Reduction reduction in Enum.GetValues(typeof(Reduction)))
             {
                 Check.That(Library.NameOf(reduction) != "unknown", reduction.ToString());

@@ -94,7 +94,7 @@ namespace Trireme.Tests
         {
             return new OptimizerOptions
             {
-                Kind = OptimizerKind.Sgd, LearningRate = 1, LossScale = scale,
+                Kind = RuleKind.Sgd, LearningRate = 1, LossScale = scale,
             };
         }
 

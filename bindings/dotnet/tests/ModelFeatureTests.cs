@@ -23,7 +23,7 @@ namespace Trireme.Tests
                 var state = new ulong[world];
                 Ranks.RunAndLeaveTogether(world, c =>
                 {
-                    var adam = new OptimizerOptions { Kind = OptimizerKind.Adam };
+                    var adam = new OptimizerOptions { Kind = RuleKind.Adam };
                     using (Model model = ModelTests.Sealed(c, Strategy.HybridShard))
                     using (new Optimizer(model, adam))
                     {
@@ -102,7 +102,7 @@ namespace Trireme.Tests
                         new ParameterOptions("wide", ElementType.F64, 2)));
                     model.AddParameter(new ParameterOptions("weight", ElementType.F32, 3));
                     model.Seal();
-                    var sgd = new OptimizerOptions { Kind = OptimizerKind.Sgd, LearningRate = 1 };
+                    var sgd = new OptimizerOptions { Kind = RuleKind.Sgd, LearningRate = 1 };
                     using (var optimizer = new Optimizer(model, sgd))
                     {
                         float small = 1f / 512;

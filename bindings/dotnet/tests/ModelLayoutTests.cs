@@ -23,7 +23,7 @@ namespace Trireme.Tests
                     ulong needs = ulong.Parse(said.Groups[1].Value);
                     using (Model model = ModelTests.Sealed(c, Limited(strategy, needs)))
                     {
-                        var adam = new OptimizerOptions { Kind = OptimizerKind.Adam };
+                        var adam = new OptimizerOptions { Kind = RuleKind.Adam };
                         Check.Contains(
                             "optimizer state",
                             Check.Throws<HostMemoryException>(
@@ -37,12 +37,12 @@ namespace Trireme.Tests
                     Check.Throws<HostMemoryException>(
                         () => ModelTests.Sealed(c, Limited(strategy, needs - 1)));
                     ModelOptions planned = Limited(strategy, needs);
-                    planned.PlannedRule = OptimizerKind.Adamw;
+                    planned.PlannedRule = RuleKind.Adamw;
                     Check.Contains(
                         " of adamw; ",
                         Check.Throws<HostMemoryException>(
                             () => ModelTests.Sealed(c, planned)).Message);
-                    planned.PlannedRule = OptimizerKind.User;
+                    planned.PlannedRule = RuleKind.User;
                     Check.Contains(
                         "a rule of the caller",
                         Check.Throws<InvalidArgumentException>(

@@ -193,7 +193,7 @@ namespace Trireme.Tests
             int[] counts = { 12, 3, 5 };
             using (Model model = Sealed(c, strategy))
             using (var optimizer = new Optimizer(
-                model, new OptimizerOptions { Kind = OptimizerKind.Sgd, LearningRate = Rate }))
+                model, new OptimizerOptions { Kind = RuleKind.Sgd, LearningRate = Rate }))
             {
                 for (int pass = 0; pass < 2; ++pass)
                 {
@@ -371,7 +371,7 @@ namespace Trireme.Tests
 
         public static OptimizerOptions Sgd()
         {
-            return new OptimizerOptions { Kind = OptimizerKind.Sgd, LearningRate = Rate };
+            return new OptimizerOptions { Kind = RuleKind.Sgd, LearningRate = Rate };
         }
 
         /// <summary>Two units: weight [4,3] with bias [3], and a vector [5].</summary>

@@ -67,7 +67,7 @@ namespace Trireme.Tests
                 uneven.GroupRateFactors = new[] { 1.0, 1.0, 1.0 };
                 Check.Throws<ArgumentException>(() => new Optimizer(model, uneven));
                 OptimizerOptions other = Rule();
-                other.Kind = OptimizerKind.Adamw;
+                other.Kind = RuleKind.Adamw;
                 other.OrthogonalSteps = 5;
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(model, other));
                 OptimizerOptions sweep = Rule();
@@ -78,7 +78,7 @@ namespace Trireme.Tests
 
         private static OptimizerOptions Rule()
         {
-            return new OptimizerOptions { Kind = OptimizerKind.Muon };
+            return new OptimizerOptions { Kind = RuleKind.Muon };
         }
 
         private static Model Sealed(Communicator c)

@@ -18,7 +18,7 @@ namespace Trireme.Tests
                     using (Model model = Sealed(c, strategy))
                     using (var optimizer = new Optimizer(
                         model,
-                        new OptimizerOptions { Kind = OptimizerKind.Sgd, LearningRate = 0.25 }))
+                        new OptimizerOptions { Kind = RuleKind.Sgd, LearningRate = 0.25 }))
                     {
                         model.SetParameters<ushort>(Bits(1), 0, ElementType.Bf16);
                         model.AccumulateFlat<float>(Enumerable.Repeat(2f, Elements).ToArray());
@@ -58,7 +58,7 @@ namespace Trireme.Tests
                         model,
                         new OptimizerOptions
                         {
-                            Kind = OptimizerKind.Sgd, LearningRate = 1.0 / 4096, Flags = flags,
+                            Kind = RuleKind.Sgd, LearningRate = 1.0 / 4096, Flags = flags,
                         }))
                     {
                         for (int step = 0; step < 16; ++step)
@@ -85,7 +85,7 @@ namespace Trireme.Tests
                 model.SetParameters<ushort>(Bits(1), 0, ElementType.Bf16);
                 var options = new OptimizerOptions
                 {
-                    Kind = OptimizerKind.Sgd,
+                    Kind = RuleKind.Sgd,
                     LearningRate = 0.5 / 256, // half the distance
                     Flags = OptimizerFlags.StochasticRounding,
                     RoundingSeed = 3,
@@ -115,7 +115,7 @@ namespace Trireme.Tests
                 Exception seen = null;
                 var options = new OptimizerOptions
                 {
-                    Kind = OptimizerKind.User,
+                    Kind = RuleKind.User,
                     StateCount = 1,
                     Rule = update =>
                     {

@@ -98,7 +98,7 @@ namespace Trireme.Tests
         {
             return new OptimizerOptions
             {
-                Kind = OptimizerKind.Sgd, LearningRate = 1, GroupMaxNorms = groups,
+                Kind = RuleKind.Sgd, LearningRate = 1, GroupMaxNorms = groups,
             };
         }
 

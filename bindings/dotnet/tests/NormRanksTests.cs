@@ -13,7 +13,7 @@ namespace Trireme.Tests
                 {
                     var options = new OptimizerOptions
                     {
-                        Kind = OptimizerKind.Sgd, LearningRate = 1, MaxNorm = 1.5, NormRanks = c,
+                        Kind = RuleKind.Sgd, LearningRate = 1, MaxNorm = 1.5, NormRanks = c,
                     };
                     using (var optimizer = new Optimizer(model, options))
                     {
@@ -34,7 +34,7 @@ namespace Trireme.Tests
             using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))
             using (Model model = Sealed(c))
             {
-                var options = new OptimizerOptions { Kind = OptimizerKind.Sgd, NormRanks = c };
+                var options = new OptimizerOptions { Kind = RuleKind.Sgd, NormRanks = c };
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(model, options));
                 options.MaxNorm = 1; // but two replicas on one rank
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(model, options));

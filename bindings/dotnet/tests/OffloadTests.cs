@@ -15,10 +15,10 @@ namespace Trireme.Tests
             string path = NewFolder();
             Ranks.RunAndLeaveTogether(2, c =>
             {
-                var memory = new OptimizerOptions { Kind = OptimizerKind.Adam };
+                var memory = new OptimizerOptions { Kind = RuleKind.Adam };
                 var file = new OptimizerOptions
                 {
-                    Kind = OptimizerKind.Adam,
+                    Kind = RuleKind.Adam,
                     OffloadPath = path,
                     OffloadBufferBytes = 32768,
                 };
@@ -79,7 +79,7 @@ namespace Trireme.Tests
                     OffloadPath = path,
                     OffloadBufferBytes = 32768,
                 };
-                var adam = new OptimizerOptions { Kind = OptimizerKind.Adam };
+                var adam = new OptimizerOptions { Kind = RuleKind.Adam };
                 using (Model plain = NewModel(c, memory))
                 using (Model model = NewModel(c, file))
                 using (var rule = new Optimizer(plain, adam))
@@ -137,7 +137,7 @@ namespace Trireme.Tests
                     new OptimizerOptions { OffloadPath = path, OffloadBufferBytes = 100 },
                 })
                 {
-                    options.Kind = OptimizerKind.Adam;
+                    options.Kind = RuleKind.Adam;
                     var failure = Check.Throws<InvalidArgumentException>(
                         () => new Optimizer(model, options));
                     Check.Contains("offload", failure.Message);
@@ -145,13 +145,13 @@ namespace Trireme.Tests
 
                 var nowhere = new OptimizerOptions
                 {
-                    Kind = OptimizerKind.Adam,
+                    Kind = RuleKind.Adam,
                     OffloadPath = "/nowhere/at/all",
                 };
                 var missing = Check.Throws<SystemErrorException>(
                     () => new Optimizer(model, nowhere));
                 Check.Contains("/nowhere/at/all", missing.Message);
-                var plain = new OptimizerOptions { Kind = OptimizerKind.Adam };
+                var plain = new OptimizerOptions { Kind = RuleKind.Adam };
                 using (var rule = new Optimizer(model, plain))
                 {
                     Check.Throws<InvalidStateException>(() => GC.KeepAlive(rule.OffloadInfo));

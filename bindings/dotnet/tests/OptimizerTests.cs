@@ -17,17 +17,17 @@ namespace Trireme.Tests
                 Check.Throws<InvalidArgumentException>(
                     () => new Optimizer(model, new OptimizerOptions()));
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(
-                    model, new OptimizerOptions { Kind = OptimizerKind.User }));
+                    model, new OptimizerOptions { Kind = RuleKind.User }));
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(
-                    model, new OptimizerOptions { Kind = OptimizerKind.Adam, Rule = u => { } }));
+                    model, new OptimizerOptions { Kind = RuleKind.Adam, Rule = u => { } }));
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(
                     model,
                     new OptimizerOptions
                     {
-                        Kind = OptimizerKind.User, Rule = u => { }, StateCount = 9,
+                        Kind = RuleKind.User, Rule = u => { }, StateCount = 9,
                     }));
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(
-                    model, new OptimizerOptions { Kind = OptimizerKind.Adam, Beta1 = 1.5 }));
+                    model, new OptimizerOptions { Kind = RuleKind.Adam, Beta1 = 1.5 }));
                 using (var optimizer = new Optimizer(model, ModelTests.Sgd()))
                 {
                     Check.Throws<InvalidStateException>(
@@ -99,7 +99,7 @@ namespace Trireme.Tests
                         own.Momentum = 0.5;
                         var mine = new OptimizerOptions
                         {
-                            Kind = OptimizerKind.User, LearningRate = own.LearningRate,
+                            Kind = RuleKind.User, LearningRate = own.LearningRate,
                             StateCount = 1, Rule = Momentum,
                         };
                         Check.Same(
@@ -130,7 +130,7 @@ namespace Trireme.Tests
                 };
                 var options = new OptimizerOptions
                 {
-                    Kind = OptimizerKind.User, LearningRate = 0.125, StateCount = 2, Rule = rule,
+                    Kind = RuleKind.User, LearningRate = 0.125, StateCount = 2, Rule = rule,
                 };
                 using (var optimizer = new Optimizer(model, options))
                 {
@@ -150,7 +150,7 @@ namespace Trireme.Tests
             {
                 var options = new OptimizerOptions
                 {
-                    Kind = OptimizerKind.User, LearningRate = 1,
+                    Kind = RuleKind.User, LearningRate = 1,
                     Rule = update =>
                     {
                         if (c.Rank == 1)

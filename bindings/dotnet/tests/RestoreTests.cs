@@ -198,7 +198,7 @@ namespace Trireme.Tests
         {
             return new Optimizer(model, new OptimizerOptions
             {
-                Kind = OptimizerKind.Adamw,
+                Kind = RuleKind.Adamw,
                 LearningRate = 0.1,
                 WeightDecay = 0.1,
             });

@@ -171,7 +171,7 @@ namespace Trireme.Tests
         {
             return new OptimizerOptions
             {
-                Kind = OptimizerKind.Sgd, LearningRate = 0.5, GroupRateFactors = new[] { 1.0, 2.0 },
+                Kind = RuleKind.Sgd, LearningRate = 0.5, GroupRateFactors = new[] { 1.0, 2.0 },
             };
         }
 

@@ -228,7 +228,7 @@ namespace Trireme.Tests
         {
             return new OptimizerOptions
             {
-                Kind = OptimizerKind.Adamw, LearningRate = rate, WeightDecay = 0.1, MaxNorm = 3,
+                Kind = RuleKind.Adamw, LearningRate = rate, WeightDecay = 0.1, MaxNorm = 3,
             };
         }
 
@@ -274,7 +274,7 @@ namespace Trireme.Tests
                     model.Seal();
                     var options = new OptimizerOptions
                     {
-                        Kind = OptimizerKind.Adafactor,
+                        Kind = RuleKind.Adafactor,
                         LearningRate = 0.5,
                         Beta2Decay = -1,
                         MaxUpdateRms = 0.5,

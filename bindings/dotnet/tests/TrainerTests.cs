@@ -76,7 +76,7 @@ namespace Trireme.Tests
                     var layer = new Layer("all", call => { }, backward) { ParameterCount = 1 };
                     var rule = new OptimizerOptions
                     {
-                        Kind = OptimizerKind.Sgd, LearningRate = 1,
+                        Kind = RuleKind.Sgd, LearningRate = 1,
                     };
                     using (var optimizer = new Optimizer(model, rule))
                     {
@@ -280,7 +280,7 @@ namespace Trireme.Tests
                 int updates = 0;
                 var rule = new OptimizerOptions
                 {
-                    Kind = OptimizerKind.User, LearningRate = 2 * Rate,
+                    Kind = RuleKind.User, LearningRate = 2 * Rate,
                     Rule = update =>
                     {
                         ++updates;
@@ -469,7 +469,7 @@ namespace Trireme.Tests
                 Factor = step => broken && bySchedule
                     ? throw new KeyNotFoundException("of the broken step") : 1.0,
             };
-            var rule = new OptimizerOptions { Kind = OptimizerKind.Sgd, LearningRate = 1 };
+            var rule = new OptimizerOptions { Kind = RuleKind.Sgd, LearningRate = 1 };
             var window = new TrainerOptions
             {
                 OffloadPath = Path.GetTempPath(), OffloadBufferBytes = 8192,
@@ -563,7 +563,7 @@ namespace Trireme.Tests
                 model.SetParameters<double>(FirstWeights());
                 rule = rule ?? new OptimizerOptions
                 {
-                    Kind = OptimizerKind.Sgd, LearningRate = Rate,
+                    Kind = RuleKind.Sgd, LearningRate = Rate,
                 };
                 using (var optimizer = new Optimizer(model, rule))
                 using (var trainer = new Trainer(optimizer, Layers(trouble), options))
@@ -582,7 +582,7 @@ namespace Trireme.Tests
             model.Seal();
             var optimizer = new Optimizer(model, new OptimizerOptions
             {
-                Kind = OptimizerKind.User,
+                Kind = RuleKind.User,
                 Rule = update => throw new NotSupportedException("another's rule"),
             });
             optimizer.SetSchedule(new Schedule

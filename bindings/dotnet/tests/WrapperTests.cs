@@ -359,7 +359,7 @@ namespace Trireme.Tests
         {
             Everywhere((c, options) =>
             {
-                options.Optimizer.Kind = OptimizerKind.User;
+                options.Optimizer.Kind = RuleKind.User;
                 options.Optimizer.LearningRate = 0.5;
                 options.Optimizer.LossScale = 32;
                 options.Optimizer.Rule = update =>

@@ -1,4 +1,4 @@
-"""Lists of buffers, groups of calls, and operations that find out how much comes."""
+"""Lists of buffers, batches of calls, and operations that find out how much comes."""
 
 import array
 import gc
@@ -153,7 +153,7 @@ class GroupTest(TestCase):
         def body(group):
             peers = range(group.world_size)
             received = [array.array("i", [0]) for _ in peers]
-            with trireme.group():
+            with trireme.batch():
                 for peer in peers:  # each rank first receives: apart from a group, a deadlock
                     group.receive(received[peer], peer)
                 for peer in peers:
@@ -169,9 +169,9 @@ class GroupTest(TestCase):
         def body(group):
             data = array.array("q", [1, 2])
             whole = array.array("q", bytes(16 * group.world_size))
-            with trireme.group():
+            with trireme.batch():
                 group.all_reduce(data)
-                with trireme.group():
+                with trireme.batch():
                     group.all_reduce(data)
                     group.barrier()
                 group.all_gather(data, whole)
@@ -183,7 +183,7 @@ class GroupTest(TestCase):
         def body(group):
             data = array.array("i", [group.rank])
             with self.assertRaises(trireme.InvalidArgumentError):
-                with trireme.group():
+                with trireme.batch():
                     group.all_reduce(data)
                     group.broadcast(data, 99)
             group.barrier()
@@ -195,7 +195,7 @@ class GroupTest(TestCase):
         def body(group):
             data = values(0, 4 + group.rank)
             with self.assertRaises(trireme.MismatchError) as caught:
-                with trireme.group():
+                with trireme.batch():
                     group.all_reduce(data)
             self.assertEqual(caught.exception.operation, "all_reduce")
 
@@ -203,7 +203,7 @@ class GroupTest(TestCase):
 
     def test_what_cannot_be_in_a_group_says_so(self):
         group = self.alone()
-        with trireme.group():
+        with trireme.batch():
             for call in (
                 lambda: group.broadcast_to_buffer(b"a"),
                 lambda: group.scatter_to_buffer(b"a"),
@@ -215,7 +215,7 @@ class GroupTest(TestCase):
 
     def test_an_end_without_a_beginning_is_refused(self):
         with self.assertRaises(trireme.InvalidStateError):
-            trireme._errors.check(trireme._native.library.trireme_group_end())
+            trireme._errors.check(trireme._native.library.trireme_batch_end())
 
 
 class ToBufferTest(TestCase):

@@ -220,7 +220,7 @@ class RefusedTest(TestCase):
 
     def test_what_tells_its_message_cannot_be_in_a_group(self):
         group = self.alone()
-        with trireme.group():
+        with trireme.batch():
             for call in (
                 lambda: group.receive_message(bytearray(1)),
                 lambda: group.receive_to_buffer("u8"),

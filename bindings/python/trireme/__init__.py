@@ -44,7 +44,7 @@ from ._library import (
     version,
 )
 from ._counters import OptimizerCounters
-from ._lists import group
+from ._lists import batch
 from ._mesh import Mesh
 from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, UnitInfo
 from ._offload import OffloadInfo
@@ -106,7 +106,7 @@ __all__ = [
     "dtype_size",
     "failpoint_hits",
     "failpoint_names",
-    "group",
+    "batch",
     "optimizer_name",
     "reduction_name",
     "set_failpoints",

@@ -11,7 +11,7 @@ from ._operation import (
     both,
     call_options,
     finish,
-    grouped,
+    batched,
     reduction_code,
     same_shape,
 )
@@ -57,7 +57,7 @@ class Collectives(Operations):
         """Reduces `data` over all ranks into `out`, or in place without `out`."""
         arguments, keep = self._all_reduce(data, out, reduction, dtype, options)
         code = _all_reduce(*arguments)
-        if code or grouped:
+        if code or batched:
             finish(code, keep)
 
     def start_all_reduce(

@@ -39,8 +39,8 @@ def adopted(handle: c_void_p, owner: object = None) -> Communicator | None:
 
 def group_options(name: str | None, timeout: float | None) -> Any:
     """The options of everything that makes a group of a group."""
-    return _native.trireme_group_options(
-        struct_size=ctypes.sizeof(_native.trireme_group_options),
+    return _native.trireme_child_options(
+        struct_size=ctypes.sizeof(_native.trireme_child_options),
         name=encoded(name),
         timeout_ns=nanoseconds(timeout),
     )
@@ -123,9 +123,9 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
             self._close = weakref.finalize(self, int)  # the owner does it
         _request.communicators.add(self)
         number = c_int32()
-        check(library.trireme_communicator_rank(self._handle, byref(number)))
+        check(library.trireme_communicator_get_rank(self._handle, byref(number)))
         self._rank = number.value
-        check(library.trireme_communicator_world_size(self._handle, byref(number)))
+        check(library.trireme_communicator_get_world_size(self._handle, byref(number)))
         self._world_size = number.value
 
     @classmethod
@@ -182,13 +182,13 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
     @property
     def backend(self) -> str:
         """Which backend and transport carry the bytes, for example "local (processes)"."""
-        return self._text(library.trireme_communicator_backend)
+        return self._text(library.trireme_communicator_get_backend)
 
     @property
     def ranks(self) -> list[int]:
         """Each rank's number in the group that this one descends from."""
         numbers = (c_int32 * self._world_size)()
-        check(library.trireme_communicator_ranks(self._handle, numbers, self._world_size))
+        check(library.trireme_communicator_get_original_ranks(self._handle, numbers, self._world_size))
         return list(numbers)
 
     def wait_ready(self, timeout: float | None = None) -> None:
@@ -215,12 +215,12 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
 
     def flight_record(self) -> list[dict[str, Any]]:
         """The last operations of this rank, oldest first."""
-        lines = self._text(library.trireme_communicator_flight_record).splitlines()
+        lines = self._text(library.trireme_communicator_get_flight_record).splitlines()
         return [json.loads(line) for line in lines]
 
     def last_calls(self) -> list[dict[str, Any]]:
         """What each rank called last, as far as this one can see it; also after a failure."""
-        lines = self._text(library.trireme_communicator_last_calls).splitlines()
+        lines = self._text(library.trireme_communicator_get_last_calls).splitlines()
         return [json.loads(line) for line in lines]
 
     def _text(self, function: Any) -> str:

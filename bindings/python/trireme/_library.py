@@ -52,7 +52,7 @@ def status_name(code: int) -> str:
 
 def dtype_size(dtype: Dtype) -> int:
     """Bytes of one element; 0 for a number that is no dtype."""
-    return int(library.trireme_dtype_size(dtype_number(dtype)))
+    return int(library.trireme_dtype_bytes(dtype_number(dtype)))
 
 
 def dtype_name(dtype: Dtype) -> str:
@@ -77,7 +77,7 @@ def strategy_name(strategy: Name) -> str:
 
 def optimizer_name(rule: Name) -> str:
     """Names an update rule; "unknown" for a number that is none."""
-    return _text(library.trireme_optimizer_kind_name(number_of(rule, OPTIMIZERS, "rule")))
+    return _text(library.trireme_rule_name(number_of(rule, OPTIMIZERS, "rule")))
 
 
 def check_support(

@@ -1,4 +1,4 @@
-"""Several operations as one: lists of buffers, and groups of calls."""
+"""Several operations as one: lists of buffers, and batches of calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 from ._errors import check
 from ._native import library
-from ._operation import CallOptions, Operations, call_options, finish, grouped, reduction_code
+from ._operation import CallOptions, Operations, batched, call_options, finish, reduction_code
 from ._request import Request
 from ._values import Dtype, Name, dtype_name, dtype_number, in_range, readable, writable
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class group:
+class batch:
     """A `with` block whose operations are started and waited for together, at its end.
 
     Blocking operations of this thread inside it, on any communicator, have only begun when they
@@ -26,8 +26,8 @@ class group:
 
     >>> import array, trireme
     >>> data = array.array("i", [0])
-    >>> with trireme.Communicator(0, 1, "local://group-doctest") as communicator:
-    ...     with trireme.group():
+    >>> with trireme.Communicator(0, 1, "local://batch-doctest") as communicator:
+    ...     with trireme.batch():
     ...         communicator.receive(data, 0)
     ...         communicator.send(array.array("i", [7]), 0)
     ...     data[0]
@@ -36,15 +36,15 @@ class group:
 
     def __enter__(self) -> None:
         thread = threading.get_ident()
-        check(library.trireme_group_start())
-        self._outermost = thread not in grouped
+        check(library.trireme_batch_begin())
+        self._outermost = thread not in batched
         if self._outermost:
-            grouped[thread] = []
+            batched[thread] = []
 
     def __exit__(self, problem: object, *_: object) -> None:
-        code = library.trireme_group_end()
+        code = library.trireme_batch_end()
         if self._outermost:
-            grouped.pop(threading.get_ident(), None)
+            batched.pop(threading.get_ident(), None)
         if problem is None:
             check(code)
 

@@ -14,9 +14,9 @@ from ._native import library
 from ._values import Name, encoded, in_range, nanoseconds, number_of
 
 MESH_ORDERS = {
-    "by_name": _native.TRIREME_MESH_BY_NAME,
-    "last_fastest": _native.TRIREME_MESH_LAST_FASTEST,
-    "first_fastest": _native.TRIREME_MESH_FIRST_FASTEST,
+    "by_name": _native.TRIREME_MESH_ORDER_BY_NAME,
+    "last_fastest": _native.TRIREME_MESH_ORDER_LAST_FASTEST,
+    "first_fastest": _native.TRIREME_MESH_ORDER_FIRST_FASTEST,
 }
 
 
@@ -88,7 +88,7 @@ class Mesh:
         """A rank's place on every axis."""
         places = (c_int32 * len(self._axes))()
         number = in_range(rank, 31, "rank")
-        check(library.trireme_mesh_coordinates(self._handle, number, places, len(places)))
+        check(library.trireme_mesh_get_coordinates(self._handle, number, places, len(places)))
         return dict(zip(self._axes, places))
 
     def rank(self, coordinates: Mapping[str, int]) -> int:
@@ -99,7 +99,7 @@ class Mesh:
             *(in_range(coordinates[axis], 31, "coordinate") for axis in self._axes)
         )
         rank = c_int32()
-        check(library.trireme_mesh_rank(self._handle, places, len(places), byref(rank)))
+        check(library.trireme_mesh_get_rank(self._handle, places, len(places), byref(rank)))
         return rank.value
 
     def group(self, axes: Sequence[str] | str, rank: int) -> list[int]:
@@ -109,7 +109,7 @@ class Mesh:
         found = c_uint64()
         number = in_range(rank, 31, "rank")
         check(
-            library.trireme_mesh_group(
+            library.trireme_mesh_get_group(
                 self._handle, names, count, number, ranks, len(ranks), byref(found)
             )
         )
@@ -118,7 +118,7 @@ class Mesh:
     def communicator(self, axis: str) -> Communicator:
         """The communicator along one axis. It belongs to the mesh and ends with it."""
         handle = c_void_p()
-        check(library.trireme_mesh_axis_communicator(self._handle, encoded(axis), byref(handle)))
+        check(library.trireme_mesh_get_axis_communicator(self._handle, encoded(axis), byref(handle)))
         found = adopted(handle, self)
         if found is None:
             raise InvalidHandleError("no communicator", _native.TRIREME_ERROR_INVALID_HANDLE)
@@ -132,7 +132,7 @@ class Mesh:
         options = group_options(name, timeout)
         handle = c_void_p()
         check(
-            library.trireme_mesh_axes_communicator(
+            library.trireme_mesh_create_communicator(
                 self._handle, names, count, byref(options), byref(handle)
             )
         )

@@ -28,7 +28,7 @@ def _empty_info() -> Any:
 
 def _match(source: int | None, tag: int | None) -> tuple[int, int, int]:
     """Source, tag and flags of a receive; None is any."""
-    flags = _native.TRIREME_CALL_ANY_TAG if tag is None else 0
+    flags = _native.TRIREME_OPERATION_FLAG_ANY_TAG if tag is None else 0
     rank = _native.TRIREME_ANY_SOURCE if source is None else _rank(source)
     return rank, 0 if tag is None else in_range(tag, 64, "tag"), flags
 
@@ -68,7 +68,7 @@ class Messages(Operations):
         `buffered` copies them and does not wait for the receiver; a rank that leaves before they
         were taken loses them.
         """
-        flags = _native.TRIREME_CALL_BUFFERED if buffered else 0
+        flags = _native.TRIREME_OPERATION_FLAG_BUFFERED if buffered else 0
         arguments, keep = self._sends(data, to, tag, dtype, flags, options)
         finish(_send(*arguments), keep)
 

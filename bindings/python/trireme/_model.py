@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 Which = Union[str, int]  #: A parameter or unit by its name or number.
 
-_gradient_data = library.trireme_model_gradient_data
+_gradient_data = library.trireme_model_get_gradient_data
 _gradient_ready = library.trireme_model_gradient_ready
 _NO_LEAF = (1 << 32) - 1
 _NARROW = (_native.TRIREME_DTYPE_F16, _native.TRIREME_DTYPE_BF16)
@@ -117,8 +117,8 @@ def parse_strategy(name: Name) -> int:
 
 def _flags(no_sync: bool, absent: bool) -> int:
     """Of a backward pass."""
-    return (_native.TRIREME_BACKWARD_NO_SYNC if no_sync else 0) | (
-        _native.TRIREME_BACKWARD_ABSENT if absent else 0
+    return (_native.TRIREME_BACKWARD_FLAG_NO_SYNC if no_sync else 0) | (
+        _native.TRIREME_BACKWARD_FLAG_ABSENT if absent else 0
     )
 
 
@@ -213,11 +213,11 @@ class Model:
             first_bucket_bytes=in_range(first_bucket_bytes, 64, "first_bucket_bytes"),
             shard_ranks=in_range(shard_ranks, 32, "shard_ranks"),
             unused=number_of(unused, UNUSED, "unused"),
-            flags=(_native.TRIREME_MODEL_UNEVEN if uneven else 0)
-            | (_native.TRIREME_MODEL_FIXED_ORDER if fixed_order else 0)
-            | (_native.TRIREME_MODEL_WHOLE_ROWS if whole_rows else 0)
-            | (_native.TRIREME_MODEL_KEEP_GATHERED if keep_gathered else 0)
-            | (_native.TRIREME_MODEL_UPDATE_IN_BACKWARD if update_in_backward else 0),
+            flags=(_native.TRIREME_MODEL_FLAG_UNEVEN if uneven else 0)
+            | (_native.TRIREME_MODEL_FLAG_FIXED_ORDER if fixed_order else 0)
+            | (_native.TRIREME_MODEL_FLAG_WHOLE_ROWS if whole_rows else 0)
+            | (_native.TRIREME_MODEL_FLAG_KEEP_GATHERED if keep_gathered else 0)
+            | (_native.TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD if update_in_backward else 0),
             share_parameters=number_of(share, SHARE, "share"),
             memory_limit_bytes=in_range(memory_limit_bytes, 64, "memory_limit_bytes"),
             shard_stride=in_range(shard_stride, 32, "shard_stride"),
@@ -306,7 +306,7 @@ class Model:
         extents = tuple(in_range(extent, 64, "extent") for extent in shape)
         options = _native.trireme_parameter_options(
             struct_size=ctypes.sizeof(_native.trireme_parameter_options),
-            flags=_native.TRIREME_PARAMETER_FROZEN if frozen else 0,
+            flags=_native.TRIREME_PARAMETER_FLAG_FROZEN if frozen else 0,
             dtype=dtype_number(dtype),
             dimensions=len(extents),
             shape=(c_uint64 * len(extents))(*extents) if extents else None,
@@ -397,7 +397,7 @@ class Model:
         """The leaf that this rank computes as its micro-batch; None if it has none there."""
         number = c_uint32()
         check(
-            library.trireme_model_leaf(
+            library.trireme_model_get_leaf(
                 self._handle, in_range(micro_batch, 32, "micro_batch"), byref(number)
             )
         )
@@ -429,7 +429,7 @@ class Model:
         else:
             view, address, count, code = readable(values, dtype, "values")
             self._check_flat(view, code, "values")
-        status = library.trireme_model_set_parameters(
+        status = library.trireme_model_broadcast_parameters(
             self._handle, address, count, code, in_range(root, 31, "root")
         )
         if status:
@@ -448,7 +448,7 @@ class Model:
             dtype = code
         view, address, count, code = writable(out, dtype, "out")
         self._check_flat(view, code, "out")
-        status = library.trireme_model_get_parameters(self._handle, address, count, code)
+        status = library.trireme_model_gather_parameters(self._handle, address, count, code)
         if status:
             raise self._with_dtype(status, code, False)
         return out
@@ -483,7 +483,7 @@ class Model:
                 raise ValueError(f"the model has no parameter {unknown[0]!r} of its own")
             address = c_void_p(_native.address_of(memoryview(memory)))
         check(
-            library.trireme_model_set_parameters(
+            library.trireme_model_broadcast_parameters(
                 self._handle, address, count, _native.TRIREME_DTYPE_BYTES, in_range(root, 31, "root")
             )
         )
@@ -498,7 +498,7 @@ class Model:
         memory = bytearray(count)
         address = c_void_p(_native.address_of(memoryview(memory)))
         check(
-            library.trireme_model_get_parameters(
+            library.trireme_model_gather_parameters(
                 self._handle, address, count, _native.TRIREME_DTYPE_BYTES
             )
         )
@@ -568,7 +568,7 @@ class Model:
         number = self._parameter(which)
         address = c_void_p()
         count = c_uint64()
-        status = library.trireme_model_parameter_data(
+        status = library.trireme_model_get_parameter_data(
             self._handle, number, byref(address), byref(count)
         )
         if status:

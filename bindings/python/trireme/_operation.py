@@ -37,8 +37,8 @@ class CallOptions(TypedDict, total=False):
 
 _OPTIONS_SIZE = ctypes.sizeof(_native.trireme_operation_options)
 
-# What the operations of an open group() work on, by thread. Nearly always empty.
-grouped: dict[int, list[Any]] = {}
+# What the operations of an open batch() work on, by thread. Nearly always empty.
+batched: dict[int, list[Any]] = {}
 
 
 def call_options(options: CallOptions) -> Any:
@@ -58,7 +58,7 @@ def _call_options(
     return byref(
         _native.trireme_operation_options(
             struct_size=_OPTIONS_SIZE,
-            flags=_flags | (_native.TRIREME_CALL_REPRODUCIBLE if reproducible else 0),
+            flags=_flags | (_native.TRIREME_OPERATION_FLAG_REPRODUCIBLE if reproducible else 0),
             timeout_ns=nanoseconds(timeout),
             scale=0.0 if scale is None else scale,
             priority=number_of(priority, PRIORITIES, "priority"),
@@ -74,11 +74,11 @@ def flagged_options(options: CallOptions, flags: int) -> Any:
 
 
 def finish(code: int, keep: Any) -> None:
-    """Ends a call that blocks: raises its failure. Inside a group() it has only begun."""
+    """Ends a call that blocks: raises its failure. Inside a batch() it has only begun."""
     if code:
         raise last_failure(code)
-    if grouped:
-        kept = grouped.get(threading.get_ident())
+    if batched:
+        kept = batched.get(threading.get_ident())
         if kept is not None:
             kept.append(keep)
 

@@ -79,7 +79,7 @@ class StateRange:
 
     #: "parameter", "optimizer" for a state vector of the rule, or "rows" and "columns" of adafactor.
     kind: str
-    vector: int  #: Which state vector: see optimizer_shard.h, for example 0 and 1 of adamw: m, v.
+    vector: int  #: Which state vector: see optimizer.h, for example 0 and 1 of adamw: m, v.
     parameter: int  #: Number of the parameter.
     name: str  #: Its name.
     dtype: str  #: Type of its elements.
@@ -251,11 +251,11 @@ class Optimizer(OffloadedState, CountedSteps):
         """
         options = _native.trireme_optimizer_options(
             struct_size=ctypes.sizeof(_native.trireme_optimizer_options),
-            flags=(_native.TRIREME_OPTIMIZER_NESTEROV if nesterov else 0)
-            | (_native.TRIREME_OPTIMIZER_ONE_SWEEP if one_sweep else 0)
-            | (_native.TRIREME_OPTIMIZER_CENTERED if centered else 0)
-            | (_native.TRIREME_OPTIMIZER_MASTER_WEIGHTS if master_weights else 0)
-            | (_native.TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING if stochastic_rounding else 0),
+            flags=(_native.TRIREME_OPTIMIZER_FLAG_NESTEROV if nesterov else 0)
+            | (_native.TRIREME_OPTIMIZER_FLAG_ONE_SWEEP if one_sweep else 0)
+            | (_native.TRIREME_OPTIMIZER_FLAG_CENTERED if centered else 0)
+            | (_native.TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS if master_weights else 0)
+            | (_native.TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING if stochastic_rounding else 0),
             rounding_seed=in_range(rounding_seed, 64, "rounding_seed"),
             state_count=in_range(states, 32, "states"),
             learning_rate=learning_rate or 0.0,
@@ -301,7 +301,7 @@ class Optimizer(OffloadedState, CountedSteps):
                 )
             options.group_count = count
             if name == "group_flags":
-                flag = _native.TRIREME_GROUP_ELEMENTWISE
+                flag = _native.TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE
                 options.group_flags = (c_uint32 * count)(*(flag if on else 0 for on in numbers))
             else:
                 setattr(options, name, (c_double * count)(*numbers))
@@ -311,7 +311,7 @@ class Optimizer(OffloadedState, CountedSteps):
         if callable(rule):
             number = next(_rule_numbers)
             self._rule = _UserRule(rule, states)
-            options.kind = _native.TRIREME_OPTIMIZER_USER
+            options.kind = _native.TRIREME_RULE_USER
             options.update = _update_callback
             options.user_data = number
         else:
@@ -391,7 +391,7 @@ class Optimizer(OffloadedState, CountedSteps):
     def learning_rate(self) -> float:
         """Of the steps that follow; what a schedule multiplies. All ranks must set the same."""
         rate = c_double()
-        check(library.trireme_optimizer_learning_rate(self._handle, byref(rate)))
+        check(library.trireme_optimizer_get_learning_rate(self._handle, byref(rate)))
         return rate.value
 
     @learning_rate.setter
@@ -417,7 +417,7 @@ class Optimizer(OffloadedState, CountedSteps):
     def step_rate(self) -> float:
         """The learning rate of the next step, by the schedule; without factors of groups."""
         rate = c_double()
-        code = library.trireme_optimizer_step_rate(self._handle, byref(rate))
+        code = library.trireme_optimizer_get_step_rate(self._handle, byref(rate))
         if code:
             failure = last_failure(code)
             raise (self._asked.take_error() if self._asked is not None else None) or failure
@@ -432,14 +432,14 @@ class Optimizer(OffloadedState, CountedSteps):
     def step_count(self) -> int:
         """How many steps were made."""
         count = c_uint64()
-        check(library.trireme_optimizer_step_count(self._handle, byref(count)))
+        check(library.trireme_optimizer_get_step_count(self._handle, byref(count)))
         return count.value
 
     @property
     def gradient_norm(self) -> float:
         """The global L2 norm of the last step's gradients before clipping; needs `max_norm`."""
         norm = c_double()
-        check(library.trireme_optimizer_gradient_norm(self._handle, byref(norm)))
+        check(library.trireme_optimizer_get_gradient_norm(self._handle, byref(norm)))
         return norm.value
 
     def group_norm(self, group: int) -> float:
@@ -449,14 +449,14 @@ class Optimizer(OffloadedState, CountedSteps):
         """
         norm = c_double()
         number = in_range(group, 64, "group")
-        check(library.trireme_optimizer_group_norm(self._handle, number, byref(norm)))
+        check(library.trireme_optimizer_get_group_norm(self._handle, number, byref(norm)))
         return norm.value
 
     @property
     def loss_scale(self) -> float:
         """What the loss of the next backward pass is multiplied by; 1 without a loss scale."""
         scale = c_double()
-        check(library.trireme_optimizer_loss_scale(self._handle, byref(scale)))
+        check(library.trireme_optimizer_get_loss_scale(self._handle, byref(scale)))
         return scale.value
 
     def loss_scale_info(self) -> LossScaleInfo:
@@ -485,7 +485,7 @@ class Optimizer(OffloadedState, CountedSteps):
         the last step, load() or Model.set_parameters(): gathered copies may stay.
         """
         count = c_uint64()
-        check(library.trireme_optimizer_range_count(self._handle, byref(count)))
+        check(library.trireme_optimizer_get_range_count(self._handle, byref(count)))
         return [self._range(index) for index in range(count.value)]
 
     def _range(self, index: int) -> StateRange:
@@ -512,7 +512,7 @@ class Optimizer(OffloadedState, CountedSteps):
         of the layout and a checksum. Waits for no peer.
         """
         size = c_uint64()
-        check(library.trireme_optimizer_saved_bytes(self._handle, byref(size)))
+        check(library.trireme_optimizer_get_saved_bytes(self._handle, byref(size)))
         state = _native.new_bytes(size.value)
         address = _native.address_of(memoryview(state))
         check(library.trireme_optimizer_save(self._handle, address, size.value, None))

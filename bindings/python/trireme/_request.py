@@ -159,7 +159,7 @@ class Request:
         found = _native.trireme_message_info(
             struct_size=ctypes.sizeof(_native.trireme_message_info)
         )
-        check(library.trireme_request_message(self._handle, byref(found)))
+        check(library.trireme_request_get_message(self._handle, byref(found)))
         return MessageInfo.of(found)
 
     def cancel(self) -> None:
@@ -169,7 +169,7 @@ class Request:
     def fileno(self) -> int:
         """A descriptor that becomes readable when it is done. It belongs to the request."""
         descriptor = c_int32(-1)
-        check(library.trireme_request_fd(self._handle, byref(descriptor)))
+        check(library.trireme_request_get_fd(self._handle, byref(descriptor)))
         return descriptor.value
 
     def on_complete(self, function: Callable[[TriremeError | None], object]) -> None:

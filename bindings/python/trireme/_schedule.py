@@ -86,7 +86,7 @@ class Schedule:
         `final_div_factor` (1e4), along straight lines with `linear_annealing`.
         """
         self._function: Factor | None = None
-        number = _native.TRIREME_SCHEDULE_USER
+        number = _native.TRIREME_SCHEDULE_KIND_USER
         if callable(kind):
             self._function = kind
         else:
@@ -94,8 +94,8 @@ class Schedule:
         self._raw = _native.trireme_schedule_options(
             struct_size=ctypes.sizeof(_native.trireme_schedule_options),
             kind=number,
-            flags=(_native.TRIREME_SCHEDULE_FROM_ZERO if from_zero else 0)
-            | (_native.TRIREME_SCHEDULE_LINEAR_ANNEALING if linear_annealing else 0),
+            flags=(_native.TRIREME_SCHEDULE_FLAG_FROM_ZERO if from_zero else 0)
+            | (_native.TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING if linear_annealing else 0),
             total_steps=in_range(total_steps, 64, "total_steps"),
             warm_up_steps=in_range(warm_up_steps, 64, "warm_up_steps"),
             warm_up_factor=or_default(warm_up_factor, "warm_up_factor"),

@@ -61,9 +61,9 @@ class Store:
     def address(self) -> str:
         """The URL by which others connect."""
         length = c_uint64()
-        check(library.trireme_store_address(self._handle, None, 0, byref(length)))
+        check(library.trireme_store_get_address(self._handle, None, 0, byref(length)))
         text = ctypes.create_string_buffer(length.value + 1)
-        check(library.trireme_store_address(self._handle, text, len(text), None))
+        check(library.trireme_store_get_address(self._handle, text, len(text), None))
         return text.value.decode()
 
     def set(self, key: str, value: bytes | str) -> None:

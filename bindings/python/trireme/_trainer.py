@@ -411,7 +411,7 @@ class Trainer:
             place.user_data = runner.number
         options = _native.trireme_trainer_options(
             struct_size=ctypes.sizeof(_native.trireme_trainer_options),
-            flags=_native.TRIREME_TRAINER_ZERO_GRADIENTS if zero_gradients else 0,
+            flags=_native.TRIREME_TRAINER_FLAG_ZERO_GRADIENTS if zero_gradients else 0,
             micro_batches=in_range(micro_batches, 32, "micro_batches"),
             checkpoint_every=in_range(checkpoint_every, 64, "checkpoint_every"),
             activation_budget_bytes=in_range(activation_budget_bytes, 64, "the budget"),

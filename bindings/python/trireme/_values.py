@@ -40,15 +40,15 @@ DTYPES = {
     "bytes": _native.TRIREME_DTYPE_BYTES,
 }
 REDUCTIONS = {
-    "sum": _native.TRIREME_SUM,
-    "average": _native.TRIREME_AVERAGE,
-    "product": _native.TRIREME_PRODUCT,
-    "min": _native.TRIREME_MIN,
-    "max": _native.TRIREME_MAX,
-    "band": _native.TRIREME_BAND,
-    "bor": _native.TRIREME_BOR,
-    "bxor": _native.TRIREME_BXOR,
-    "scaled_sum": _native.TRIREME_SCALED_SUM,
+    "sum": _native.TRIREME_REDUCTION_SUM,
+    "average": _native.TRIREME_REDUCTION_AVERAGE,
+    "product": _native.TRIREME_REDUCTION_PRODUCT,
+    "min": _native.TRIREME_REDUCTION_MIN,
+    "max": _native.TRIREME_REDUCTION_MAX,
+    "band": _native.TRIREME_REDUCTION_BAND,
+    "bor": _native.TRIREME_REDUCTION_BOR,
+    "bxor": _native.TRIREME_REDUCTION_BXOR,
+    "scaled_sum": _native.TRIREME_REDUCTION_SCALED_SUM,
 }
 PRIORITIES = {
     "normal": _native.TRIREME_PRIORITY_NORMAL,
@@ -60,23 +60,23 @@ ALGORITHMS: dict[str, int] = {
     for number in range(_native.TRIREME_ALGORITHM_NATIVE + 1)
 }
 OPERATIONS = {
-    "all_reduce": _native.TRIREME_OPERATION_ALL_REDUCE,
-    "reduce_scatter": _native.TRIREME_OPERATION_REDUCE_SCATTER,
-    "reduce_scatter_v": _native.TRIREME_OPERATION_REDUCE_SCATTER_V,
-    "all_gather": _native.TRIREME_OPERATION_ALL_GATHER,
-    "all_gather_v": _native.TRIREME_OPERATION_ALL_GATHER_V,
-    "broadcast": _native.TRIREME_OPERATION_BROADCAST,
-    "barrier": _native.TRIREME_OPERATION_BARRIER,
-    "send": _native.TRIREME_OPERATION_SEND,
-    "receive": _native.TRIREME_OPERATION_RECEIVE,
-    "reduce": _native.TRIREME_OPERATION_REDUCE,
-    "gather": _native.TRIREME_OPERATION_GATHER,
-    "gather_v": _native.TRIREME_OPERATION_GATHER_V,
-    "scatter": _native.TRIREME_OPERATION_SCATTER,
-    "scatter_v": _native.TRIREME_OPERATION_SCATTER_V,
-    "all_to_all": _native.TRIREME_OPERATION_ALL_TO_ALL,
-    "all_to_all_v": _native.TRIREME_OPERATION_ALL_TO_ALL_V,
-    "probe": _native.TRIREME_OPERATION_PROBE,
+    "all_reduce": _native.TRIREME_OPERATION_KIND_ALL_REDUCE,
+    "reduce_scatter": _native.TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+    "reduce_scatter_v": _native.TRIREME_OPERATION_KIND_REDUCE_SCATTER_V,
+    "all_gather": _native.TRIREME_OPERATION_KIND_ALL_GATHER,
+    "all_gather_v": _native.TRIREME_OPERATION_KIND_ALL_GATHER_V,
+    "broadcast": _native.TRIREME_OPERATION_KIND_BROADCAST,
+    "barrier": _native.TRIREME_OPERATION_KIND_BARRIER,
+    "send": _native.TRIREME_OPERATION_KIND_SEND,
+    "receive": _native.TRIREME_OPERATION_KIND_RECEIVE,
+    "reduce": _native.TRIREME_OPERATION_KIND_REDUCE,
+    "gather": _native.TRIREME_OPERATION_KIND_GATHER,
+    "gather_v": _native.TRIREME_OPERATION_KIND_GATHER_V,
+    "scatter": _native.TRIREME_OPERATION_KIND_SCATTER,
+    "scatter_v": _native.TRIREME_OPERATION_KIND_SCATTER_V,
+    "all_to_all": _native.TRIREME_OPERATION_KIND_ALL_TO_ALL,
+    "all_to_all_v": _native.TRIREME_OPERATION_KIND_ALL_TO_ALL_V,
+    "probe": _native.TRIREME_OPERATION_KIND_PROBE,
 }
 DEVICES = {"host": _native.TRIREME_DEVICE_HOST, "cuda": _native.TRIREME_DEVICE_CUDA}
 GRADIENTS = {
@@ -94,38 +94,38 @@ SHARE = {
     "never": _native.TRIREME_SHARE_NEVER,
 }
 STATES = {
-    _native.TRIREME_STATE_PARAMETER: "parameter",
-    _native.TRIREME_STATE_OPTIMIZER: "optimizer",
-    _native.TRIREME_STATE_ROWS: "rows",
-    _native.TRIREME_STATE_COLUMNS: "columns",
+    _native.TRIREME_STATE_KIND_PARAMETER: "parameter",
+    _native.TRIREME_STATE_KIND_OPTIMIZER: "optimizer",
+    _native.TRIREME_STATE_KIND_ROWS: "rows",
+    _native.TRIREME_STATE_KIND_COLUMNS: "columns",
 }
 PHASES = {
     _native.TRIREME_HOOK_BEFORE: "before",
     _native.TRIREME_HOOK_AFTER: "after",
 }
 OPTIMIZERS = {
-    "sgd": _native.TRIREME_OPTIMIZER_SGD,
-    "adam": _native.TRIREME_OPTIMIZER_ADAM,
-    "adamw": _native.TRIREME_OPTIMIZER_ADAMW,
-    "user": _native.TRIREME_OPTIMIZER_USER,
-    "adagrad": _native.TRIREME_OPTIMIZER_ADAGRAD,
-    "rmsprop": _native.TRIREME_OPTIMIZER_RMSPROP,
-    "lion": _native.TRIREME_OPTIMIZER_LION,
-    "lamb": _native.TRIREME_OPTIMIZER_LAMB,
-    "lars": _native.TRIREME_OPTIMIZER_LARS,
-    "adafactor": _native.TRIREME_OPTIMIZER_ADAFACTOR,
-    "muon": _native.TRIREME_OPTIMIZER_MUON,
+    "sgd": _native.TRIREME_RULE_SGD,
+    "adam": _native.TRIREME_RULE_ADAM,
+    "adamw": _native.TRIREME_RULE_ADAMW,
+    "user": _native.TRIREME_RULE_USER,
+    "adagrad": _native.TRIREME_RULE_ADAGRAD,
+    "rmsprop": _native.TRIREME_RULE_RMSPROP,
+    "lion": _native.TRIREME_RULE_LION,
+    "lamb": _native.TRIREME_RULE_LAMB,
+    "lars": _native.TRIREME_RULE_LARS,
+    "adafactor": _native.TRIREME_RULE_ADAFACTOR,
+    "muon": _native.TRIREME_RULE_MUON,
 }
 RATE_ADJUSTMENTS = {
-    "original": _native.TRIREME_RATE_ORIGINAL,
-    "match_adamw": _native.TRIREME_RATE_MATCH_ADAMW,
+    "original": _native.TRIREME_MUON_RATE_ORIGINAL,
+    "match_adamw": _native.TRIREME_MUON_RATE_MATCH_ADAMW,
 }
 SCHEDULES = {
-    "constant": _native.TRIREME_SCHEDULE_CONSTANT,
-    "linear": _native.TRIREME_SCHEDULE_LINEAR,
-    "cosine": _native.TRIREME_SCHEDULE_COSINE,
-    "one_cycle": _native.TRIREME_SCHEDULE_ONE_CYCLE,
-    "user": _native.TRIREME_SCHEDULE_USER,
+    "constant": _native.TRIREME_SCHEDULE_KIND_CONSTANT,
+    "linear": _native.TRIREME_SCHEDULE_KIND_LINEAR,
+    "cosine": _native.TRIREME_SCHEDULE_KIND_COSINE,
+    "one_cycle": _native.TRIREME_SCHEDULE_KIND_ONE_CYCLE,
+    "user": _native.TRIREME_SCHEDULE_KIND_USER,
 }
 LOG_LEVELS = {
     "error": _native.TRIREME_LOG_ERROR,
@@ -134,7 +134,7 @@ LOG_LEVELS = {
     "debug": _native.TRIREME_LOG_DEBUG,
 }
 
-_SIZES = {code: int(_native.library.trireme_dtype_size(code)) for code in DTYPES.values()}
+_SIZES = {code: int(_native.library.trireme_dtype_bytes(code)) for code in DTYPES.values()}
 _NAMES = {code: name for name, code in DTYPES.items()}
 
 # Letters of the struct module by what they hold; the size decides the rest.

@@ -36,7 +36,7 @@ bool is_integer(trireme_dtype dtype) {
 // at the end.
 bool combines_in_steps(trireme_dtype dtype, trireme_reduction reduction) {
   if (is_integer(dtype) || dtype == TRIREME_DTYPE_F32 || dtype == TRIREME_DTYPE_F64) return true;
-  return reduction == TRIREME_MIN || reduction == TRIREME_MAX;
+  return reduction == TRIREME_REDUCTION_MIN || reduction == TRIREME_REDUCTION_MAX;
 }
 
 // Of words that need none.

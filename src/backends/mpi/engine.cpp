@@ -24,10 +24,10 @@ bool is_integer(trireme_dtype dtype) {
 // count there, and MPICH 4.0 takes bytes without a sign for some with one. Nor narrow types, which
 // are rounded once.
 bool same_in_mpi(trireme_dtype dtype, trireme_reduction reduction) {
-  if (is_integer(dtype)) return reduction != TRIREME_MIN && reduction != TRIREME_MAX;
+  if (is_integer(dtype)) return reduction != TRIREME_REDUCTION_MIN && reduction != TRIREME_REDUCTION_MAX;
   if (dtype != TRIREME_DTYPE_F32 && dtype != TRIREME_DTYPE_F64) return false;
-  return reduction == TRIREME_SUM || reduction == TRIREME_AVERAGE || reduction == TRIREME_PRODUCT ||
-         reduction == TRIREME_SCALED_SUM;
+  return reduction == TRIREME_REDUCTION_SUM || reduction == TRIREME_REDUCTION_AVERAGE || reduction == TRIREME_REDUCTION_PRODUCT ||
+         reduction == TRIREME_REDUCTION_SCALED_SUM;
 }
 
 std::uint64_t many(bool condition, int world_size) {
@@ -46,8 +46,8 @@ bool MpiEngine::offers(const Operation& operation) const {
   switch (operation.kind) {
     case OperationKind::all_reduce: {  // ours: the smallest and the largest, too
       const trireme_reduction reduction = operation.reduction;
-      return same_in_mpi(operation.dtype, reduction) || reduction == TRIREME_MIN ||
-             reduction == TRIREME_MAX;
+      return same_in_mpi(operation.dtype, reduction) || reduction == TRIREME_REDUCTION_MIN ||
+             reduction == TRIREME_REDUCTION_MAX;
     }
     case OperationKind::reduce:
     case OperationKind::reduce_scatter: return same_in_mpi(operation.dtype, operation.reduction);

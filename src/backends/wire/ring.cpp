@@ -28,8 +28,8 @@ bool Ring::offers(const Operation& operation) const {
     case OperationKind::all_reduce:
     case OperationKind::reduce_scatter:
     case OperationKind::reduce_scatter_v:
-      return !kernels::is_narrow(operation.dtype) && operation.reduction != TRIREME_AVERAGE &&
-             operation.reduction != TRIREME_SCALED_SUM;
+      return !kernels::is_narrow(operation.dtype) && operation.reduction != TRIREME_REDUCTION_AVERAGE &&
+             operation.reduction != TRIREME_REDUCTION_SCALED_SUM;
     case OperationKind::all_gather:
     case OperationKind::all_gather_v:
     case OperationKind::broadcast: return true;

@@ -66,7 +66,7 @@ struct Effort {
 struct Case {
   Op op = Op::all_reduce;
   trireme_dtype dtype = TRIREME_DTYPE_F32;
-  trireme_reduction reduction = TRIREME_SUM;
+  trireme_reduction reduction = TRIREME_REDUCTION_SUM;
   std::int32_t root = 0;
   std::uint64_t count = 0;  // as in the header: all, or one block; v forms: a mean block
   bool in_place = false;

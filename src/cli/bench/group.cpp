@@ -128,7 +128,7 @@ class Worker {
     std::uint64_t receive = 0;
     for (const Case& what : plan_.cases) {
       const Shape shape = shape_of(what, group_.size, rank_);
-      const std::uint64_t size = trireme_dtype_size(what.dtype);
+      const std::uint64_t size = trireme_dtype_bytes(what.dtype);
       const std::uint64_t both = std::max(shape.send, shape.receive);
       if (!what.in_place) send = std::max(send, shape.send * size);
       receive = std::max(receive, (what.in_place ? both : shape.receive) * size);
@@ -149,7 +149,7 @@ class Worker {
   Report run(std::size_t index) {
     const Case& what = plan_.cases[index];
     const Shape shape = shape_of(what, group_.size, rank_);
-    const std::uint64_t size = trireme_dtype_size(what.dtype);
+    const std::uint64_t size = trireme_dtype_bytes(what.dtype);
     // Broadcast has one buffer, which the root's elements are in.
     const bool one_buffer = what.in_place || what.op == Op::broadcast;
     std::byte* const whole = receive_->data();
@@ -290,8 +290,8 @@ std::vector<Result> run_given(const Group& group, const Plan& plan,
     std::array<float, kMostSamples> slowest{};
     std::uint64_t wrong = 0;
     must(trireme_reduce(communicator, report.microseconds, slowest.data(), report.samples,
-                        TRIREME_DTYPE_F32, TRIREME_MAX, 0, nullptr));
-    must(trireme_reduce(communicator, &report.wrong, &wrong, 1, TRIREME_DTYPE_U64, TRIREME_SUM, 0,
+                        TRIREME_DTYPE_F32, TRIREME_REDUCTION_MAX, 0, nullptr));
+    must(trireme_reduce(communicator, &report.wrong, &wrong, 1, TRIREME_DTYPE_U64, TRIREME_REDUCTION_SUM, 0,
                         nullptr));
     if (group.given->rank() != 0) return;
     Result& result = results[report.index];
@@ -358,10 +358,10 @@ Joined::Joined(const std::string& backend) {
   const CommunicatorEnd end;
   std::unique_ptr<trireme_communicator, CommunicatorEnd> kept(communicator_, end);
   must(trireme_communicator_wait_ready(communicator_, kTimeout));
-  must(trireme_communicator_rank(communicator_, &rank_));
-  must(trireme_communicator_world_size(communicator_, &size_));
+  must(trireme_communicator_get_rank(communicator_, &rank_));
+  must(trireme_communicator_get_world_size(communicator_, &size_));
   char text[128];
-  must(trireme_communicator_backend(communicator_, text, sizeof text, nullptr));
+  must(trireme_communicator_get_backend(communicator_, text, sizeof text, nullptr));
   backend_ = text;
   static_cast<void>(kept.release());
 }

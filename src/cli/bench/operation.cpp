@@ -88,7 +88,7 @@ std::uint64_t bytes_of(const Case& what, int ranks) {
   const bool whole = what.op == Op::all_reduce || what.op == Op::reduce ||
                      what.op == Op::broadcast || what.op == Op::send_receive;
   const bool blocks = !whole && what.op != Op::barrier;
-  return what.count * trireme_dtype_size(what.dtype) * static_cast<unsigned>(blocks ? ranks : 1);
+  return what.count * trireme_dtype_bytes(what.dtype) * static_cast<unsigned>(blocks ? ranks : 1);
 }
 
 double bus_factor(Op op, int ranks) {
@@ -215,7 +215,7 @@ void must(trireme_status status) {
 void call(trireme_communicator* communicator, const Case& what, const Shape& shape, int ranks,
           int rank, void* send, void* receive) {
   trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
-  if (what.reduction == TRIREME_SCALED_SUM && op_reduces(what.op)) options.scale = 0.5;
+  if (what.reduction == TRIREME_REDUCTION_SCALED_SUM && op_reduces(what.op)) options.scale = 0.5;
   if (what.op != Op::send_receive) options.algorithm = what.algorithm;
   switch (what.op) {
     case Op::all_reduce:

@@ -53,7 +53,7 @@ std::vector<std::string> algorithm_names() {
 }
 
 std::string refuse_reduction(const std::string& name) {
-  for (trireme_reduction r = TRIREME_SUM; r <= TRIREME_SCALED_SUM; ++r) {
+  for (trireme_reduction r = TRIREME_REDUCTION_SUM; r <= TRIREME_REDUCTION_SCALED_SUM; ++r) {
     if (name == trireme_reduction_name(r)) return "";
   }
   if (name == "all") return "";
@@ -100,7 +100,7 @@ std::vector<trireme_dtype> dtypes_of(const Settings& settings) {
 
 std::vector<trireme_reduction> reductions_of(const Settings& settings) {
   std::vector<trireme_reduction> reductions;
-  for (trireme_reduction r = TRIREME_SUM; r <= TRIREME_SCALED_SUM; ++r) {
+  for (trireme_reduction r = TRIREME_REDUCTION_SUM; r <= TRIREME_REDUCTION_SCALED_SUM; ++r) {
     if (settings.all || settings.reduction == "all" ||
         settings.reduction == trireme_reduction_name(r)) {
       reductions.push_back(r);
@@ -127,7 +127,7 @@ trireme_algorithm algorithm_of(const Settings& settings) {
 bool supported(Op op, trireme_dtype dtype, trireme_reduction reduction) {
   if (!op_reduces(op)) return true;
   trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
-  query.operation = TRIREME_OPERATION_ALL_REDUCE;
+  query.operation = TRIREME_OPERATION_KIND_ALL_REDUCE;
   query.dtype = dtype;
   query.reduction = reduction;
   return trireme_capability(&query) == TRIREME_OK;

@@ -24,7 +24,7 @@ void each_case(const Settings& settings, int ranks, std::uint64_t count, Add add
   for (const Op op : operations_of(settings)) {
     for (const trireme_dtype dtype : dtypes_of(settings)) {
       for (const trireme_reduction reduction : reductions_of(settings)) {
-        if (!op_reduces(op) && reduction != TRIREME_SUM) continue;
+        if (!op_reduces(op) && reduction != TRIREME_REDUCTION_SUM) continue;
         if (!supported(op, dtype, reduction)) continue;
         if (op == Op::barrier && dtype != TRIREME_DTYPE_I8) continue;
         for (const bool in_place : {false, true}) {

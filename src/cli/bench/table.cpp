@@ -160,7 +160,7 @@ class Table {
     const auto add = [&](const Goal& goal) {
       const Key key{goal.op, size, who(ranks, memory), goal.bytes};
       if (std::count(keys.begin(), keys.end(), key) > 0) return;
-      Case what{goal.op, TRIREME_DTYPE_F32, TRIREME_SUM, 0, 1, false};
+      Case what{goal.op, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, 0, 1, false};
       what.count = goal.op == Op::barrier ? 0 : goal.bytes / bytes_of(what, size);
       what.in_place = op_takes_in_place(goal.op) && goal.op != Op::reduce_scatter;
       keys.push_back(key);

@@ -74,14 +74,14 @@ double contribution(const Format& format, trireme_reduction reduction, int ranks
     return static_cast<double>(own % span) - (format.is_signed ? most : 0);
   };
   switch (reduction) {
-    case TRIREME_SUM:
-    case TRIREME_SCALED_SUM:
+    case TRIREME_REDUCTION_SUM:
+    case TRIREME_REDUCTION_SCALED_SUM:
       return place < kSummands ? up_to(std::min(100, format.largest / kSummands)) : 0;
-    case TRIREME_AVERAGE: {  // the same from all, but for two that cancel out
+    case TRIREME_REDUCTION_AVERAGE: {  // the same from all, but for two that cancel out
       const double mean = format.is_signed && (common >> 32 & 1) != 0 ? -1 : 1;
       return mean + (ranks > 1 && place == 0 ? 1 : 0) - (ranks > 1 && place == 1 ? 1 : 0);
     }
-    case TRIREME_PRODUCT: {
+    case TRIREME_REDUCTION_PRODUCT: {
       const double size = place < kFactors && (own & 1) != 0 ? 2 : 1;
       return format.is_signed && (own & 2) != 0 ? -size : size;
     }
@@ -91,25 +91,25 @@ double contribution(const Format& format, trireme_reduction reduction, int ranks
 
 double combine(trireme_reduction reduction, double a, double b) {
   switch (reduction) {
-    case TRIREME_PRODUCT: return a * b;
-    case TRIREME_MIN: return std::min(a, b);
-    case TRIREME_MAX: return std::max(a, b);
+    case TRIREME_REDUCTION_PRODUCT: return a * b;
+    case TRIREME_REDUCTION_MIN: return std::min(a, b);
+    case TRIREME_REDUCTION_MAX: return std::max(a, b);
     default: return a + b;
   }
 }
 
 std::uint64_t combine_bits(trireme_reduction reduction, std::uint64_t a, std::uint64_t b) {
-  return reduction == TRIREME_BAND ? a & b : reduction == TRIREME_BOR ? a | b : a ^ b;
+  return reduction == TRIREME_REDUCTION_BAND ? a & b : reduction == TRIREME_REDUCTION_BOR ? a | b : a ^ b;
 }
 
 bool is_bitwise(trireme_reduction reduction) {
-  return reduction == TRIREME_BAND || reduction == TRIREME_BOR || reduction == TRIREME_BXOR;
+  return reduction == TRIREME_REDUCTION_BAND || reduction == TRIREME_REDUCTION_BOR || reduction == TRIREME_REDUCTION_BXOR;
 }
 
 }  // namespace
 
 Values::Values(trireme_dtype dtype, trireme_reduction reduction, int ranks)
-    : size_(trireme_dtype_size(dtype)),
+    : size_(trireme_dtype_bytes(dtype)),
       given_(static_cast<std::size_t>(ranks), std::vector<std::byte>(kPeriod * size_)),
       reduced_(kPeriod * size_) {
   const Format format = format_of(dtype);
@@ -134,8 +134,8 @@ Values::Values(trireme_dtype dtype, trireme_reduction reduction, int ranks)
       bits = rank == 0 ? own_bits : combine_bits(reduction, bits, own_bits);
       value = rank == 0 ? own : combine(reduction, value, own);
     }
-    if (reduction == TRIREME_AVERAGE) value /= ranks;
-    if (reduction == TRIREME_SCALED_SUM) value *= 0.5;
+    if (reduction == TRIREME_REDUCTION_AVERAGE) value /= ranks;
+    if (reduction == TRIREME_REDUCTION_SCALED_SUM) value *= 0.5;
     if (reduction != 0) put(reduced_, i, raw ? bits : bits_of(format, value));
   }
 }

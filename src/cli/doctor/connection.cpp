@@ -92,9 +92,9 @@ Section connection_facts(const Connection& connection) {
   std::int32_t rank = 0;
   std::int32_t ranks = 0;
   char backend[128] = "";
-  if (trireme_communicator_rank(group.communicator, &rank) != TRIREME_OK ||
-      trireme_communicator_world_size(group.communicator, &ranks) != TRIREME_OK ||
-      trireme_communicator_backend(group.communicator, backend, sizeof backend, nullptr) !=
+  if (trireme_communicator_get_rank(group.communicator, &rank) != TRIREME_OK ||
+      trireme_communicator_get_world_size(group.communicator, &ranks) != TRIREME_OK ||
+      trireme_communicator_get_backend(group.communicator, backend, sizeof backend, nullptr) !=
           TRIREME_OK) {
     section.facts.push_back({"all ranks", "cannot be asked", error()});
     return section;

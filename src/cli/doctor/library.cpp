@@ -15,7 +15,7 @@ const char* operation_names[] = {
     "barrier",    "send",           "receive",          "reduce",       "gather",       "gather_v",
     "scatter",    "scatter_v",      "all_to_all",       "all_to_all_v", "probe",
 };
-static_assert(sizeof operation_names / sizeof *operation_names == TRIREME_OPERATION_PROBE);
+static_assert(sizeof operation_names / sizeof *operation_names == TRIREME_OPERATION_KIND_PROBE);
 
 bool can(const trireme_capability_query& query) { return trireme_capability(&query) == TRIREME_OK; }
 
@@ -77,16 +77,16 @@ std::vector<Section> backend_facts() {
     section.facts.push_back({"memory", joined(devices), ""});
     section.facts.push_back({"after a loss", after_a_loss(name), ""});
     std::vector<std::string> moved;
-    for (trireme_operation operation = 1; operation <= TRIREME_OPERATION_PROBE; ++operation) {
+    for (trireme_operation operation = 1; operation <= TRIREME_OPERATION_KIND_PROBE; ++operation) {
       query.operation = operation;
       if (can(query)) moved.emplace_back(operation_names[operation - 1]);
     }
     query.operation = 0;
     section.facts.push_back({"operations", joined(moved), ""});
-    query.operation = TRIREME_OPERATION_ALL_GATHER;
+    query.operation = TRIREME_OPERATION_KIND_ALL_GATHER;
     section.facts.push_back({"moves", dtypes(query), ""});
-    query.operation = TRIREME_OPERATION_ALL_REDUCE;
-    for (trireme_reduction reduction = 1; reduction <= TRIREME_SCALED_SUM; ++reduction) {
+    query.operation = TRIREME_OPERATION_KIND_ALL_REDUCE;
+    for (trireme_reduction reduction = 1; reduction <= TRIREME_REDUCTION_SCALED_SUM; ++reduction) {
       query.reduction = reduction;
       section.facts.push_back(
           {std::string("reduces ") + trireme_reduction_name(reduction), dtypes(query), ""});

@@ -47,7 +47,7 @@ struct LeafFold {
   // In the last round, where all that follows is in flight, too; null otherwise.
   char* sum = nullptr;
   std::uint32_t leaves = 0;
-  trireme_reduction reduction = TRIREME_SUM;
+  trireme_reduction reduction = TRIREME_REDUCTION_SUM;
 
   void operator()(std::uint64_t first, std::uint64_t count, const void* const* sources,
                   std::uint32_t source_count) const {
@@ -68,7 +68,7 @@ struct LeafFold {
       for (std::uint32_t at = lowest; at < target; ++at) {
         parts[part_count++] = levels[at] + first * size;
       }
-      kernels::reduce(dtype, TRIREME_SUM, levels[target] + first * size, parts.data(), part_count,
+      kernels::reduce(dtype, TRIREME_REDUCTION_SUM, levels[target] + first * size, parts.data(), part_count,
                       count, 1, 0);
     }
     if (sum != nullptr) {
@@ -188,14 +188,14 @@ Fold Reducer::fold(const Bucket& bucket, char* own, std::uint32_t round) const {
     if (updates() && is_last(round)) {
       fold.sum = reduced_block(bucket);
       fold.leaves = layout_.spread.leaves;
-      fold.reduction = settings_.average ? TRIREME_AVERAGE : TRIREME_SUM;
+      fold.reduction = settings_.average ? TRIREME_REDUCTION_AVERAGE : TRIREME_REDUCTION_SUM;
     }
     return fold;
   }
   const bool whole = layout_.spread.whole_gradients() || updates();  // the sum stays in place
   return RankFold{bucket.dtype,
                   size,
-                  settings_.average && !settings_.uneven ? TRIREME_AVERAGE : TRIREME_SUM,
+                  settings_.average && !settings_.uneven ? TRIREME_REDUCTION_AVERAGE : TRIREME_REDUCTION_SUM,
                   own == nullptr ? nullptr : own + layout_.block_offset(bucket),
                   whole ? nullptr : reduced_block(bucket),
                   !whole && round > 0};
@@ -242,7 +242,7 @@ Status Reducer::launch(std::uint64_t number, const char* send, std::uint32_t rou
   const bool at_once = reduces_at_once(bucket);
   if (at_once) {
     operation.kind = OperationKind::all_reduce;
-    operation.reduction = settings_.average ? TRIREME_AVERAGE : TRIREME_SUM;
+    operation.reduction = settings_.average ? TRIREME_REDUCTION_AVERAGE : TRIREME_REDUCTION_SUM;
     operation.receive = mine.data;
     // A step that is discarded: nobody takes it for made, whatever comes out.
     if (send == nullptr) operation.send = mine.data;
@@ -323,7 +323,7 @@ void Reducer::combine_levels(std::uint32_t divisor) {
       levels[i] = level(bucket, i);
     }
     combine(bucket.dtype, layout_.spread.leaves, levels, 0, count, reduced_block(bucket),
-            settings_.average ? TRIREME_AVERAGE : TRIREME_SUM, divisor);
+            settings_.average ? TRIREME_REDUCTION_AVERAGE : TRIREME_REDUCTION_SUM, divisor);
   }
 }
 

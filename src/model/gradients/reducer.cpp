@@ -81,18 +81,18 @@ Reducer::Reducer(const sharding::Registry& registry, const sharding::Layout& lay
 Status Reducer::begin(bool no_sync, bool absent) {
   if (in_backward_) return invalid_state("a backward pass is under way");
   if (absent && !settings_.uneven) {
-    return unsupported("TRIREME_BACKWARD_ABSENT on a model without TRIREME_MODEL_UNEVEN");
+    return unsupported("TRIREME_BACKWARD_FLAG_ABSENT on a model without TRIREME_MODEL_FLAG_UNEVEN");
   }
   if (no_sync && updates()) {
     return unsupported(
-        "TRIREME_BACKWARD_NO_SYNC on a model with TRIREME_MODEL_UPDATE_IN_BACKWARD, which has no "
+        "TRIREME_BACKWARD_FLAG_NO_SYNC on a model with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD, which has no "
         "place "
         "for sums of gradients");
   }
   if (reproducible()) {
     if (no_sync) {
       return unsupported(
-          "TRIREME_BACKWARD_NO_SYNC on a reproducible model, "
+          "TRIREME_BACKWARD_FLAG_NO_SYNC on a reproducible model, "
           "which reduces every "
           "leaf on its own");
     }
@@ -127,7 +127,7 @@ Status Reducer::shadow() {
 
 Status Reducer::check_awaited(std::uint64_t parameter) const {
   if (!in_backward_) return invalid_state("no backward pass is under way");
-  if (absent_) return invalid_state("this backward pass is TRIREME_BACKWARD_ABSENT");
+  if (absent_) return invalid_state("this backward pass is TRIREME_BACKWARD_FLAG_ABSENT");
   const Parameter& named = registry_.parameters()[parameter];
   if (named.frozen) {
     return invalid_argument("parameter " + std::to_string(parameter) + " (" +
@@ -401,7 +401,7 @@ Status Reducer::check_complete() const {
     return Status::success();
   }
   if (passes_ == 0) return invalid_state("no backward pass was made since the last step");
-  if (no_sync_) return invalid_state("the last backward pass was TRIREME_BACKWARD_NO_SYNC");
+  if (no_sync_) return invalid_state("the last backward pass was TRIREME_BACKWARD_FLAG_NO_SYNC");
   return Status::success();
 }
 
@@ -460,7 +460,7 @@ void Reducer::divide(std::uint32_t contributors) {
   for (const Bucket& bucket : layout_.buckets) {
     char* const data = whole ? reduced(bucket) : reduced_block(bucket);
     const void* const source = data;
-    kernels::reduce(bucket.dtype, TRIREME_AVERAGE, data, &source, 1,
+    kernels::reduce(bucket.dtype, TRIREME_REDUCTION_AVERAGE, data, &source, 1,
                     whole ? bucket.elements : bucket.counts[layout_.spread.rank], contributors, 0);
   }
 }

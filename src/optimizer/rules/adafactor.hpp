@@ -1,5 +1,5 @@
 // ADAFACTOR: the numbers of a step, and the second moments of a matrix from the sums of its squares.
-// Formulas: trireme/optimizer_shard.h.
+// Formulas: trireme/optimizer.h.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace trireme::optimizers {
 
 inline bool is_factored(const Settings& settings) {
-  return settings.rule.kind == TRIREME_OPTIMIZER_ADAFACTOR;
+  return settings.rule.kind == TRIREME_RULE_ADAFACTOR;
 }
 
 // Rows and columns of a parameter; it is no matrix with less than two dimensions.

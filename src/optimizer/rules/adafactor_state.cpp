@@ -153,7 +153,7 @@ Status Factored::find_largest(const Link& link, const Job& job) {
   operation.channel = link.reductions;
   operation.kind = OperationKind::all_reduce;
   operation.dtype = TRIREME_DTYPE_I64;
-  operation.reduction = TRIREME_MAX;
+  operation.reduction = TRIREME_REDUCTION_MAX;
   operation.send = words();
   operation.receive = words();
   operation.count = matrices_.size();
@@ -194,7 +194,7 @@ Status Factored::add_up(const Link& link, const Job& job) {
   operation.channel = link.reductions;
   operation.kind = OperationKind::all_reduce;
   operation.dtype = TRIREME_DTYPE_I64;
-  operation.reduction = TRIREME_SUM;
+  operation.reduction = TRIREME_REDUCTION_SUM;
   operation.send = high;
   operation.receive = high;
   operation.count = 3 * entries_;

@@ -10,9 +10,9 @@ namespace trireme::optimizers {
 
 // Whether a step needs norms of whole parameters.
 inline bool needs_norms(const Settings& settings) {
-  return settings.rule.kind == TRIREME_OPTIMIZER_LAMB ||
-         settings.rule.kind == TRIREME_OPTIMIZER_LARS ||
-         settings.rule.kind == TRIREME_OPTIMIZER_ADAFACTOR;
+  return settings.rule.kind == TRIREME_RULE_LAMB ||
+         settings.rule.kind == TRIREME_RULE_LARS ||
+         settings.rule.kind == TRIREME_RULE_ADAFACTOR;
 }
 
 // By what the learning rate of a parameter is multiplied. `other_norm` is that of its direction
@@ -20,7 +20,7 @@ inline bool needs_norms(const Settings& settings) {
 inline double trust_ratio(const Settings& settings, double weight_decay, double parameter_norm,
                           double other_norm) {
   double ratio = parameter_norm;
-  if (settings.rule.kind == TRIREME_OPTIMIZER_LAMB) {
+  if (settings.rule.kind == TRIREME_RULE_LAMB) {
     ratio /= other_norm;
   } else {
     ratio = settings.trust_coefficient * ratio /

@@ -16,7 +16,7 @@ std::uint64_t orthogonal_bytes(trireme_dtype dtype, std::uint64_t rows, std::uin
 // How long it takes, in multiplications.
 double orthogonal_cost(std::uint64_t rows, std::uint64_t columns);
 
-// `steps` Newton-Schulz steps, in place, as optimizer_shard.h writes them. The bits depend on nothing
+// `steps` Newton-Schulz steps, in place, as optimizer.h writes them. The bits depend on nothing
 // but the elements. may_go_on, if there is one, is asked before each product: its first failure is
 // answered at once, and leaves the matrix unfinished.
 Status orthogonalise(trireme_dtype dtype, void* matrix, std::uint64_t rows, std::uint64_t columns,

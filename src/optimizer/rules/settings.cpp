@@ -11,9 +11,9 @@
 namespace trireme::optimizers {
 namespace {
 
-constexpr trireme_optimizer_kind kLastKind = TRIREME_OPTIMIZER_MUON;
+constexpr trireme_rule_kind kLastKind = TRIREME_RULE_MUON;
 
-bool is_kind(trireme_optimizer_kind kind) { return kind >= 1 && kind <= kLastKind; }
+bool is_kind(trireme_rule_kind kind) { return kind >= 1 && kind <= kLastKind; }
 
 bool in_open_unit(double value) { return value > 0 && value < 1; }
 bool finite_from_zero(double value) { return std::isfinite(value) && value >= 0; }
@@ -37,19 +37,19 @@ struct Knows {
   bool matrices = false;  // treats them in their own way
 };
 
-Knows what_knows(trireme_optimizer_kind kind) {
+Knows what_knows(trireme_rule_kind kind) {
   switch (kind) {
-    case TRIREME_OPTIMIZER_SGD: return {true, false, false, false, 0, 0, 0};
-    case TRIREME_OPTIMIZER_ADAM:
-    case TRIREME_OPTIMIZER_ADAMW: return {false, true, true, true, 0.9, 0.999, 1e-8};
-    case TRIREME_OPTIMIZER_ADAGRAD: return {false, false, false, true, 0, 0, 1e-10};
-    case TRIREME_OPTIMIZER_RMSPROP: return {true, false, true, true, 0, 0.99, 1e-8};
-    case TRIREME_OPTIMIZER_LION: return {false, true, true, false, 0.9, 0.99, 0};
-    case TRIREME_OPTIMIZER_LAMB: return {false, true, true, true, 0.9, 0.999, 1e-6, true, false};
-    case TRIREME_OPTIMIZER_LARS: return {true, false, false, true, 0, 0, 0, true, true};
-    case TRIREME_OPTIMIZER_ADAFACTOR:
+    case TRIREME_RULE_SGD: return {true, false, false, false, 0, 0, 0};
+    case TRIREME_RULE_ADAM:
+    case TRIREME_RULE_ADAMW: return {false, true, true, true, 0.9, 0.999, 1e-8};
+    case TRIREME_RULE_ADAGRAD: return {false, false, false, true, 0, 0, 1e-10};
+    case TRIREME_RULE_RMSPROP: return {true, false, true, true, 0, 0.99, 1e-8};
+    case TRIREME_RULE_LION: return {false, true, true, false, 0.9, 0.99, 0};
+    case TRIREME_RULE_LAMB: return {false, true, true, true, 0.9, 0.999, 1e-6, true, false};
+    case TRIREME_RULE_LARS: return {true, false, false, true, 0, 0, 0, true, true};
+    case TRIREME_RULE_ADAFACTOR:
       return {false, false, false, true, 0, 0, 0, false, false, true};
-    case TRIREME_OPTIMIZER_MUON:
+    case TRIREME_RULE_MUON:
       return {true, true, true, true, 0.9, 0.999, 1e-8, false, false, false, 0.95, true};
     default: return {};
   }
@@ -67,7 +67,7 @@ Status check_numbers(const trireme_optimizer_options& options) {
       {"epsilon", options.epsilon, finite_from_zero(options.epsilon), "finite and 0 or more",
        knows.epsilon},
       {"weight_decay", options.weight_decay, finite_from_zero(options.weight_decay),
-       "finite and 0 or more", options.kind != TRIREME_OPTIMIZER_USER},
+       "finite and 0 or more", options.kind != TRIREME_RULE_USER},
       {"max_norm", options.max_norm, finite_from_zero(options.max_norm), "finite and 0 or more",
        true},
       {"max_value", options.max_value, finite_from_zero(options.max_value), "finite and 0 or more",
@@ -95,7 +95,7 @@ Status check_numbers(const trireme_optimizer_options& options) {
 }
 
 Status check_own_rule(const trireme_optimizer_options& options) {
-  const bool user = options.kind == TRIREME_OPTIMIZER_USER;
+  const bool user = options.kind == TRIREME_RULE_USER;
   if (options.state_count > TRIREME_MAX_STATES) {
     return invalid_argument("options.state_count " + std::to_string(options.state_count) +
                             " is above " + std::to_string(TRIREME_MAX_STATES));
@@ -159,10 +159,10 @@ Status read_matrices(const trireme_optimizer_options& options, Settings* setting
     return invalid_argument("options.orthogonal_steps " + std::to_string(options.orthogonal_steps) +
                             " is above " + std::to_string(kMostSteps));
   }
-  if (options.rate_adjustment != TRIREME_RATE_ORIGINAL &&
-      options.rate_adjustment != TRIREME_RATE_MATCH_ADAMW) {
+  if (options.rate_adjustment != TRIREME_MUON_RATE_ORIGINAL &&
+      options.rate_adjustment != TRIREME_MUON_RATE_MATCH_ADAMW) {
     return invalid_argument("options.rate_adjustment " + std::to_string(options.rate_adjustment) +
-                            " is no TRIREME_RATE_*");
+                            " is no TRIREME_MUON_RATE_*");
   }
   if (!what_knows(options.kind).matrices) {
     const std::pair<const char*, bool> fields[] = {
@@ -177,19 +177,19 @@ Status read_matrices(const trireme_optimizer_options& options, Settings* setting
     }
     return Status::success();
   }
-  if ((options.flags & TRIREME_OPTIMIZER_ONE_SWEEP) != 0) {
+  if ((options.flags & TRIREME_OPTIMIZER_FLAG_ONE_SWEEP) != 0) {
     return unsupported(
-        "TRIREME_OPTIMIZER_ONE_SWEEP with muon: it needs whole matrices, and a sweep has one "
+        "TRIREME_OPTIMIZER_FLAG_ONE_SWEEP with muon: it needs whole matrices, and a sweep has one "
         "element "
         "after the other");
   }
   settings->orthogonal_steps =
       options.orthogonal_steps != 0 ? options.orthogonal_steps : kDefaultSteps;
-  settings->match_adamw = options.rate_adjustment == TRIREME_RATE_MATCH_ADAMW;
+  settings->match_adamw = options.rate_adjustment == TRIREME_MUON_RATE_MATCH_ADAMW;
   if (options.group_flags == nullptr) return Status::success();
   settings->group_flags.assign(options.group_flags, options.group_flags + options.group_count);
   for (std::size_t group = 0; group < settings->group_flags.size(); ++group) {
-    if ((settings->group_flags[group] & ~std::uint32_t{TRIREME_GROUP_ELEMENTWISE}) == 0) continue;
+    if ((settings->group_flags[group] & ~std::uint32_t{TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE}) == 0) continue;
     return invalid_argument("options.group_flags[" + std::to_string(group) + "] " +
                             std::to_string(settings->group_flags[group]) +
                             " has a bit that means nothing");
@@ -247,7 +247,7 @@ Status check_groups(const trireme_optimizer_options& options) {
     return unsupported("options.group_max_norms with options.max_norm: a gradient is clipped once");
   }
   if (options.group_weight_decays == nullptr) return Status::success();
-  if (options.kind == TRIREME_OPTIMIZER_USER) {
+  if (options.kind == TRIREME_RULE_USER) {
     return invalid_argument("options.group_weight_decays means nothing to user; leave it NULL");
   }
   if (options.weight_decay > 0) {
@@ -259,21 +259,21 @@ Status check_groups(const trireme_optimizer_options& options) {
 
 // What of the state lies in a file. `states` are the vectors of the rule.
 Status read_rounding(const trireme_optimizer_options& options, Settings* settings) {
-  const bool on = (options.flags & TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING) != 0;
+  const bool on = (options.flags & TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING) != 0;
   settings->stochastic_rounding = on;
   settings->rounding_seed = options.rounding_seed;
   if (!on && options.rounding_seed != 0) {
     return invalid_argument(
-        "options.rounding_seed means nothing without TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING");
+        "options.rounding_seed means nothing without TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING");
   }
   if (on && settings->master_weights) {
     return unsupported(
-        "TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING with TRIREME_OPTIMIZER_MASTER_WEIGHTS: a master is "
+        "TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING with TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS: a master is "
         "rounded to nearest");
   }
-  if (on && options.kind == TRIREME_OPTIMIZER_USER) {
+  if (on && options.kind == TRIREME_RULE_USER) {
     return unsupported(
-        "TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING with a rule of the caller, which rounds itself");
+        "TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING with a rule of the caller, which rounds itself");
   }
   return Status::success();
 }
@@ -296,19 +296,19 @@ Status read_offload(const trireme_optimizer_options& options, Settings* settings
   if (options.offload_path[0] == 0) return invalid_argument("options.offload_path is empty");
   if (settings->one_sweep) {
     return unsupported(
-        "TRIREME_OPTIMIZER_ONE_SWEEP with options.offload_path: it updates bucket by bucket, in "
+        "TRIREME_OPTIMIZER_FLAG_ONE_SWEEP with options.offload_path: it updates bucket by bucket, in "
         "the order in which sums come");
   }
   if (settings->has_matrices()) {
     return unsupported(std::string("options.offload_path with ") + optimizer_kind_name(settings->rule.kind) +
                        ": it needs whole matrices in memory");
   }
-  if (settings->rule.kind == TRIREME_OPTIMIZER_LAMB ||
-      settings->rule.kind == TRIREME_OPTIMIZER_LARS) {
+  if (settings->rule.kind == TRIREME_RULE_LAMB ||
+      settings->rule.kind == TRIREME_RULE_LARS) {
     return unsupported(std::string("options.offload_path with ") + optimizer_kind_name(settings->rule.kind) +
                        ": its trust ratios need a second pass over the state");
   }
-  if (settings->rule.kind == TRIREME_OPTIMIZER_ADAFACTOR) {
+  if (settings->rule.kind == TRIREME_RULE_ADAFACTOR) {
     return unsupported(
         "options.offload_path with adafactor: its steps are as long as norms of whole parameters "
         "say, and of a matrix there is hardly any state");
@@ -350,13 +350,13 @@ Status check_rate_factor(double factor, double learning_rate) {
 }
 
 Status read_settings(const trireme_optimizer_options& options, Settings* out) {
-  const trireme_optimizer_kind kind = options.kind;
+  const trireme_rule_kind kind = options.kind;
   if (!is_kind(kind)) {
     return invalid_argument("options.kind " + std::to_string(kind) + " is no update rule");
   }
-  constexpr std::uint32_t kFlags = TRIREME_OPTIMIZER_NESTEROV | TRIREME_OPTIMIZER_ONE_SWEEP |
-                                   TRIREME_OPTIMIZER_CENTERED | TRIREME_OPTIMIZER_MASTER_WEIGHTS |
-                                   TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING;
+  constexpr std::uint32_t kFlags = TRIREME_OPTIMIZER_FLAG_NESTEROV | TRIREME_OPTIMIZER_FLAG_ONE_SWEEP |
+                                   TRIREME_OPTIMIZER_FLAG_CENTERED | TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS |
+                                   TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING;
   if ((options.flags & ~kFlags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
                             " has a bit that means nothing");
@@ -364,16 +364,16 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   TRIREME_RETURN_IF_ERROR(check_numbers(options));
   TRIREME_RETURN_IF_ERROR(check_own_rule(options));
   TRIREME_RETURN_IF_ERROR(check_groups(options));
-  const bool nesterov = (options.flags & TRIREME_OPTIMIZER_NESTEROV) != 0;
+  const bool nesterov = (options.flags & TRIREME_OPTIMIZER_FLAG_NESTEROV) != 0;
   const Knows knows = what_knows(kind);
   const double momentum = options.momentum != 0 ? options.momentum : knows.default_momentum;
-  if (nesterov && ((kind != TRIREME_OPTIMIZER_SGD && !knows.matrices) || momentum == 0)) {
+  if (nesterov && ((kind != TRIREME_RULE_SGD && !knows.matrices) || momentum == 0)) {
     return invalid_argument(
-        "TRIREME_OPTIMIZER_NESTEROV is for sgd with options.momentum above 0, and for muon");
+        "TRIREME_OPTIMIZER_FLAG_NESTEROV is for sgd with options.momentum above 0, and for muon");
   }
-  const bool centered = (options.flags & TRIREME_OPTIMIZER_CENTERED) != 0;
-  if (centered && kind != TRIREME_OPTIMIZER_RMSPROP) {
-    return invalid_argument("TRIREME_OPTIMIZER_CENTERED is for rmsprop");
+  const bool centered = (options.flags & TRIREME_OPTIMIZER_FLAG_CENTERED) != 0;
+  if (centered && kind != TRIREME_RULE_RMSPROP) {
+    return invalid_argument("TRIREME_OPTIMIZER_FLAG_CENTERED is for rmsprop");
   }
 
   Settings settings;
@@ -405,14 +405,14 @@ Status read_settings(const trireme_optimizer_options& options, Settings* out) {
   }
   TRIREME_RETURN_IF_ERROR(check_learning_rate(settings.learning_rate, settings.group_rate_factors));
   TRIREME_RETURN_IF_ERROR(read_loss_scale(options, &settings.loss_scale));
-  settings.one_sweep = (options.flags & TRIREME_OPTIMIZER_ONE_SWEEP) != 0;
-  settings.master_weights = (options.flags & TRIREME_OPTIMIZER_MASTER_WEIGHTS) != 0;
+  settings.one_sweep = (options.flags & TRIREME_OPTIMIZER_FLAG_ONE_SWEEP) != 0;
+  settings.master_weights = (options.flags & TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS) != 0;
   if (settings.master_weights && options.offload_path != nullptr) {
-    return unsupported("TRIREME_OPTIMIZER_MASTER_WEIGHTS with options.offload_path");
+    return unsupported("TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS with options.offload_path");
   }
   TRIREME_RETURN_IF_ERROR(read_rounding(options, &settings));
   settings.check_every = options.check_every;
-  settings.states = kind == TRIREME_OPTIMIZER_USER
+  settings.states = kind == TRIREME_RULE_USER
                         ? options.state_count
                         : static_cast<std::uint32_t>(kernels::state_count(settings.rule));
   if (knows.factored) settings.states = 1;
@@ -476,7 +476,7 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
                          text_of((*numbers)[group]));
     }
   }
-  if (settings.rule.kind != TRIREME_OPTIMIZER_MUON) return facts;
+  if (settings.rule.kind != TRIREME_RULE_MUON) return facts;
   facts.emplace_back("group_flags", settings.group_flags.empty() ? "not set" : "set");
   for (std::size_t group = 0; group < settings.group_flags.size(); ++group) {
     facts.emplace_back("group_flags[" + std::to_string(group) + "]",

@@ -1,7 +1,7 @@
 // The settings of an optimizer: checked, with their defaults, and as facts that ranks compare.
 #pragma once
 
-#include <trireme/optimizer_shard.h>
+#include <trireme/optimizer.h>
 
 #include <cstdint>
 #include <string>
@@ -45,16 +45,16 @@ struct Settings {
   std::uint32_t states = 0;       // vectors of the rule
   // Of those, how many all parameters have. ADAFACTOR keeps its own, of vectors only.
   std::uint32_t states_of_all() const {
-    return rule.kind == TRIREME_OPTIMIZER_ADAFACTOR ? 0 : states;
+    return rule.kind == TRIREME_RULE_ADAFACTOR ? 0 : states;
   }
   trireme_update_callback update = nullptr;
   void* user_data = nullptr;
 
   // Whether matrices have another rule than the rest.
-  bool has_matrices() const { return rule.kind == TRIREME_OPTIMIZER_MUON; }
+  bool has_matrices() const { return rule.kind == TRIREME_RULE_MUON; }
   bool is_matrix(const std::vector<std::uint64_t>& shape, std::uint64_t group) const {
     return has_matrices() && shape.size() >= 2 &&
-           (group_flags.empty() || (group_flags[group] & TRIREME_GROUP_ELEMENTWISE) == 0);
+           (group_flags.empty() || (group_flags[group] & TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE) == 0);
   }
   // Vectors of one parameter.
   std::uint32_t states_of(bool matrix) const { return matrix ? 1 : states; }

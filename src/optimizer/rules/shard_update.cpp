@@ -37,20 +37,20 @@ namespace {
 
 std::int32_t update_elements(const Settings& settings, const Piece& piece, std::uint64_t step,
                              double gradient_scale, double trust) {
-  const bool adafactor = settings.rule.kind == TRIREME_OPTIMIZER_ADAFACTOR;
+  const bool adafactor = settings.rule.kind == TRIREME_RULE_ADAFACTOR;
   const double learning_rate = rate_of(settings, piece) * (adafactor ? 1 : trust);
   if (settings.update == nullptr) {
     kernels::UpdateRule rule = settings.rule;
     rule.weight_decay = weight_decay_of(settings, piece);
-    if (rule.kind == TRIREME_OPTIMIZER_LAMB) {  // what is left of it
+    if (rule.kind == TRIREME_RULE_LAMB) {  // what is left of it
       rule = {};
-      rule.kind = TRIREME_OPTIMIZER_SGD;
+      rule.kind = TRIREME_RULE_SGD;
       gradient_scale = 1;
     } else if (adafactor) {
       rule.step_size = trust;
       gradient_scale = 1;
     }
-    if (rule.kind == TRIREME_OPTIMIZER_MUON && !piece.matrix) rule.kind = TRIREME_OPTIMIZER_ADAMW;
+    if (rule.kind == TRIREME_RULE_MUON && !piece.matrix) rule.kind = TRIREME_RULE_ADAMW;
     const kernels::RandomRounding random{
         mix(mix(mix(0, settings.rounding_seed), step), piece.parameter), piece.first};
     const bool by_chance = settings.stochastic_rounding && piece.dtype == TRIREME_DTYPE_BF16;

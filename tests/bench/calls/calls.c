@@ -24,7 +24,7 @@ int main(void) {
   for (int batch = 0; batch < kBatches; ++batch) {
     const double start = now();
     for (int i = 0; i < kBatch; ++i) {
-      if (trireme_all_reduce(communicator, &value, &value, 1, TRIREME_DTYPE_F64, TRIREME_SUM,
+      if (trireme_all_reduce(communicator, &value, &value, 1, TRIREME_DTYPE_F64, TRIREME_REDUCTION_SUM,
                              NULL) != TRIREME_OK) {
         return 1;
       }

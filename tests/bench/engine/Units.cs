@@ -22,7 +22,7 @@ internal static class OfUnits
 
             model.Seal();
             using (var optimizer = new Optimizer(
-                model, new OptimizerOptions { Kind = OptimizerKind.Sgd, LearningRate = 0.001 }))
+                model, new OptimizerOptions { Kind = RuleKind.Sgd, LearningRate = 0.001 }))
             {
                 long best = arguments[0] == "trainer" ? OfTrainer(optimizer)
                                                       : OfHooks(model, optimizer);

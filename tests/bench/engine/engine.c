@@ -37,7 +37,7 @@ void make(struct way *way, int units, const uint64_t *sizes, int sizes_count) {
     }
     MUST(trireme_model_seal(way->model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = way->adamw ? TRIREME_OPTIMIZER_ADAMW : TRIREME_OPTIMIZER_USER;
+    rule.kind = way->adamw ? TRIREME_RULE_ADAMW : TRIREME_RULE_USER;
     rule.flags = way->optimizer_flags;
     rule.max_norm = way->max_norm;
     rule.offload_path = way->offload_path;
@@ -59,7 +59,7 @@ void unmake(struct way *way) {
 static float *view_of(struct way *way, int layer) {
     void *view = NULL;
     int32_t adds = 0;
-    MUST(trireme_model_gradient_data(way->model, (uint64_t)layer, &view, NULL, NULL, &adds));
+    MUST(trireme_model_get_gradient_data(way->model, (uint64_t)layer, &view, NULL, NULL, &adds));
     return view;
 }
 
@@ -98,7 +98,7 @@ double timed_update(struct way *way, uint64_t units, bool fill) {
         void *view = NULL;
         uint64_t count = 0;
         int32_t adds = 0;
-        MUST(trireme_model_gradient_data(way->model, unit, &view, &count, NULL, &adds));
+        MUST(trireme_model_get_gradient_data(way->model, unit, &view, &count, NULL, &adds));
         for (uint64_t i = 0; fill && i < count; ++i)
             ((float *)view)[i] = (float)(1 + i % 1000) * 1e-3f;
         MUST(trireme_model_gradient_ready(way->model, unit, view, count, F32));
@@ -119,13 +119,13 @@ trireme_model_statistics statistics_of(const struct way *way) {
 void meet(void) { MUST(trireme_barrier(communicator, NULL)); }
 
 double largest(double value) {
-    MUST(trireme_all_reduce(communicator, &value, &value, 1, TRIREME_DTYPE_F64, TRIREME_MAX, NULL));
+    MUST(trireme_all_reduce(communicator, &value, &value, 1, TRIREME_DTYPE_F64, TRIREME_REDUCTION_MAX, NULL));
     return value;
 }
 
 void print_rounds(const char *name, double *values) {
     MUST(trireme_all_reduce(communicator, values, values, (uint64_t)rounds, TRIREME_DTYPE_F64,
-                            TRIREME_MAX, NULL));
+                            TRIREME_REDUCTION_MAX, NULL));
     if (rank != 0) return;
     printf("%s", name);
     for (int i = 0; i < rounds; ++i) printf(" %.3f", values[i]);

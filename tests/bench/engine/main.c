@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
     options.rendezvous = "env://";
     MUST(trireme_communicator_create(&options, &communicator));
     int32_t number = 0;
-    MUST(trireme_communicator_rank(communicator, &number));
+    MUST(trireme_communicator_get_rank(communicator, &number));
     rank = number;
     ROWS[row].run();
     meet();

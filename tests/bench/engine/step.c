@@ -41,15 +41,15 @@ void row_sweep(void) {
         {.name = "passes_views", .share = TRIREME_SHARE_NEVER, .bucket_bytes = 1, .views = true},
         {.name = "sweep",
          .share = TRIREME_SHARE_NEVER,
-         .optimizer_flags = TRIREME_OPTIMIZER_ONE_SWEEP},
+         .optimizer_flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP},
         {.name = "sweep_views",
          .share = TRIREME_SHARE_NEVER,
-         .optimizer_flags = TRIREME_OPTIMIZER_ONE_SWEEP,
+         .optimizer_flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP,
          .bucket_bytes = 1,
          .views = true},
         {.name = "sweep_views_one_copy",
          .share = TRIREME_SHARE_ALWAYS,
-         .optimizer_flags = TRIREME_OPTIMIZER_ONE_SWEEP,
+         .optimizer_flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP,
          .bucket_bytes = 1,
          .views = true},
     };
@@ -84,7 +84,7 @@ void row_backward(void) {
     float *const gradient = make_gradient();
     for (int i = 0; i < 2 * PAIRS; ++i) {
         ways[i].strategy = kStrategies[i / 2];
-        ways[i].model_flags = i % 2 == 1 ? TRIREME_MODEL_UPDATE_IN_BACKWARD : 0;
+        ways[i].model_flags = i % 2 == 1 ? TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD : 0;
         ways[i].bucket_bytes = 4 << 20;
         ways[i].adamw = true;
         make_layers(&ways[i]);

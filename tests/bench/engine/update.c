@@ -56,7 +56,7 @@ static void measure(uint64_t millions, uint64_t ranks, trireme_communicator *own
 
 void row_update(void) {
     int32_t ranks = 0;
-    MUST(trireme_communicator_world_size(communicator, &ranks));
+    MUST(trireme_communicator_get_world_size(communicator, &ranks));
     trireme_communicator *own = NULL;
     MUST(trireme_communicator_split(communicator, rank, 0, NULL, &own));
     measure(50, (uint64_t)ranks, own);

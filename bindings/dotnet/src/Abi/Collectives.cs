@@ -11,14 +11,17 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>TRIREME_CALL_REPRODUCIBLE and so on, where the operation knows it.</summary>
+        /// <summary>
+        /// TRIREME_OPERATION_FLAG_REPRODUCIBLE and so on, where the operation knows it.
+        /// </summary>
         public uint Flags;
 
         /// <summary>Deadline of this call from now. Default: the communicator's.</summary>
         public ulong TimeoutNs;
 
         /// <summary>
-        /// Factor of TRIREME_SCALED_SUM, finite and not 0; must be 0 for other reductions.
+        /// Factor of TRIREME_REDUCTION_SCALED_SUM, finite and not 0; must be 0 for other
+        /// reductions.
         /// </summary>
         public double Scale;
 
@@ -52,13 +55,13 @@ namespace Trireme
         /// Collectives: combine in rank order, so that every backend and algorithm gives the same
         /// bits.
         /// </summary>
-        internal const int TRIREME_CALL_REPRODUCIBLE = 1;
+        internal const int TRIREME_OPERATION_FLAG_REPRODUCIBLE = 1;
 
         /// <summary>trireme_send(): do not wait for the receiver.</summary>
-        internal const int TRIREME_CALL_BUFFERED = 2;
+        internal const int TRIREME_OPERATION_FLAG_BUFFERED = 2;
 
         /// <summary>Receives and probes: whatever the tag.</summary>
-        internal const int TRIREME_CALL_ANY_TAG = 4;
+        internal const int TRIREME_OPERATION_FLAG_ANY_TAG = 4;
 
         internal const int TRIREME_ALGORITHM_AUTOMATIC = 0;
 

@@ -96,10 +96,10 @@ namespace Trireme
     }
 
     /// <summary>
-    /// How to make a child. Start from TRIREME_GROUP_OPTIONS_INIT. 0 or NULL means the default.
+    /// How to make a child. Start from TRIREME_CHILD_OPTIONS_INIT. 0 or NULL means the default.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
-    internal struct NativeGroupOptions
+    internal struct NativeChildOptions
     {
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
@@ -136,12 +136,12 @@ namespace Trireme
 
         /// <summary>Gives this rank's number.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_communicator_rank(
+        internal static extern Status trireme_communicator_get_rank(
             CommunicatorHandle communicator, out int outRank);
 
         /// <summary>Gives the number of ranks.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_communicator_world_size(
+        internal static extern Status trireme_communicator_get_world_size(
             CommunicatorHandle communicator, out int outWorldSize);
 
         /// <summary>
@@ -151,7 +151,7 @@ namespace Trireme
         /// they share hosts, as mpi:// says at once.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern unsafe Status trireme_communicator_backend(
+        internal static extern unsafe Status trireme_communicator_get_backend(
             CommunicatorHandle communicator, byte* text, ulong capacity, out ulong outLength);
 
         /// <summary>Makes the group fail on every rank, now.</summary>
@@ -168,32 +168,32 @@ namespace Trireme
         /// Writes the flight record: the last 2,048 operations of this rank, oldest first.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern unsafe Status trireme_communicator_flight_record(
+        internal static extern unsafe Status trireme_communicator_get_flight_record(
             CommunicatorHandle communicator, byte* text, ulong capacity, out ulong outLength);
 
         /// <summary>Writes what each rank called last, as far as this rank can see it.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern unsafe Status trireme_communicator_last_calls(
+        internal static extern unsafe Status trireme_communicator_get_last_calls(
             CommunicatorHandle communicator, byte* text, ulong capacity, out ulong outLength);
 
         /// <summary>
         /// Gives each rank's number in the group this communicator descends from.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern unsafe Status trireme_communicator_ranks(
+        internal static extern unsafe Status trireme_communicator_get_original_ranks(
             CommunicatorHandle communicator, int* outRanks, ulong capacity);
 
         /// <summary>Splits the group: ranks of one color become a new group.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_communicator_split(
-            CommunicatorHandle communicator, int color, int key, ref NativeGroupOptions options,
+            CommunicatorHandle communicator, int color, int key, ref NativeChildOptions options,
             out CommunicatorHandle outCommunicator);
 
         /// <summary>Makes a group of some ranks, in the order of a list.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_communicator_subgroup(
             CommunicatorHandle communicator, int* ranks, ulong count,
-            ref NativeGroupOptions options, out CommunicatorHandle outCommunicator);
+            ref NativeChildOptions options, out CommunicatorHandle outCommunicator);
 
         /// <summary>
         /// Makes a second group of the same ranks, so that two parts of a program need no common
@@ -201,7 +201,7 @@ namespace Trireme
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_communicator_duplicate(
-            CommunicatorHandle communicator, ref NativeGroupOptions options,
+            CommunicatorHandle communicator, ref NativeChildOptions options,
             out CommunicatorHandle outCommunicator);
 
         /// <summary>
@@ -215,7 +215,7 @@ namespace Trireme
         /// <summary>Makes a group of the ranks that are there, after others were lost.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_communicator_shrink(
-            CommunicatorHandle communicator, ref NativeGroupOptions options,
+            CommunicatorHandle communicator, ref NativeChildOptions options,
             out CommunicatorHandle outCommunicator);
     }
 }

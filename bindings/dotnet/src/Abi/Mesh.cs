@@ -14,7 +14,7 @@ namespace Trireme
         /// <summary>Must be 0.</summary>
         public uint Flags;
 
-        /// <summary>Numbers and names below; 1 to TRIREME_MAX_AXES.</summary>
+        /// <summary>Numbers and names below; 1 to TRIREME_MESH_MAX_AXES.</summary>
         public uint AxisCount;
 
         /// <summary>How ranks are numbered. Default: by name.</summary>
@@ -34,19 +34,19 @@ namespace Trireme
     internal static partial class NativeMethods
     {
         /// <summary>Most axes of a mesh.</summary>
-        internal const int TRIREME_MAX_AXES = 16;
+        internal const int TRIREME_MESH_MAX_AXES = 16;
 
         /// <summary>
         /// "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names
         /// are slower than these, the last one of them fastest.
         /// </summary>
-        internal const int TRIREME_MESH_BY_NAME = 0;
+        internal const int TRIREME_MESH_ORDER_BY_NAME = 0;
 
         /// <summary>The last axis of the list is fastest.</summary>
-        internal const int TRIREME_MESH_LAST_FASTEST = 1;
+        internal const int TRIREME_MESH_ORDER_LAST_FASTEST = 1;
 
         /// <summary>The first axis of the list is fastest.</summary>
-        internal const int TRIREME_MESH_FIRST_FASTEST = 2;
+        internal const int TRIREME_MESH_ORDER_FIRST_FASTEST = 2;
 
         /// <summary>
         /// Arranges the ranks of a communicator in axes and makes a communicator for each axis.
@@ -66,19 +66,19 @@ namespace Trireme
 
         /// <summary>Gives a rank's place on every axis.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern unsafe Status trireme_mesh_coordinates(
+        internal static extern unsafe Status trireme_mesh_get_coordinates(
             MeshHandle mesh, int rank, int* outCoordinates, ulong capacity);
 
         /// <summary>Gives the rank at a place.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern unsafe Status trireme_mesh_rank(
+        internal static extern unsafe Status trireme_mesh_get_rank(
             MeshHandle mesh, int* coordinates, ulong count, out int outRank);
 
         /// <summary>
         /// Lists the ranks that differ from a rank on some axes only: a row of the table of groups.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern unsafe Status trireme_mesh_group(
+        internal static extern unsafe Status trireme_mesh_get_group(
             MeshHandle mesh, IntPtr* axes, uint axisCount, int rank, int* outRanks, ulong capacity,
             out ulong outCount);
 
@@ -87,15 +87,15 @@ namespace Trireme
         /// coordinate.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_mesh_axis_communicator(
+        internal static extern Status trireme_mesh_get_axis_communicator(
             MeshHandle mesh, IntPtr axis, out IntPtr outCommunicator);
 
         /// <summary>
         /// Makes a communicator over several axes together, for example "data" and "shard".
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern unsafe Status trireme_mesh_axes_communicator(
-            MeshHandle mesh, IntPtr* axes, uint axisCount, ref NativeGroupOptions options,
+        internal static extern unsafe Status trireme_mesh_create_communicator(
+            MeshHandle mesh, IntPtr* axes, uint axisCount, ref NativeChildOptions options,
             out CommunicatorHandle outCommunicator);
     }
 }

@@ -121,7 +121,7 @@ namespace Trireme
         /// <summary>TRIREME_UNUSED_*.</summary>
         public int Unused;
 
-        /// <summary>0 or a sum of TRIREME_MODEL_*.</summary>
+        /// <summary>0 or a sum of TRIREME_MODEL_FLAG_*.</summary>
         public uint Flags;
 
         /// <summary>TRIREME_SHARE_*.</summary>
@@ -159,9 +159,9 @@ namespace Trireme
         /// it comes first from all of those ranks, and again, as for backward, from these alone,
         /// such as those of one host. Working memory then holds a part of each unit, one of
         /// reshard_ranks. Must divide the number of ranks that keep a copy. 0, or all of them: a
-        /// unit comes from all each time. 1: this rank alone, which is TRIREME_MODEL_KEEP_GATHERED;
-        /// with that flag at most 1. Nothing to do where ranks share the parameters. 0 for the
-        /// other strategies.
+        /// unit comes from all each time. 1: this rank alone, which is
+        /// TRIREME_MODEL_FLAG_KEEP_GATHERED; with that flag at most 1. Nothing to do where ranks
+        /// share the parameters. 0 for the other strategies.
         /// </summary>
         public uint ReshardRanks;
 
@@ -173,14 +173,14 @@ namespace Trireme
         /// once: of a leaf, of a pass, or of all passes where NO_SYNC keeps the sum. data_parallel
         /// gives sums to all ranks in f32. Takes working memory for the rounded copy: of
         /// data_parallel and zero1 half of the gradients, else half of the buckets in flight. With
-        /// trained parameters of f32, f16 and bf16; not with TRIREME_OPTIMIZER_ONE_SWEEP. 0:
+        /// trained parameters of f32, f16 and bf16; not with TRIREME_OPTIMIZER_FLAG_ONE_SWEEP. 0:
         /// gradients travel as f32, or f64 where the parameter is.
         /// </summary>
         public int ReduceDtype;
 
         /// <summary>
-        /// TRIREME_OPTIMIZER_*, but not USER: trireme_model_seal() counts state and working memory
-        /// of this rule with its default options against memory_limit_bytes. Plans only: the
+        /// TRIREME_OPTIMIZER_FLAG_*, but not USER: trireme_model_seal() counts state and working
+        /// memory of this rule with its default options against memory_limit_bytes. Plans only: the
         /// optimizer may have another rule, and trireme_optimizer_create() compares what that one
         /// takes. The options of an optimizer may take more, such as momentum of SGD and master
         /// weights. Not without memory_limit_bytes. 0: no rule is counted.
@@ -191,10 +191,10 @@ namespace Trireme
         /// zero3, hybrid_shard: a directory. What this rank holds of the parameters (units that
         /// stay whole excepted) lies in a file in it, which each rank makes for itself, without a
         /// name, so that nothing is left of it when the process ends: see "Parameters in a file" in
-        /// model_shard.h. The bits are the same. The caller's update rule (TRIREME_OPTIMIZER_USER)
-        /// gets pieces that end where a block of the file does. Read as a path of the rank's own
-        /// host; copied. Not with TRIREME_SHARE_ALWAYS; without it ranks share no parameters then.
-        /// All ranks have one or none has. NULL: parameters stay in memory.
+        /// model.h. The bits are the same. The caller's update rule (TRIREME_RULE_USER) gets pieces
+        /// that end where a block of the file does. Read as a path of the rank's own host; copied.
+        /// Not with TRIREME_SHARE_ALWAYS; without it ranks share no parameters then. All ranks have
+        /// one or none has. NULL: parameters stay in memory.
         /// </summary>
         public IntPtr OffloadPath;
 
@@ -218,7 +218,7 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>TRIREME_PARAMETER_FROZEN or 0.</summary>
+        /// <summary>TRIREME_PARAMETER_FLAG_FROZEN or 0.</summary>
         public uint Flags;
 
         /// <summary>TRIREME_DTYPE_F32, F64, F16 or BF16; one per unit.</summary>
@@ -376,10 +376,10 @@ namespace Trireme
         public ulong AllocatedWorking;
 
         /// <summary>
-        /// Bytes of gradients and parameters (and of what TRIREME_OPTIMIZER_MUON makes of
-        /// gradients) this rank gives its peers to read in a step of one micro-batch, in which
-        /// zero3 gathers each unit twice (once with TRIREME_MODEL_KEEP_GATHERED; the second time
-        /// from reshard_ranks).
+        /// Bytes of gradients and parameters (and of what TRIREME_RULE_MUON makes of gradients)
+        /// this rank gives its peers to read in a step of one micro-batch, in which zero3 gathers
+        /// each unit twice (once with TRIREME_MODEL_FLAG_KEEP_GATHERED; the second time from
+        /// reshard_ranks).
         /// </summary>
         public ulong PlannedStepBytes;
 
@@ -506,7 +506,7 @@ namespace Trireme
         public ulong FailedOffset;
     }
 
-    // How a model is to be spread, and what it looks like: the structs of model_shard.h.
+    // How a model is to be spread, and what it looks like: the structs of model.h.
     internal static partial class NativeMethods
     {
         /// <summary>Everything on every rank (DDP).</summary>
@@ -563,14 +563,14 @@ namespace Trireme
         internal const int TRIREME_SHARE_NEVER = 2;
 
         /// <summary>Ranks may be absent; see "Uneven inputs" above.</summary>
-        internal const int TRIREME_MODEL_UNEVEN = 1;
+        internal const int TRIREME_MODEL_FLAG_UNEVEN = 1;
 
         /// <summary>
         /// Buckets are reduced in the reverse order of registration in all steps. Without it that
         /// is so in the first step only, and afterwards they are reduced in the order in which
         /// their gradients came there on rank 0.
         /// </summary>
-        internal const int TRIREME_MODEL_FIXED_ORDER = 2;
+        internal const int TRIREME_MODEL_FLAG_FIXED_ORDER = 2;
 
         /// <summary>
         /// Shards are cut between rows, so that each row of a parameter (what has one index of its
@@ -579,7 +579,7 @@ namespace Trireme
         /// For rules and compressions that work on rows. Shards may differ by a row; nothing is
         /// padded.
         /// </summary>
-        internal const int TRIREME_MODEL_WHOLE_ROWS = 4;
+        internal const int TRIREME_MODEL_FLAG_WHOLE_ROWS = 4;
 
         /// <summary>
         /// zero3, hybrid_shard: a unit that was gathered stays whole after its release until the
@@ -587,13 +587,13 @@ namespace Trireme
         /// another micro-batch or an evaluation. Working memory then holds all units. Nothing to do
         /// where ranks share the parameters.
         /// </summary>
-        internal const int TRIREME_MODEL_KEEP_GATHERED = 8;
+        internal const int TRIREME_MODEL_FLAG_KEEP_GATHERED = 8;
 
         /// <summary>
         /// A bucket is updated as soon as its gradients are reduced, in backward, and no gradients
-        /// are kept: see "Update in backward" in model_shard.h.
+        /// are kept: see "Update in backward" in model.h.
         /// </summary>
-        internal const int TRIREME_MODEL_UPDATE_IN_BACKWARD = 16;
+        internal const int TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD = 16;
 
         /// <summary>
         /// This rank's contribution is complete and no peer sees it yet. On the thread that handed
@@ -603,13 +603,13 @@ namespace Trireme
 
         /// <summary>
         /// The part of the reduced gradients that this rank updates, before it is clipped. On the
-        /// thread of trireme_optimizer_step(), or with TRIREME_MODEL_UPDATE_IN_BACKWARD on that of
-        /// the call that finds the bucket reduced.
+        /// thread of trireme_optimizer_step(), or with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD on
+        /// that of the call that finds the bucket reduced.
         /// </summary>
         internal const int TRIREME_HOOK_AFTER = 2;
 
         /// <summary>Gathered with its unit, but has no gradient and is not updated.</summary>
-        internal const int TRIREME_PARAMETER_FROZEN = 1;
+        internal const int TRIREME_PARAMETER_FLAG_FROZEN = 1;
 
         /// <summary>
         /// A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0,

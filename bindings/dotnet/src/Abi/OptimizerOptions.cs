@@ -39,8 +39,8 @@ namespace Trireme
         public double LearningRate;
 
         /// <summary>
-        /// `count` elements, to be updated; with TRIREME_OPTIMIZER_MASTER_WEIGHTS the masters of
-        /// those of 16 bits.
+        /// `count` elements, to be updated; with TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS the masters
+        /// of those of 16 bits.
         /// </summary>
         public IntPtr Parameters;
 
@@ -81,7 +81,7 @@ namespace Trireme
         public int Kind;
 
         /// <summary>
-        /// A sum of TRIREME_OPTIMIZER_NESTEROV, ONE_SWEEP, CENTERED, MASTER_WEIGHTS and
+        /// A sum of TRIREME_OPTIMIZER_FLAG_NESTEROV, ONE_SWEEP, CENTERED, MASTER_WEIGHTS and
         /// STOCHASTIC_ROUNDING, or 0.
         /// </summary>
         public uint Flags;
@@ -143,7 +143,7 @@ namespace Trireme
         /// models, each with its part of one network (data x tensor x pipeline), that all step
         /// together. Each gradient counts once: see replicas of trireme_parameter_options. All
         /// ranks of the model name the same communicator; the optimizer makes a group of its own of
-        /// it and keeps no handle. Not with TRIREME_MODEL_UNEVEN. NULL: the model's own ranks.
+        /// it and keeps no handle. Not with TRIREME_MODEL_FLAG_UNEVEN. NULL: the model's own ranks.
         /// </summary>
         public IntPtr NormRanks;
 
@@ -177,7 +177,7 @@ namespace Trireme
         public IntPtr GroupWeightDecays;
 
         /// <summary>
-        /// The first loss scale, such as 65536: see the top of optimizer_shard.h. A power of two in
+        /// The first loss scale, such as 65536: see the top of optimizer.h. A power of two in
         /// [2^-64, 2^64]. 0: losses are not scaled, and an inf or NaN goes through the rule.
         /// </summary>
         public double LossScale;
@@ -221,9 +221,9 @@ namespace Trireme
         /// without a name, so that nothing is left of it when the process ends, and streams through
         /// memory at each step (see docs/offload.md). The bits are the same. Read as a path of the
         /// rank's own host; copied. For a rule that has state; not with
-        /// TRIREME_OPTIMIZER_ONE_SWEEP, TRIREME_OPTIMIZER_MASTER_WEIGHTS, LAMB, LARS, ADAFACTOR or
-        /// MUON. Pieces of a caller's own rule may be smaller then. NULL: all state stays in
-        /// memory.
+        /// TRIREME_OPTIMIZER_FLAG_ONE_SWEEP, TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS, LAMB, LARS,
+        /// ADAFACTOR or MUON. Pieces of a caller's own rule may be smaller then. NULL: all state
+        /// stays in memory.
         /// </summary>
         public IntPtr OffloadPath;
 
@@ -240,8 +240,8 @@ namespace Trireme
         public ulong OffloadBufferBytes;
 
         /// <summary>
-        /// With TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING: other numbers, other draws. 0 is a seed,
-        /// too.
+        /// With TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING: other numbers, other draws. 0 is a
+        /// seed, too.
         /// </summary>
         public ulong RoundingSeed;
 
@@ -264,14 +264,14 @@ namespace Trireme
         public double MinParameterRms;
 
         /// <summary>
-        /// MUON: of each group, a sum of TRIREME_GROUP_*, or 0. Copied. NULL: all 0.
+        /// MUON: of each group, a sum of TRIREME_PARAMETER_GROUP_FLAG_*, or 0. Copied. NULL: all 0.
         /// </summary>
         public IntPtr GroupFlags;
 
         /// <summary>MUON: Newton-Schulz steps, at most 99. Default: 5.</summary>
         public uint OrthogonalSteps;
 
-        /// <summary>MUON: TRIREME_RATE_*.</summary>
+        /// <summary>MUON: TRIREME_MUON_RATE_*.</summary>
         public int RateAdjustment;
     }
 
@@ -397,7 +397,7 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>TRIREME_STATE_*.</summary>
+        /// <summary>TRIREME_STATE_KIND_*.</summary>
         public int Kind;
 
         /// <summary>
@@ -410,8 +410,8 @@ namespace Trireme
         /// if there is momentum; ADAGRAD: v; RMSPROP: v, then b if there is momentum, then m if
         /// CENTERED; LION: m; ADAFACTOR: v of parameters that are no matrix; MUON: v of a matrix,
         /// m, v of others; USER: the caller's. 0 with ROWS and COLUMNS. The last one, of parameters
-        /// of 16 bits only: the masters with TRIREME_OPTIMIZER_MASTER_WEIGHTS; with MUON vector 2,
-        /// of a matrix too.
+        /// of 16 bits only: the masters with TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS; with MUON
+        /// vector 2, of a matrix too.
         /// </summary>
         public uint Vector;
 
@@ -447,82 +447,82 @@ namespace Trireme
         public IntPtr Data;
     }
 
-    // An update rule and what it keeps, as numbers: the structs of optimizer_shard.h.
+    // An update rule and what it keeps, as numbers: the structs of optimizer.h.
     internal static partial class NativeMethods
     {
-        internal const int TRIREME_OPTIMIZER_SGD = 1;
+        internal const int TRIREME_RULE_SGD = 1;
 
-        internal const int TRIREME_OPTIMIZER_ADAM = 2;
+        internal const int TRIREME_RULE_ADAM = 2;
 
-        internal const int TRIREME_OPTIMIZER_ADAMW = 3;
+        internal const int TRIREME_RULE_ADAMW = 3;
 
         /// <summary>The callback `update`.</summary>
-        internal const int TRIREME_OPTIMIZER_USER = 4;
+        internal const int TRIREME_RULE_USER = 4;
 
-        internal const int TRIREME_OPTIMIZER_ADAGRAD = 5;
+        internal const int TRIREME_RULE_ADAGRAD = 5;
 
-        internal const int TRIREME_OPTIMIZER_RMSPROP = 6;
+        internal const int TRIREME_RULE_RMSPROP = 6;
 
-        internal const int TRIREME_OPTIMIZER_LION = 7;
+        internal const int TRIREME_RULE_LION = 7;
 
         /// <summary>Like LARS takes 1,104 bytes of working memory for each parameter.</summary>
-        internal const int TRIREME_OPTIMIZER_LAMB = 8;
+        internal const int TRIREME_RULE_LAMB = 8;
 
-        internal const int TRIREME_OPTIMIZER_LARS = 9;
+        internal const int TRIREME_RULE_LARS = 9;
 
         /// <summary>
         /// State of a matrix is one number a row and one a column, each on one rank. Takes 1,104
         /// bytes of working memory for each parameter, 8 for each matrix, and 24 for each of its
         /// rows and columns.
         /// </summary>
-        internal const int TRIREME_OPTIMIZER_ADAFACTOR = 10;
+        internal const int TRIREME_RULE_ADAFACTOR = 10;
 
         /// <summary>
         /// Each matrix is one rank's, which gathers and orthogonalises it: see docs/optimizers.md
         /// for how long that takes, which the model's timeout must allow, and how much memory.
         /// </summary>
-        internal const int TRIREME_OPTIMIZER_MUON = 11;
+        internal const int TRIREME_RULE_MUON = 11;
 
         /// <summary>SGD with momentum &gt; 0, and MUON.</summary>
-        internal const int TRIREME_OPTIMIZER_NESTEROV = 1;
+        internal const int TRIREME_OPTIMIZER_FLAG_NESTEROV = 1;
 
         /// <summary>
         /// zero1: gradients are not reduced during backward, but in the step, which updates each
         /// element while its sum is in the cache: the fewest bytes, for ranks of one host whose
         /// compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not
         /// with leaves, max_norm, max_value, loss_scale, bucket hooks, reduce_dtype,
-        /// TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP, LAMB, LARS, ADAFACTOR, MUON or a rule of the
-        /// caller.
+        /// TRIREME_MODEL_FLAG_UNEVEN, TRIREME_UNUSED_SKIP, LAMB, LARS, ADAFACTOR, MUON or a rule of
+        /// the caller.
         /// </summary>
-        internal const int TRIREME_OPTIMIZER_ONE_SWEEP = 2;
+        internal const int TRIREME_OPTIMIZER_FLAG_ONE_SWEEP = 2;
 
         /// <summary>
         /// RMSPROP only: gradients are divided by their spread around their mean.
         /// </summary>
-        internal const int TRIREME_OPTIMIZER_CENTERED = 4;
+        internal const int TRIREME_OPTIMIZER_FLAG_CENTERED = 4;
 
         /// <summary>
-        /// Parameters of f16 and bf16 have a master of f32 each: see the top of optimizer_shard.h.
-        /// 4 bytes an element, with its owner. For a model with such parameters; its others stay as
+        /// Parameters of f16 and bf16 have a master of f32 each: see the top of optimizer.h. 4
+        /// bytes an element, with its owner. For a model with such parameters; its others stay as
         /// they are. Not with offload_path.
         /// </summary>
-        internal const int TRIREME_OPTIMIZER_MASTER_WEIGHTS = 8;
+        internal const int TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS = 8;
 
         /// <summary>
-        /// Parameters of bf16 are rounded by chance: see the top of optimizer_shard.h. For a model
-        /// with such parameters, and without trained ones of f16. Not with MASTER_WEIGHTS or a rule
-        /// of the caller.
+        /// Parameters of bf16 are rounded by chance: see the top of optimizer.h. For a model with
+        /// such parameters, and without trained ones of f16. Not with MASTER_WEIGHTS or a rule of
+        /// the caller.
         /// </summary>
-        internal const int TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING = 16;
+        internal const int TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING = 16;
 
         /// <summary>MUON: none of its parameters is a matrix.</summary>
-        internal const int TRIREME_GROUP_ELEMENTWISE = 1;
+        internal const int TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE = 1;
 
         /// <summary>sqrt(max(1, rows / columns)).</summary>
-        internal const int TRIREME_RATE_ORIGINAL = 0;
+        internal const int TRIREME_MUON_RATE_ORIGINAL = 0;
 
         /// <summary>0.2 * sqrt(max(rows, columns)): rates and weight_decay as for ADAMW.</summary>
-        internal const int TRIREME_RATE_MATCH_ADAMW = 1;
+        internal const int TRIREME_MUON_RATE_MATCH_ADAMW = 1;
 
         /// <summary>Most state vectors that a caller's own rule can ask for.</summary>
         internal const int TRIREME_MAX_STATES = 8;
@@ -531,24 +531,24 @@ namespace Trireme
         internal const int TRIREME_OPTIMIZER_COUNTERS_VERSION = 1;
 
         /// <summary>The parameter's own values.</summary>
-        internal const int TRIREME_STATE_PARAMETER = 1;
+        internal const int TRIREME_STATE_KIND_PARAMETER = 1;
 
         /// <summary>A state vector of the update rule.</summary>
-        internal const int TRIREME_STATE_OPTIMIZER = 2;
+        internal const int TRIREME_STATE_KIND_OPTIMIZER = 2;
 
         /// <summary>ADAFACTOR, of a matrix: R, a number for each row.</summary>
-        internal const int TRIREME_STATE_ROWS = 3;
+        internal const int TRIREME_STATE_KIND_ROWS = 3;
 
         /// <summary>ADAFACTOR, of a matrix: C, a number for each column.</summary>
-        internal const int TRIREME_STATE_COLUMNS = 4;
+        internal const int TRIREME_STATE_KIND_COLUMNS = 4;
 
         /// <summary>
         /// A caller's own update rule, called for each piece on the thread of
-        /// trireme_optimizer_step(), or with TRIREME_MODEL_UPDATE_IN_BACKWARD on that of the call
-        /// that finds its bucket reduced. It returns 0, or any other number to fail the step. It
-        /// may destroy the model and the optimizer, which live on until the step is over; any other
-        /// call on them answers TRIREME_ERROR_INVALID_STATE. For the same bits on any number of
-        /// ranks it treats each element alone.
+        /// trireme_optimizer_step(), or with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD on that of the
+        /// call that finds its bucket reduced. It returns 0, or any other number to fail the step.
+        /// It may destroy the model and the optimizer, which live on until the step is over; any
+        /// other call on them answers TRIREME_ERROR_INVALID_STATE. For the same bits on any number
+        /// of ranks it treats each element alone.
         /// </summary>
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate int UpdateCallback(IntPtr update, IntPtr userData);

@@ -44,7 +44,7 @@ namespace Trireme
         /// Gives a descriptor that becomes readable when the operation is done, for event loops.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_request_fd(RequestHandle request, out int outFd);
+        internal static extern Status trireme_request_get_fd(RequestHandle request, out int outFd);
 
         /// <summary>
         /// Gives the handle back. The operation goes on to its end; its buffers must live as long.
@@ -54,7 +54,7 @@ namespace Trireme
 
         /// <summary>Tells what a started receive or probe has met.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern unsafe Status trireme_request_message(
+        internal static extern unsafe Status trireme_request_get_message(
             RequestHandle request, NativeMessageInfo* outInfo);
 
         /// <summary>Waits until all of several requests are done.</summary>

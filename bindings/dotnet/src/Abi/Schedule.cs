@@ -17,7 +17,7 @@ namespace Trireme
         /// <summary>Required.</summary>
         public int Kind;
 
-        /// <summary>A sum of TRIREME_SCHEDULE_FROM_ZERO and LINEAR_ANNEALING, or 0.</summary>
+        /// <summary>A sum of TRIREME_SCHEDULE_FLAG_FROM_ZERO and LINEAR_ANNEALING, or 0.</summary>
         public uint Flags;
 
         /// <summary>Must be 0.</summary>
@@ -67,24 +67,24 @@ namespace Trireme
     // optimizer is multiplied.
     internal static partial class NativeMethods
     {
-        internal const int TRIREME_SCHEDULE_CONSTANT = 1;
+        internal const int TRIREME_SCHEDULE_KIND_CONSTANT = 1;
 
-        internal const int TRIREME_SCHEDULE_LINEAR = 2;
+        internal const int TRIREME_SCHEDULE_KIND_LINEAR = 2;
 
-        internal const int TRIREME_SCHEDULE_COSINE = 3;
+        internal const int TRIREME_SCHEDULE_KIND_COSINE = 3;
 
-        internal const int TRIREME_SCHEDULE_ONE_CYCLE = 4;
+        internal const int TRIREME_SCHEDULE_KIND_ONE_CYCLE = 4;
 
         /// <summary>The callback `factor`.</summary>
-        internal const int TRIREME_SCHEDULE_USER = 5;
+        internal const int TRIREME_SCHEDULE_KIND_USER = 5;
 
         /// <summary>
         /// With warm_up_steps, instead of warm_up_factor: the factor of step 0 is 0.
         /// </summary>
-        internal const int TRIREME_SCHEDULE_FROM_ZERO = 1;
+        internal const int TRIREME_SCHEDULE_FLAG_FROM_ZERO = 1;
 
         /// <summary>ONE_CYCLE only: straight lines.</summary>
-        internal const int TRIREME_SCHEDULE_LINEAR_ANNEALING = 2;
+        internal const int TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING = 2;
 
         /// <summary>
         /// A caller's own schedule: the factor of a step, counted from 0. It is finite and 0 or

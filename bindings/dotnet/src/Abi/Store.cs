@@ -43,7 +43,7 @@ namespace Trireme
         /// Tells the URL by which others connect, for example "tcp://10.0.0.2:29401".
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern unsafe Status trireme_store_address(
+        internal static extern unsafe Status trireme_store_get_address(
             StoreHandle store, byte* text, ulong capacity, out ulong outLength);
 
         /// <summary>Puts a value under a key, in place of the one before.</summary>

@@ -8,7 +8,7 @@ namespace Trireme
     /// One call of a layer. All memory is the library's, good until the callback returns, aligned
     /// to 64 bytes (parameters and gradients to their elements), and NULL where it has 0 bytes.
     /// "Out": what the callback writes, undefined before; gradients are NaN before, or 0 with
-    /// TRIREME_TRAINER_ZERO_GRADIENTS.
+    /// TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeLayerCall
@@ -22,7 +22,7 @@ namespace Trireme
         /// <summary>Number of the layer, from 0.</summary>
         public ulong Layer;
 
-        /// <summary>trireme_optimizer_step_count() before the step.</summary>
+        /// <summary>trireme_optimizer_get_step_count() before the step.</summary>
         public ulong Step;
 
         /// <summary>Which one of this rank, from 0.</summary>
@@ -98,8 +98,8 @@ namespace Trireme
 
         /// <summary>
         /// BACKWARD: what the last layer multiplies the gradient of the loss by:
-        /// trireme_optimizer_loss_scale(), divided by micro_batches where gradients are averaged
-        /// over ranks but added up over micro-batches.
+        /// trireme_optimizer_get_loss_scale(), divided by micro_batches where gradients are
+        /// averaged over ranks but added up over micro-batches.
         /// </summary>
         public double LossScale;
 
@@ -166,7 +166,7 @@ namespace Trireme
         /// <summary>0.</summary>
         public uint Reserved;
 
-        /// <summary>trireme_optimizer_step_count() after the step.</summary>
+        /// <summary>trireme_optimizer_get_step_count() after the step.</summary>
         public ulong Step;
 
         /// <summary>Over all ranks.</summary>
@@ -179,7 +179,7 @@ namespace Trireme
         public double Loss;
 
         /// <summary>
-        /// As trireme_optimizer_gradient_norm(); -1 without max_norm, and of a step that was
+        /// As trireme_optimizer_get_gradient_norm(); -1 without max_norm, and of a step that was
         /// skipped.
         /// </summary>
         public double GradientNorm;
@@ -206,12 +206,12 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>TRIREME_TRAINER_*.</summary>
+        /// <summary>TRIREME_TRAINER_FLAG_*.</summary>
         public uint Flags;
 
         /// <summary>
         /// Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are
-        /// shared out. At most 1 with TRIREME_MODEL_UPDATE_IN_BACKWARD.
+        /// shared out. At most 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD.
         /// </summary>
         public uint MicroBatches;
 
@@ -333,7 +333,7 @@ namespace Trireme
         /// `gradients` and `input_gradient` are 0 before backward, which may add to them. Nothing
         /// is looked at for what was not written.
         /// </summary>
-        internal const int TRIREME_TRAINER_ZERO_GRADIENTS = 1;
+        internal const int TRIREME_TRAINER_FLAG_ZERO_GRADIENTS = 1;
 
         /// <summary>
         /// Forward or backward of a layer, on the thread of the step. It returns 0, or any other

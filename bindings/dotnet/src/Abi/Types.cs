@@ -70,30 +70,30 @@ namespace Trireme
         /// <summary>One byte that is moved and never reduced.</summary>
         internal const int TRIREME_DTYPE_BYTES = 16;
 
-        internal const int TRIREME_SUM = 1;
+        internal const int TRIREME_REDUCTION_SUM = 1;
 
         /// <summary>Sum, then division by the world size; integers truncate toward zero.</summary>
-        internal const int TRIREME_AVERAGE = 2;
+        internal const int TRIREME_REDUCTION_AVERAGE = 2;
 
-        internal const int TRIREME_PRODUCT = 3;
-
-        /// <summary>A NaN of any rank makes the result NaN.</summary>
-        internal const int TRIREME_MIN = 4;
+        internal const int TRIREME_REDUCTION_PRODUCT = 3;
 
         /// <summary>A NaN of any rank makes the result NaN.</summary>
-        internal const int TRIREME_MAX = 5;
+        internal const int TRIREME_REDUCTION_MIN = 4;
+
+        /// <summary>A NaN of any rank makes the result NaN.</summary>
+        internal const int TRIREME_REDUCTION_MAX = 5;
 
         /// <summary>Bitwise and; integers and bool.</summary>
-        internal const int TRIREME_BAND = 6;
+        internal const int TRIREME_REDUCTION_BAND = 6;
 
         /// <summary>Bitwise or; integers and bool.</summary>
-        internal const int TRIREME_BOR = 7;
+        internal const int TRIREME_REDUCTION_BOR = 7;
 
         /// <summary>Bitwise exclusive or; integers and bool.</summary>
-        internal const int TRIREME_BXOR = 8;
+        internal const int TRIREME_REDUCTION_BXOR = 8;
 
         /// <summary>Sum, then multiplication by the call's scale; floating point.</summary>
-        internal const int TRIREME_SCALED_SUM = 9;
+        internal const int TRIREME_REDUCTION_SCALED_SUM = 9;
 
         /// <summary>The host.</summary>
         internal const int TRIREME_DEVICE_DEFAULT = 0;
@@ -106,7 +106,7 @@ namespace Trireme
 
         /// <summary>Tells the size of one element.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern ulong trireme_dtype_size(ElementType dtype);
+        internal static extern ulong trireme_dtype_bytes(ElementType dtype);
 
         /// <summary>Names a dtype, for example "bf16".</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]

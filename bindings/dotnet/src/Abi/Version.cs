@@ -45,39 +45,39 @@ namespace Trireme
         /// <summary>One number for comparisons: major * 1000000 + minor * 1000 + patch.</summary>
         internal const int TRIREME_VERSION = 1000000;
 
-        internal const int TRIREME_OPERATION_ALL_REDUCE = 1;
+        internal const int TRIREME_OPERATION_KIND_ALL_REDUCE = 1;
 
-        internal const int TRIREME_OPERATION_REDUCE_SCATTER = 2;
+        internal const int TRIREME_OPERATION_KIND_REDUCE_SCATTER = 2;
 
-        internal const int TRIREME_OPERATION_REDUCE_SCATTER_V = 3;
+        internal const int TRIREME_OPERATION_KIND_REDUCE_SCATTER_V = 3;
 
-        internal const int TRIREME_OPERATION_ALL_GATHER = 4;
+        internal const int TRIREME_OPERATION_KIND_ALL_GATHER = 4;
 
-        internal const int TRIREME_OPERATION_ALL_GATHER_V = 5;
+        internal const int TRIREME_OPERATION_KIND_ALL_GATHER_V = 5;
 
-        internal const int TRIREME_OPERATION_BROADCAST = 6;
+        internal const int TRIREME_OPERATION_KIND_BROADCAST = 6;
 
-        internal const int TRIREME_OPERATION_BARRIER = 7;
+        internal const int TRIREME_OPERATION_KIND_BARRIER = 7;
 
-        internal const int TRIREME_OPERATION_SEND = 8;
+        internal const int TRIREME_OPERATION_KIND_SEND = 8;
 
-        internal const int TRIREME_OPERATION_RECEIVE = 9;
+        internal const int TRIREME_OPERATION_KIND_RECEIVE = 9;
 
-        internal const int TRIREME_OPERATION_REDUCE = 10;
+        internal const int TRIREME_OPERATION_KIND_REDUCE = 10;
 
-        internal const int TRIREME_OPERATION_GATHER = 11;
+        internal const int TRIREME_OPERATION_KIND_GATHER = 11;
 
-        internal const int TRIREME_OPERATION_GATHER_V = 12;
+        internal const int TRIREME_OPERATION_KIND_GATHER_V = 12;
 
-        internal const int TRIREME_OPERATION_SCATTER = 13;
+        internal const int TRIREME_OPERATION_KIND_SCATTER = 13;
 
-        internal const int TRIREME_OPERATION_SCATTER_V = 14;
+        internal const int TRIREME_OPERATION_KIND_SCATTER_V = 14;
 
-        internal const int TRIREME_OPERATION_ALL_TO_ALL = 15;
+        internal const int TRIREME_OPERATION_KIND_ALL_TO_ALL = 15;
 
-        internal const int TRIREME_OPERATION_ALL_TO_ALL_V = 16;
+        internal const int TRIREME_OPERATION_KIND_ALL_TO_ALL_V = 16;
 
-        internal const int TRIREME_OPERATION_PROBE = 17;
+        internal const int TRIREME_OPERATION_KIND_PROBE = 17;
 
         /// <summary>Gives the library's version.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]

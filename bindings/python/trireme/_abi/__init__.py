@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .batch import *
+from .batch import PROTOTYPES as _batch
 from .buffer import *
 from .buffer import PROTOTYPES as _buffer
-from .coalesced import *
-from .coalesced import PROTOTYPES as _coalesced
 from .collectives import *
 from .collectives import PROTOTYPES as _collectives
 from .communicator import *
@@ -21,12 +21,12 @@ from .mesh import *
 from .mesh import PROTOTYPES as _mesh
 from .messages import *
 from .messages import PROTOTYPES as _messages
+from .model import *
+from .model import PROTOTYPES as _model
 from .model_options import *
-from .model_shard import *
-from .model_shard import PROTOTYPES as _model_shard
+from .optimizer import *
+from .optimizer import PROTOTYPES as _optimizer
 from .optimizer_options import *
-from .optimizer_shard import *
-from .optimizer_shard import PROTOTYPES as _optimizer_shard
 from .request import *
 from .request import PROTOTYPES as _request
 from .rooted_collectives import *
@@ -51,15 +51,15 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_types,
     **_buffer,
     **_collectives,
-    **_coalesced,
+    **_batch,
     **_communicator,
     **_failpoint,
     **_log,
     **_mesh,
     **_messages,
-    **_model_shard,
+    **_model,
     **_schedule,
-    **_optimizer_shard,
+    **_optimizer,
     **_request,
     **_rooted_collectives,
     **_store,

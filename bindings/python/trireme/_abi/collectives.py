@@ -11,15 +11,15 @@ from .types import trireme_stream
 # Flags of one call.
 
 # Collectives: combine in rank order, so that every backend and algorithm gives the same bits.
-TRIREME_CALL_REPRODUCIBLE = 1
+TRIREME_OPERATION_FLAG_REPRODUCIBLE = 1
 # trireme_send(): do not wait for the receiver.
-TRIREME_CALL_BUFFERED = 2
+TRIREME_OPERATION_FLAG_BUFFERED = 2
 # Receives and probes: whatever the tag.
-TRIREME_CALL_ANY_TAG = 4
+TRIREME_OPERATION_FLAG_ANY_TAG = 4
 
 # Numbers of the algorithms. Each gives the same bits on all ranks; a reduction of floating point
-# may have other bits by another algorithm unless it is TRIREME_CALL_REPRODUCIBLE. An operation that
-# has no such algorithm answers TRIREME_ERROR_UNSUPPORTED and names those it has.
+# may have other bits by another algorithm unless it is TRIREME_OPERATION_FLAG_REPRODUCIBLE. An
+# operation that has no such algorithm answers TRIREME_ERROR_UNSUPPORTED and names those it has.
 
 TRIREME_ALGORITHM_AUTOMATIC = 0
 # Every pair exchanges once; sums in rank order.
@@ -52,11 +52,11 @@ class trireme_operation_options(Structure):
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
-        # TRIREME_CALL_REPRODUCIBLE and so on, where the operation knows it.
+        # TRIREME_OPERATION_FLAG_REPRODUCIBLE and so on, where the operation knows it.
         ("flags", c_uint32),
         # Deadline of this call from now. Default: the communicator's.
         ("timeout_ns", c_uint64),
-        # Factor of TRIREME_SCALED_SUM, finite and not 0; must be 0 for other reductions.
+        # Factor of TRIREME_REDUCTION_SCALED_SUM, finite and not 0; must be 0 for other reductions.
         ("scale", c_double),
         # Must be all zero for the host.
         ("stream", trireme_stream),

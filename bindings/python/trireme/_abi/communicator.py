@@ -73,8 +73,8 @@ class trireme_communicator_statistics(Structure):
     ]
 
 
-class trireme_group_options(Structure):
-    """How to make a child. Start from TRIREME_GROUP_OPTIONS_INIT. 0 or NULL means the default."""
+class trireme_child_options(Structure):
+    """How to make a child. Start from TRIREME_CHILD_OPTIONS_INIT. 0 or NULL means the default."""
 
     _fields_ = [
         # sizeof this struct as the caller knows it.
@@ -100,14 +100,17 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Waits until every rank has joined.
     "trireme_communicator_wait_ready": (c_int32, [c_void_p, c_uint64]),
     # Gives this rank's number.
-    "trireme_communicator_rank": (c_int32, [c_void_p, POINTER(c_int32)]),
+    "trireme_communicator_get_rank": (c_int32, [c_void_p, POINTER(c_int32)]),
     # Gives the number of ranks.
-    "trireme_communicator_world_size": (c_int32, [c_void_p, POINTER(c_int32)]),
+    "trireme_communicator_get_world_size": (c_int32, [c_void_p, POINTER(c_int32)]),
     # Tells which backend and transport carry the bytes, for example "local (processes)", or "local
     # (processes, met by Open MPI)" where mpi:// has found all ranks on one host. Over tcp:// it may
     # say more once all ranks have joined: "hierarchical (2 hosts x 4)" where they share hosts, as
     # mpi:// says at once.
-    "trireme_communicator_backend": (c_int32, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64)]),
+    "trireme_communicator_get_backend": (
+        c_int32,
+        [c_void_p, c_void_p, c_uint64, POINTER(c_uint64)],
+    ),
     # Makes the group fail on every rank, now.
     "trireme_communicator_abort": (c_int32, [c_void_p, c_char_p]),
     # Tells what the communicator has done so far.
@@ -116,34 +119,37 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [c_void_p, POINTER(trireme_communicator_statistics)],
     ),
     # Writes the flight record: the last 2,048 operations of this rank, oldest first.
-    "trireme_communicator_flight_record": (
+    "trireme_communicator_get_flight_record": (
         c_int32,
         [c_void_p, c_void_p, c_uint64, POINTER(c_uint64)],
     ),
     # Writes what each rank called last, as far as this rank can see it.
-    "trireme_communicator_last_calls": (c_int32, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64)]),
+    "trireme_communicator_get_last_calls": (
+        c_int32,
+        [c_void_p, c_void_p, c_uint64, POINTER(c_uint64)],
+    ),
     # Gives each rank's number in the group this communicator descends from.
-    "trireme_communicator_ranks": (c_int32, [c_void_p, POINTER(c_int32), c_uint64]),
+    "trireme_communicator_get_original_ranks": (c_int32, [c_void_p, POINTER(c_int32), c_uint64]),
     # Splits the group: ranks of one color become a new group.
     "trireme_communicator_split": (
         c_int32,
-        [c_void_p, c_int32, c_int32, POINTER(trireme_group_options), POINTER(c_void_p)],
+        [c_void_p, c_int32, c_int32, POINTER(trireme_child_options), POINTER(c_void_p)],
     ),
     # Makes a group of some ranks, in the order of a list.
     "trireme_communicator_subgroup": (
         c_int32,
-        [c_void_p, POINTER(c_int32), c_uint64, POINTER(trireme_group_options), POINTER(c_void_p)],
+        [c_void_p, POINTER(c_int32), c_uint64, POINTER(trireme_child_options), POINTER(c_void_p)],
     ),
     # Makes a second group of the same ranks, so that two parts of a program need no common order.
     "trireme_communicator_duplicate": (
         c_int32,
-        [c_void_p, POINTER(trireme_group_options), POINTER(c_void_p)],
+        [c_void_p, POINTER(trireme_child_options), POINTER(c_void_p)],
     ),
     # Agrees on flags with all ranks that are there, whatever has failed and whoever dies meanwhile.
     "trireme_communicator_agree": (c_int32, [c_void_p, POINTER(c_uint64), c_uint64]),
     # Makes a group of the ranks that are there, after others were lost.
     "trireme_communicator_shrink": (
         c_int32,
-        [c_void_p, POINTER(trireme_group_options), POINTER(c_void_p)],
+        [c_void_p, POINTER(trireme_child_options), POINTER(c_void_p)],
     ),
 }

@@ -6,20 +6,20 @@ from __future__ import annotations
 from ctypes import POINTER, Structure, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from .communicator import trireme_group_options
+from .communicator import trireme_child_options
 
 # Most axes of a mesh.
-TRIREME_MAX_AXES = 16
+TRIREME_MESH_MAX_AXES = 16
 
 # Numbers of the orders. Along the fastest axis lie ranks that follow each other.
 
 # "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names are slower
 # than these, the last one of them fastest.
-TRIREME_MESH_BY_NAME = 0
+TRIREME_MESH_ORDER_BY_NAME = 0
 # The last axis of the list is fastest.
-TRIREME_MESH_LAST_FASTEST = 1
+TRIREME_MESH_ORDER_LAST_FASTEST = 1
 # The first axis of the list is fastest.
-TRIREME_MESH_FIRST_FASTEST = 2
+TRIREME_MESH_ORDER_FIRST_FASTEST = 2
 
 
 class trireme_mesh_options(Structure):
@@ -30,7 +30,7 @@ class trireme_mesh_options(Structure):
         ("struct_size", c_uint32),
         # Must be 0.
         ("flags", c_uint32),
-        # Numbers and names below; 1 to TRIREME_MAX_AXES.
+        # Numbers and names below; 1 to TRIREME_MESH_MAX_AXES.
         ("axis_count", c_uint32),
         # How ranks are numbered. Default: by name.
         ("order", c_int32),
@@ -51,11 +51,11 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Gives the size of an axis, also of the one that was left open.
     "trireme_mesh_axis_size": (c_int32, [c_void_p, c_char_p, POINTER(c_int32)]),
     # Gives a rank's place on every axis.
-    "trireme_mesh_coordinates": (c_int32, [c_void_p, c_int32, POINTER(c_int32), c_uint64]),
+    "trireme_mesh_get_coordinates": (c_int32, [c_void_p, c_int32, POINTER(c_int32), c_uint64]),
     # Gives the rank at a place.
-    "trireme_mesh_rank": (c_int32, [c_void_p, POINTER(c_int32), c_uint64, POINTER(c_int32)]),
+    "trireme_mesh_get_rank": (c_int32, [c_void_p, POINTER(c_int32), c_uint64, POINTER(c_int32)]),
     # Lists the ranks that differ from a rank on some axes only: a row of the table of groups.
-    "trireme_mesh_group": (
+    "trireme_mesh_get_group": (
         c_int32,
         [
             c_void_p,
@@ -69,10 +69,10 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     # Gives the communicator of this rank's ranks along one axis; a rank's number there is its
     # coordinate.
-    "trireme_mesh_axis_communicator": (c_int32, [c_void_p, c_char_p, POINTER(c_void_p)]),
+    "trireme_mesh_get_axis_communicator": (c_int32, [c_void_p, c_char_p, POINTER(c_void_p)]),
     # Makes a communicator over several axes together, for example "data" and "shard".
-    "trireme_mesh_axes_communicator": (
+    "trireme_mesh_create_communicator": (
         c_int32,
-        [c_void_p, POINTER(c_char_p), c_uint32, POINTER(trireme_group_options), POINTER(c_void_p)],
+        [c_void_p, POINTER(c_char_p), c_uint32, POINTER(trireme_child_options), POINTER(c_void_p)],
     ),
 }

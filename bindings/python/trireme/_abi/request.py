@@ -29,11 +29,11 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Asks for a call when the operation is done; at once, on this thread, if it is done already.
     "trireme_request_on_complete": (c_int32, [c_void_p, trireme_completion_callback, c_void_p]),
     # Gives a descriptor that becomes readable when the operation is done, for event loops.
-    "trireme_request_fd": (c_int32, [c_void_p, POINTER(c_int32)]),
+    "trireme_request_get_fd": (c_int32, [c_void_p, POINTER(c_int32)]),
     # Gives the handle back. The operation goes on to its end; its buffers must live as long.
     "trireme_request_destroy": (None, [c_void_p]),
     # Tells what a started receive or probe has met.
-    "trireme_request_message": (c_int32, [c_void_p, POINTER(trireme_message_info)]),
+    "trireme_request_get_message": (c_int32, [c_void_p, POINTER(trireme_message_info)]),
     # Waits until all of several requests are done.
     "trireme_request_wait_all": (c_int32, [POINTER(c_void_p), c_uint64, c_uint64]),
 }

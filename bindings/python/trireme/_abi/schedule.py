@@ -10,19 +10,19 @@ from typing import Any
 
 # Numbers of the kinds.
 
-TRIREME_SCHEDULE_CONSTANT = 1
-TRIREME_SCHEDULE_LINEAR = 2
-TRIREME_SCHEDULE_COSINE = 3
-TRIREME_SCHEDULE_ONE_CYCLE = 4
+TRIREME_SCHEDULE_KIND_CONSTANT = 1
+TRIREME_SCHEDULE_KIND_LINEAR = 2
+TRIREME_SCHEDULE_KIND_COSINE = 3
+TRIREME_SCHEDULE_KIND_ONE_CYCLE = 4
 # The callback `factor`.
-TRIREME_SCHEDULE_USER = 5
+TRIREME_SCHEDULE_KIND_USER = 5
 
 # Flags of a schedule.
 
 # With warm_up_steps, instead of warm_up_factor: the factor of step 0 is 0.
-TRIREME_SCHEDULE_FROM_ZERO = 1
+TRIREME_SCHEDULE_FLAG_FROM_ZERO = 1
 # ONE_CYCLE only: straight lines.
-TRIREME_SCHEDULE_LINEAR_ANNEALING = 2
+TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING = 2
 
 # A caller's own schedule: the factor of a step, counted from 0. It is finite and 0 or more; any
 # other answer, such as NaN, is a failure. All ranks answer the same for the same step. It is called
@@ -41,7 +41,7 @@ class trireme_schedule_options(Structure):
         ("struct_size", c_uint32),
         # Required.
         ("kind", c_int32),
-        # A sum of TRIREME_SCHEDULE_FROM_ZERO and LINEAR_ANNEALING, or 0.
+        # A sum of TRIREME_SCHEDULE_FLAG_FROM_ZERO and LINEAR_ANNEALING, or 0.
         ("flags", c_uint32),
         # Must be 0.
         ("reserved", c_uint32),

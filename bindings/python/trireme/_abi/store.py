@@ -31,7 +31,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Leaves a store; one that is served from here is gone for all.
     "trireme_store_destroy": (None, [c_void_p]),
     # Tells the URL by which others connect, for example "tcp://10.0.0.2:29401".
-    "trireme_store_address": (c_int32, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64)]),
+    "trireme_store_get_address": (c_int32, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64)]),
     # Puts a value under a key, in place of the one before.
     "trireme_store_set": (c_int32, [c_void_p, c_char_p, c_void_p, c_uint64]),
     # Gives the value of a key, if it has one.

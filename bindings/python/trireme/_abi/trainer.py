@@ -33,14 +33,14 @@ TRIREME_PHASE_EVALUATE = 4
 
 # `gradients` and `input_gradient` are 0 before backward, which may add to them. Nothing is looked
 # at for what was not written.
-TRIREME_TRAINER_ZERO_GRADIENTS = 1
+TRIREME_TRAINER_FLAG_ZERO_GRADIENTS = 1
 
 
 class trireme_layer_call(Structure):
     """One call of a layer. All memory is the library's, good until the callback returns, aligned to
     64 bytes (parameters and gradients to their elements), and NULL where it has 0 bytes. "Out":
     what the callback writes, undefined before; gradients are NaN before, or 0 with
-    TRIREME_TRAINER_ZERO_GRADIENTS.
+    TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
     """
 
     _fields_ = [
@@ -50,7 +50,7 @@ class trireme_layer_call(Structure):
         ("phase", c_int32),
         # Number of the layer, from 0.
         ("layer", c_uint64),
-        # trireme_optimizer_step_count() before the step.
+        # trireme_optimizer_get_step_count() before the step.
         ("step", c_uint64),
         # Which one of this rank, from 0.
         ("micro_batch", c_uint32),
@@ -92,8 +92,8 @@ class trireme_layer_call(Structure):
         # not written. NULL elsewhere.
         ("loss", POINTER(c_double)),
         # BACKWARD: what the last layer multiplies the gradient of the loss by:
-        # trireme_optimizer_loss_scale(), divided by micro_batches where gradients are averaged over
-        # ranks but added up over micro-batches.
+        # trireme_optimizer_get_loss_scale(), divided by micro_batches where gradients are averaged
+        # over ranks but added up over micro-batches.
         ("loss_scale", c_double),
         # As handed to trireme_trainer_step() or trireme_trainer_evaluate().
         ("batch", c_void_p),
@@ -147,7 +147,7 @@ class trireme_trainer_metrics(Structure):
         ("skipped", c_int32),
         # 0.
         ("reserved", c_uint32),
-        # trireme_optimizer_step_count() after the step.
+        # trireme_optimizer_get_step_count() after the step.
         ("step", c_uint64),
         # Over all ranks.
         ("micro_batches", c_uint64),
@@ -155,7 +155,8 @@ class trireme_trainer_metrics(Structure):
         ("sent_bytes", c_uint64),
         # Mean over all micro-batches; the same on all ranks.
         ("loss", c_double),
-        # As trireme_optimizer_gradient_norm(); -1 without max_norm, and of a step that was skipped.
+        # As trireme_optimizer_get_gradient_norm(); -1 without max_norm, and of a step that was
+        # skipped.
         ("gradient_norm", c_double),
         # That the step had.
         ("learning_rate", c_double),
@@ -180,10 +181,10 @@ class trireme_trainer_options(Structure):
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
-        # TRIREME_TRAINER_*.
+        # TRIREME_TRAINER_FLAG_*.
         ("flags", c_uint32),
         # Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are
-        # shared out. At most 1 with TRIREME_MODEL_UPDATE_IN_BACKWARD.
+        # shared out. At most 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD.
         ("micro_batches", c_uint32),
         # Must be 0.
         ("reserved", c_uint32),

@@ -34,22 +34,22 @@ TRIREME_DTYPE_BYTES = 16
 # Numbers of the reductions. Contributions are combined in the order of ranks, but see
 # trireme_algorithm.
 
-TRIREME_SUM = 1
+TRIREME_REDUCTION_SUM = 1
 # Sum, then division by the world size; integers truncate toward zero.
-TRIREME_AVERAGE = 2
-TRIREME_PRODUCT = 3
+TRIREME_REDUCTION_AVERAGE = 2
+TRIREME_REDUCTION_PRODUCT = 3
 # A NaN of any rank makes the result NaN.
-TRIREME_MIN = 4
+TRIREME_REDUCTION_MIN = 4
 # A NaN of any rank makes the result NaN.
-TRIREME_MAX = 5
+TRIREME_REDUCTION_MAX = 5
 # Bitwise and; integers and bool.
-TRIREME_BAND = 6
+TRIREME_REDUCTION_BAND = 6
 # Bitwise or; integers and bool.
-TRIREME_BOR = 7
+TRIREME_REDUCTION_BOR = 7
 # Bitwise exclusive or; integers and bool.
-TRIREME_BXOR = 8
+TRIREME_REDUCTION_BXOR = 8
 # Sum, then multiplication by the call's scale; floating point.
-TRIREME_SCALED_SUM = 9
+TRIREME_REDUCTION_SCALED_SUM = 9
 
 # Numbers of the devices.
 
@@ -87,7 +87,7 @@ class trireme_stream(Structure):
 
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Tells the size of one element.
-    "trireme_dtype_size": (c_uint64, [c_int32]),
+    "trireme_dtype_bytes": (c_uint64, [c_int32]),
     # Names a dtype, for example "bf16".
     "trireme_dtype_name": (c_char_p, [c_int32]),
     # Names a reduction, for example "average".

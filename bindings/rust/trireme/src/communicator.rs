@@ -126,8 +126,8 @@ impl Communicator {
         let mut joined = Self { handle, rank: 0, world_size: 0, call: Default::default() };
         // SAFETY: a live communicator and places for the numbers.
         unsafe {
-            check(sys::trireme_communicator_rank(handle.get(), &mut joined.rank))?;
-            check(sys::trireme_communicator_world_size(handle.get(), &mut joined.world_size))?;
+            check(sys::trireme_communicator_get_rank(handle.get(), &mut joined.rank))?;
+            check(sys::trireme_communicator_get_world_size(handle.get(), &mut joined.world_size))?;
         }
         Ok(joined)
     }
@@ -171,7 +171,7 @@ impl Communicator {
     pub fn backend(&self) -> Result<String> {
         // SAFETY: communicator.h: writes at most `capacity` bytes at `text`.
         copied_text(|text, capacity, length| unsafe {
-            sys::trireme_communicator_backend(self.handle.get(), text, capacity, length)
+            sys::trireme_communicator_get_backend(self.handle.get(), text, capacity, length)
         })
     }
 
@@ -201,7 +201,7 @@ impl Communicator {
     pub fn flight_record(&self) -> Result<String> {
         // SAFETY: communicator.h: writes at most `capacity` bytes at `text`.
         copied_text(|text, capacity, length| unsafe {
-            sys::trireme_communicator_flight_record(self.handle.get(), text, capacity, length)
+            sys::trireme_communicator_get_flight_record(self.handle.get(), text, capacity, length)
         })
     }
 
@@ -210,7 +210,7 @@ impl Communicator {
     pub fn last_calls(&self) -> Result<String> {
         // SAFETY: communicator.h: writes at most `capacity` bytes at `text`.
         copied_text(|text, capacity, length| unsafe {
-            sys::trireme_communicator_last_calls(self.handle.get(), text, capacity, length)
+            sys::trireme_communicator_get_last_calls(self.handle.get(), text, capacity, length)
         })
     }
 }

@@ -35,7 +35,7 @@ impl Optimizer {
     /// What it counts: with the ranges of all ranks, what a training needs to go on in another layout.
     pub fn counters(&self) -> Result<OptimizerCounters> {
         let mut raw = sys::trireme_optimizer_counters::init();
-        // SAFETY: optimizer_shard.h: filled up to its own struct_size; without memory for the numbers
+        // SAFETY: optimizer.h: filled up to its own struct_size; without memory for the numbers
         // it tells how many there are.
         self.call(|optimizer| unsafe { sys::trireme_optimizer_get_counters(optimizer, &mut raw) })?;
         let mut parameter_steps = vec![0; raw.parameter_count as usize];
@@ -76,7 +76,7 @@ impl Optimizer {
             group_count: counters.group_rate_factors.len() as u64,
             ..sys::trireme_optimizer_counters::init()
         };
-        // SAFETY: optimizer_shard.h: it only reads the numbers and keeps no pointer; no slice of the
+        // SAFETY: optimizer.h: it only reads the numbers and keeps no pointer; no slice of the
         // parameters lives beside `&mut Model`.
         self.call(|optimizer| unsafe { sys::trireme_optimizer_restore(optimizer, &raw) })
     }

@@ -39,7 +39,7 @@ impl Dtype {
     /// Bytes of one element.
     pub fn size(self) -> usize {
         // SAFETY: types.h: cannot fail, any value, any thread.
-        unsafe { sys::trireme_dtype_size(self as i32) as usize }
+        unsafe { sys::trireme_dtype_bytes(self as i32) as usize }
     }
 
     /// The name, for example "bf16".
@@ -80,15 +80,15 @@ pub enum Reduction {
 impl Reduction {
     pub(crate) fn code(self) -> sys::trireme_reduction {
         match self {
-            Reduction::Sum => sys::TRIREME_SUM,
-            Reduction::Average => sys::TRIREME_AVERAGE,
-            Reduction::Product => sys::TRIREME_PRODUCT,
-            Reduction::Min => sys::TRIREME_MIN,
-            Reduction::Max => sys::TRIREME_MAX,
-            Reduction::Band => sys::TRIREME_BAND,
-            Reduction::Bor => sys::TRIREME_BOR,
-            Reduction::Bxor => sys::TRIREME_BXOR,
-            Reduction::ScaledSum(_) => sys::TRIREME_SCALED_SUM,
+            Reduction::Sum => sys::TRIREME_REDUCTION_SUM,
+            Reduction::Average => sys::TRIREME_REDUCTION_AVERAGE,
+            Reduction::Product => sys::TRIREME_REDUCTION_PRODUCT,
+            Reduction::Min => sys::TRIREME_REDUCTION_MIN,
+            Reduction::Max => sys::TRIREME_REDUCTION_MAX,
+            Reduction::Band => sys::TRIREME_REDUCTION_BAND,
+            Reduction::Bor => sys::TRIREME_REDUCTION_BOR,
+            Reduction::Bxor => sys::TRIREME_REDUCTION_BXOR,
+            Reduction::ScaledSum(_) => sys::TRIREME_REDUCTION_SCALED_SUM,
         }
     }
 

@@ -60,7 +60,7 @@ impl<'a> Bucket<'a> {
 
     /// What lies where in the data, in its order.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = BucketPart> + 'a {
-        // SAFETY: model_shard.h: `part_count` stretches, good for the call; a bucket has one.
+        // SAFETY: model.h: `part_count` stretches, good for the call; a bucket has one.
         let raw = unsafe { std::slice::from_raw_parts(self.0.parts, self.0.part_count as usize) };
         raw.iter().map(|part| BucketPart {
             parameter: part.parameter as usize,
@@ -77,7 +77,7 @@ impl<'a> Bucket<'a> {
         if raw.dtype != T::DTYPE as i32 {
             return Err(format!("bucket {} is not {}", raw.bucket, T::DTYPE));
         }
-        // SAFETY: model_shard.h: `elements` elements of this dtype, 1 or more, good for the call;
+        // SAFETY: model.h: `elements` elements of this dtype, 1 or more, good for the call;
         // `&mut self` gives them out once at a time.
         Ok(unsafe { std::slice::from_raw_parts_mut(raw.data.cast(), raw.elements as usize) })
     }

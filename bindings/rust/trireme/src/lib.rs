@@ -60,7 +60,7 @@ mod counters;
 mod element;
 mod error;
 pub mod failpoint;
-mod group;
+mod batch;
 mod handle;
 mod hook;
 mod lists;
@@ -87,7 +87,7 @@ pub use communicator::{Communicator, CommunicatorOptions, Device, Statistics, Wi
 pub use counters::OptimizerCounters;
 pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
 pub use error::{Error, Result, Status};
-pub use group::Group;
+pub use batch::Batch;
 pub use hook::{Bucket, BucketPart, Phase};
 pub use log::{clear_log, set_log, LogLevel};
 pub use mesh::{Mesh, MeshOptions, MeshOrder};
@@ -130,23 +130,23 @@ pub fn build_info() -> &'static str {
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    AllReduce = sys::TRIREME_OPERATION_ALL_REDUCE,
-    ReduceScatter = sys::TRIREME_OPERATION_REDUCE_SCATTER,
-    ReduceScatterV = sys::TRIREME_OPERATION_REDUCE_SCATTER_V,
-    AllGather = sys::TRIREME_OPERATION_ALL_GATHER,
-    AllGatherV = sys::TRIREME_OPERATION_ALL_GATHER_V,
-    Broadcast = sys::TRIREME_OPERATION_BROADCAST,
-    Barrier = sys::TRIREME_OPERATION_BARRIER,
-    Send = sys::TRIREME_OPERATION_SEND,
-    Receive = sys::TRIREME_OPERATION_RECEIVE,
-    Reduce = sys::TRIREME_OPERATION_REDUCE,
-    Gather = sys::TRIREME_OPERATION_GATHER,
-    GatherV = sys::TRIREME_OPERATION_GATHER_V,
-    Scatter = sys::TRIREME_OPERATION_SCATTER,
-    ScatterV = sys::TRIREME_OPERATION_SCATTER_V,
-    AllToAll = sys::TRIREME_OPERATION_ALL_TO_ALL,
-    AllToAllV = sys::TRIREME_OPERATION_ALL_TO_ALL_V,
-    Probe = sys::TRIREME_OPERATION_PROBE,
+    AllReduce = sys::TRIREME_OPERATION_KIND_ALL_REDUCE,
+    ReduceScatter = sys::TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+    ReduceScatterV = sys::TRIREME_OPERATION_KIND_REDUCE_SCATTER_V,
+    AllGather = sys::TRIREME_OPERATION_KIND_ALL_GATHER,
+    AllGatherV = sys::TRIREME_OPERATION_KIND_ALL_GATHER_V,
+    Broadcast = sys::TRIREME_OPERATION_KIND_BROADCAST,
+    Barrier = sys::TRIREME_OPERATION_KIND_BARRIER,
+    Send = sys::TRIREME_OPERATION_KIND_SEND,
+    Receive = sys::TRIREME_OPERATION_KIND_RECEIVE,
+    Reduce = sys::TRIREME_OPERATION_KIND_REDUCE,
+    Gather = sys::TRIREME_OPERATION_KIND_GATHER,
+    GatherV = sys::TRIREME_OPERATION_KIND_GATHER_V,
+    Scatter = sys::TRIREME_OPERATION_KIND_SCATTER,
+    ScatterV = sys::TRIREME_OPERATION_KIND_SCATTER_V,
+    AllToAll = sys::TRIREME_OPERATION_KIND_ALL_TO_ALL,
+    AllToAllV = sys::TRIREME_OPERATION_KIND_ALL_TO_ALL_V,
+    Probe = sys::TRIREME_OPERATION_KIND_PROBE,
 }
 
 /// A question for [`capability`]. `None` asks about any.

@@ -181,7 +181,7 @@ impl Communicator {
         let (reads, writes, options) =
             (sends.reads(), receives.writes(), self.options(reduction.scale()));
         let (counts, length) = (sends.counts.as_ptr(), sends.length());
-        // SAFETY: coalesced.h: "The lists are copied at the call"; entries have these lengths.
+        // SAFETY: batch.h: "The lists are copied at the call"; entries have these lengths.
         check(unsafe {
             if out.is_null() {
                 sys::trireme_all_reduce_list(

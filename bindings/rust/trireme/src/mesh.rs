@@ -19,11 +19,11 @@ pub enum MeshOrder {
     /// "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names are
     /// slower than these.
     #[default]
-    ByName = sys::TRIREME_MESH_BY_NAME,
+    ByName = sys::TRIREME_MESH_ORDER_BY_NAME,
     /// The last axis of the list is fastest.
-    LastFastest = sys::TRIREME_MESH_LAST_FASTEST,
+    LastFastest = sys::TRIREME_MESH_ORDER_LAST_FASTEST,
     /// The first axis of the list is fastest.
-    FirstFastest = sys::TRIREME_MESH_FIRST_FASTEST,
+    FirstFastest = sys::TRIREME_MESH_ORDER_FIRST_FASTEST,
 }
 
 /// How to make a mesh.
@@ -88,7 +88,7 @@ impl Mesh {
         let mut found = vec![0; self.axes.len()];
         // SAFETY: mesh.h: writes one number for each axis.
         check(unsafe {
-            sys::trireme_mesh_coordinates(
+            sys::trireme_mesh_get_coordinates(
                 self.handle.get(),
                 rank,
                 found.as_mut_ptr(),
@@ -103,7 +103,7 @@ impl Mesh {
         let mut rank = 0;
         // SAFETY: mesh.h: reads `count` numbers.
         check(unsafe {
-            sys::trireme_mesh_rank(
+            sys::trireme_mesh_get_rank(
                 self.handle.get(),
                 coordinates.as_ptr(),
                 coordinates.len() as u64,
@@ -120,7 +120,7 @@ impl Mesh {
         let mut count = 0;
         // SAFETY: mesh.h: reads `axis_count` names and writes at most `capacity` numbers.
         check(unsafe {
-            sys::trireme_mesh_group(
+            sys::trireme_mesh_get_group(
                 self.handle.get(),
                 texts.pointers.as_ptr(),
                 texts.count(),
@@ -148,7 +148,7 @@ impl Mesh {
         // SAFETY: a live mesh and a place for the handle, which lives as long as the mesh.
         let handle = Handle::create(|out| {
             check(unsafe {
-                sys::trireme_mesh_axis_communicator(self.handle.get(), axis.as_ptr(), out)
+                sys::trireme_mesh_get_axis_communicator(self.handle.get(), axis.as_ptr(), out)
             })
         })?;
         Ok(Within::of(Communicator::of_handle(handle)?))
@@ -159,7 +159,7 @@ impl Mesh {
         let texts = Texts::new(axes)?;
         // SAFETY: mesh.h: reads `axis_count` names and keeps no pointer.
         let made = make_child(options, |raw, out| unsafe {
-            sys::trireme_mesh_axes_communicator(
+            sys::trireme_mesh_create_communicator(
                 self.handle.get(),
                 texts.pointers.as_ptr(),
                 texts.count(),

@@ -84,7 +84,7 @@ impl Communicator {
     /// Copies elements, sends them, and does not wait for the receiver; waits only while more than
     /// 64 MiB are on their way. A rank that leaves before they were taken loses them.
     pub fn send_buffered<T: Element>(&self, data: &[T], to: i32, tag: u64) -> Result<()> {
-        self.run_send(data, to, tag, sys::TRIREME_CALL_BUFFERED)
+        self.run_send(data, to, tag, sys::TRIREME_OPERATION_FLAG_BUFFERED)
     }
 
     /// Receives exactly `data.len()` elements from `from`: the earliest message with this tag.
@@ -307,7 +307,7 @@ impl Communicator {
         let tag = match tag.into() {
             Tag::Number(number) => number,
             Tag::Any => {
-                options.flags |= sys::TRIREME_CALL_ANY_TAG;
+                options.flags |= sys::TRIREME_OPERATION_FLAG_ANY_TAG;
                 0
             }
         };

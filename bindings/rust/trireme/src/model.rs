@@ -70,7 +70,7 @@ impl Strategy {
 
     /// The name, for example "zero3".
     pub fn name(self) -> &'static str {
-        // SAFETY: model_shard.h: a string that lives as long as the library, for any value.
+        // SAFETY: model.h: a string that lives as long as the library, for any value.
         unsafe { static_text(sys::trireme_strategy_name(self.code())) }
     }
 }
@@ -87,7 +87,7 @@ impl FromStr for Strategy {
     fn from_str(text: &str) -> Result<Self> {
         let text = c_text(text, "strategy")?;
         let mut code = 0;
-        // SAFETY: model_shard.h: keeps no pointer; a place for the number.
+        // SAFETY: model.h: keeps no pointer; a place for the number.
         check(unsafe { sys::trireme_strategy_parse(text.as_ptr(), &mut code) })?;
         Self::from_code(code)
     }
@@ -220,7 +220,7 @@ pub struct ModelStatistics {
 #[derive(Debug)]
 pub struct Model {
     handle: Handle<sys::trireme_model>,
-    /// model_shard.h: "one call at a time per model", its optimizer included. This is also what
+    /// model.h: "one call at a time per model", its optimizer included. This is also what
     /// makes both of them Sync.
     one_call: Arc<Mutex<()>>,
     hook: Option<Arc<Hook>>,
@@ -280,11 +280,11 @@ impl Model {
         };
         raw.flags = 0;
         for (set, flag) in [
-            (options.uneven, sys::TRIREME_MODEL_UNEVEN),
-            (options.fixed_order, sys::TRIREME_MODEL_FIXED_ORDER),
-            (options.whole_rows, sys::TRIREME_MODEL_WHOLE_ROWS),
-            (options.keep_gathered, sys::TRIREME_MODEL_KEEP_GATHERED),
-            (options.update_in_backward, sys::TRIREME_MODEL_UPDATE_IN_BACKWARD),
+            (options.uneven, sys::TRIREME_MODEL_FLAG_UNEVEN),
+            (options.fixed_order, sys::TRIREME_MODEL_FLAG_FIXED_ORDER),
+            (options.whole_rows, sys::TRIREME_MODEL_FLAG_WHOLE_ROWS),
+            (options.keep_gathered, sys::TRIREME_MODEL_FLAG_KEEP_GATHERED),
+            (options.update_in_backward, sys::TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD),
         ] {
             raw.flags |= if set { flag } else { 0 };
         }
@@ -308,7 +308,7 @@ impl Model {
             raw.bucket_hook = Some(hook::call);
             raw.hook_data = hook.user_data();
         }
-        // SAFETY: model_shard.h: "Keeps no pointer into `options`"; the hook is called inside calls
+        // SAFETY: model.h: "Keeps no pointer into `options`"; the hook is called inside calls
         // of the model and its optimizer only, which both hold it.
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_model_create(communicator.handle.get(), &raw, out) })
@@ -322,7 +322,7 @@ impl Model {
         let unit = parameter.unit.map(|text| c_text(text, "unit")).transpose()?;
         let tied_to = parameter.tied_to.map(|text| c_text(text, "tied_to")).transpose()?;
         let mut raw = sys::trireme_parameter_options::init();
-        raw.flags = if parameter.frozen { sys::TRIREME_PARAMETER_FROZEN } else { 0 };
+        raw.flags = if parameter.frozen { sys::TRIREME_PARAMETER_FLAG_FROZEN } else { 0 };
         raw.dtype = parameter.dtype as i32;
         raw.replicas = parameter.replicas;
         raw.norm_group = parameter.norm_group;
@@ -332,7 +332,7 @@ impl Model {
         raw.unit = unit.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         raw.tied_to = tied_to.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         let mut number = 0;
-        // SAFETY: model_shard.h: "Keeps no pointer"; all of them live for the call.
+        // SAFETY: model.h: "Keeps no pointer"; all of them live for the call.
         self.call(|model| unsafe { sys::trireme_model_add_parameter(model, &raw, &mut number) })?;
         assert_eq!(number, self.dtypes.len() as u64, "parameters are numbered in the order added");
         self.dtypes.push(parameter.dtype);
@@ -351,7 +351,7 @@ impl Model {
     /// What the sealed model looks like.
     pub fn info(&self) -> Result<ModelInfo> {
         let mut raw = sys::trireme_model_info::init();
-        // SAFETY: model_shard.h: filled up to its own struct_size.
+        // SAFETY: model.h: filled up to its own struct_size.
         self.call(|model| unsafe { sys::trireme_model_get_info(model, &mut raw) })?;
         Ok(ModelInfo {
             strategy: Strategy::from_code(raw.strategy)?,
@@ -447,10 +447,10 @@ impl Model {
             None => self.info()?.elements,
         };
         let data = values.map_or(ptr::null(), |values| values.as_ptr());
-        // SAFETY: model_shard.h: "Keeps no pointer", "NULL elsewhere is fine"; `count` elements.
+        // SAFETY: model.h: "Keeps no pointer", "NULL elsewhere is fine"; `count` elements.
         self.call(|model| unsafe {
             let dtype = T::DTYPE as i32;
-            sys::trireme_model_set_parameters(model, data.cast(), count as u64, dtype, root)
+            sys::trireme_model_broadcast_parameters(model, data.cast(), count as u64, dtype, root)
         })
     }
 
@@ -464,9 +464,9 @@ impl Model {
     /// As [`get_parameters`](Self::get_parameters), into memory of the caller.
     pub fn get_parameters_into<T: Real>(&self, values: &mut [T]) -> Result<()> {
         let (data, count) = (values.as_mut_ptr().cast(), values.len() as u64);
-        // SAFETY: model_shard.h: "Keeps no pointer"; `count` elements that are ours alone.
+        // SAFETY: model.h: "Keeps no pointer"; `count` elements that are ours alone.
         self.call(|model| unsafe {
-            sys::trireme_model_get_parameters(model, data, count, T::DTYPE as i32)
+            sys::trireme_model_gather_parameters(model, data, count, T::DTYPE as i32)
         })
     }
 
@@ -481,7 +481,7 @@ impl Model {
         // SAFETY: as set_parameters(), in bytes.
         self.call(|model| unsafe {
             let dtype = sys::TRIREME_DTYPE_BYTES;
-            sys::trireme_model_set_parameters(model, data.cast(), count as u64, dtype, root)
+            sys::trireme_model_broadcast_parameters(model, data.cast(), count as u64, dtype, root)
         })
     }
 
@@ -492,7 +492,7 @@ impl Model {
         let (data, count) = (values.as_mut_ptr().cast(), values.len() as u64);
         // SAFETY: as get_parameters_into(), in bytes.
         self.call(|model| unsafe {
-            sys::trireme_model_get_parameters(model, data, count, sys::TRIREME_DTYPE_BYTES)
+            sys::trireme_model_gather_parameters(model, data, count, sys::TRIREME_DTYPE_BYTES)
         })?;
         Ok(values)
     }
@@ -501,12 +501,12 @@ impl Model {
         let mut bytes = 0;
         for unit in 0..self.info()?.units {
             let mut raw = sys::trireme_unit_info::init();
-            // SAFETY: model_shard.h: filled up to its own struct_size.
+            // SAFETY: model.h: filled up to its own struct_size.
             self.call(|model| unsafe {
                 sys::trireme_model_get_unit_info(model, unit as u64, &mut raw)
             })?;
             // SAFETY: types.h: cannot fail, any thread.
-            bytes += raw.elements as usize * unsafe { sys::trireme_dtype_size(raw.dtype) } as usize;
+            bytes += raw.elements as usize * unsafe { sys::trireme_dtype_bytes(raw.dtype) } as usize;
         }
         Ok(bytes)
     }
@@ -527,7 +527,7 @@ impl Model {
     /// A parameter's elements, in the library's own memory. zero3: of a gathered unit.
     pub fn parameter<T: Real>(&self, parameter: usize) -> Result<&[T]> {
         let (data, count) = self.parameter_data::<T>(parameter)?;
-        // SAFETY: model_shard.h: "The address is good until the unit is released (zero3) or the
+        // SAFETY: model.h: "The address is good until the unit is released (zero3) or the
         // model is destroyed"; what releases, gathers or updates takes `&mut self`.
         Ok(unsafe { std::slice::from_raw_parts(data, count) })
     }
@@ -549,7 +549,7 @@ impl Model {
     pub fn leaf(&self, micro_batch: u32) -> Result<Option<u32>> {
         let mut leaf = 0;
         // SAFETY: a live model, one call at a time, a place for the number.
-        self.call(|model| unsafe { sys::trireme_model_leaf(model, micro_batch, &mut leaf) })?;
+        self.call(|model| unsafe { sys::trireme_model_get_leaf(model, micro_batch, &mut leaf) })?;
         Ok(Some(leaf).filter(|&leaf| leaf != u32::MAX))
     }
 
@@ -563,7 +563,7 @@ impl Model {
     pub fn begin_backward_no_sync(&self) -> Result<()> {
         // SAFETY: as begin_backward().
         self.call(|model| unsafe {
-            sys::trireme_model_begin_backward(model, sys::TRIREME_BACKWARD_NO_SYNC)
+            sys::trireme_model_begin_backward(model, sys::TRIREME_BACKWARD_FLAG_NO_SYNC)
         })
     }
 
@@ -571,14 +571,14 @@ impl Model {
     pub fn absent_backward(&self) -> Result<()> {
         // SAFETY: as begin_backward().
         self.call(|model| unsafe {
-            sys::trireme_model_begin_backward(model, sys::TRIREME_BACKWARD_ABSENT)
+            sys::trireme_model_begin_backward(model, sys::TRIREME_BACKWARD_FLAG_ABSENT)
         })?;
         self.end_backward()
     }
 
     /// As [`absent_backward`](Self::absent_backward), for a pass that is not the last of its step.
     pub fn absent_backward_no_sync(&self) -> Result<()> {
-        let flags = sys::TRIREME_BACKWARD_ABSENT | sys::TRIREME_BACKWARD_NO_SYNC;
+        let flags = sys::TRIREME_BACKWARD_FLAG_ABSENT | sys::TRIREME_BACKWARD_FLAG_NO_SYNC;
         // SAFETY: as begin_backward().
         self.call(|model| unsafe { sys::trireme_model_begin_backward(model, flags) })?;
         self.end_backward()
@@ -592,7 +592,7 @@ impl Model {
         let number = parameter as u64;
         // SAFETY: a live model, one call at a time, places for all four.
         self.call(|model| unsafe {
-            sys::trireme_model_gradient_data(
+            sys::trireme_model_get_gradient_data(
                 model, number, &mut data, &mut count, &mut dtype, &mut adds,
             )
         })?;
@@ -605,7 +605,7 @@ impl Model {
         if data.is_null() {
             return Ok(None);
         }
-        // SAFETY: model_shard.h: "is the caller's only from this call until the gradient is handed
+        // SAFETY: model.h: "is the caller's only from this call until the gradient is handed
         // in"; the borrow keeps every other view and call away. Floating point has no invalid values.
         let data = unsafe { std::slice::from_raw_parts_mut(data.cast::<T>(), count as usize) };
         Ok(Some(GradientView { model: self, parameter, data, adds: adds != 0 }))
@@ -615,7 +615,7 @@ impl Model {
     /// `f32` where that has 16 bits.
     pub fn gradient_ready<T: Real>(&self, parameter: usize, gradient: &[T]) -> Result<()> {
         let (data, count) = (gradient.as_ptr().cast(), gradient.len() as u64);
-        // SAFETY: model_shard.h: "copies the elements".
+        // SAFETY: model.h: "copies the elements".
         self.call(|model| unsafe {
             let dtype = T::DTYPE as i32;
             sys::trireme_model_gradient_ready(model, parameter as u64, data, count, dtype)
@@ -637,7 +637,7 @@ impl Model {
     /// As [`accumulate_flat`](Self::accumulate_flat), for a pass as
     /// [`begin_backward_no_sync`](Self::begin_backward_no_sync) begins.
     pub fn accumulate_flat_no_sync<T: Real>(&self, gradients: &[T]) -> Result<()> {
-        self.accumulate(gradients, sys::TRIREME_BACKWARD_NO_SYNC)
+        self.accumulate(gradients, sys::TRIREME_BACKWARD_FLAG_NO_SYNC)
     }
 
     /// Forgets the gradients of this step, so that the step begins anew. Collective.
@@ -654,7 +654,7 @@ impl Model {
 
     fn accumulate<T: Real>(&self, gradients: &[T], flags: u32) -> Result<()> {
         let (data, count) = (gradients.as_ptr().cast(), gradients.len() as u64);
-        // SAFETY: model_shard.h: "Keeps no pointer".
+        // SAFETY: model.h: "Keeps no pointer".
         self.call(|model| unsafe {
             let dtype = T::DTYPE as i32;
             sys::trireme_model_accumulate_flat(model, data, count, dtype, flags)
@@ -665,7 +665,7 @@ impl Model {
         let (mut data, mut count) = (ptr::null_mut(), 0);
         // SAFETY: a live model, one call at a time, places for both.
         self.call(|model| unsafe {
-            sys::trireme_model_parameter_data(model, parameter as u64, &mut data, &mut count)
+            sys::trireme_model_get_parameter_data(model, parameter as u64, &mut data, &mut count)
         })?;
         let dtype = self.dtypes[parameter];
         if dtype != T::DTYPE {
@@ -728,7 +728,7 @@ impl<T: Real> GradientView<'_, T> {
         // The slice ends here: a hook may write to the same memory inside the call.
         let (data, count) = (self.data.as_mut_ptr() as *const c_void, self.data.len() as u64);
         let (dtype, parameter) = (T::DTYPE as i32, self.parameter as u64);
-        // SAFETY: model_shard.h: what trireme_model_gradient_data() gave is taken as it is.
+        // SAFETY: model.h: what trireme_model_get_gradient_data() gave is taken as it is.
         self.model.call(|model| unsafe {
             sys::trireme_model_gradient_ready(model, parameter, data, count, dtype)
         })

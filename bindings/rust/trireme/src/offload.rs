@@ -117,7 +117,7 @@ impl Optimizer {
     /// How the state lies, and what the disk has done; needs [`with_offload`](Self::with_offload).
     pub fn offload_info(&self) -> Result<OffloadInfo> {
         let mut raw = sys::trireme_offload_info::init();
-        // SAFETY: optimizer_shard.h: filled up to its own struct_size.
+        // SAFETY: optimizer.h: filled up to its own struct_size.
         self.call(|optimizer| unsafe {
             sys::trireme_optimizer_get_offload_info(optimizer, &mut raw)
         })?;

@@ -93,7 +93,7 @@ impl Communicator {
         options.algorithm = self.call.algorithm as i32;
         options.wire_dtype = self.call.wire_dtype.map_or(0, |dtype| dtype as i32);
         if self.call.reproducible {
-            options.flags |= sys::TRIREME_CALL_REPRODUCIBLE;
+            options.flags |= sys::TRIREME_OPERATION_FLAG_REPRODUCIBLE;
         }
         options
     }

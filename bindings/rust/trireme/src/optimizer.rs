@@ -19,7 +19,7 @@ use crate::schedule::{OwnSchedule, ScheduleKind, ScheduleOptions};
 /// Most state vectors that a caller's own rule can ask for.
 pub const MAX_STATES: usize = sys::TRIREME_MAX_STATES as usize;
 
-/// The library's update rules; `optimizer_shard.h` gives the formulas.
+/// The library's update rules; `optimizer.h` gives the formulas.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -47,28 +47,28 @@ pub enum RateAdjustment {
 }
 
 /// In [`Groups::flags`]: none of its parameters is a matrix for [`Kind::Muon`].
-pub const GROUP_ELEMENTWISE: u32 = sys::TRIREME_GROUP_ELEMENTWISE;
+pub const GROUP_ELEMENTWISE: u32 = sys::TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE;
 
 impl Kind {
-    pub(crate) fn code(self) -> sys::trireme_optimizer_kind {
+    pub(crate) fn code(self) -> sys::trireme_rule_kind {
         match self {
-            Kind::Sgd => sys::TRIREME_OPTIMIZER_SGD,
-            Kind::Adam => sys::TRIREME_OPTIMIZER_ADAM,
-            Kind::AdamW => sys::TRIREME_OPTIMIZER_ADAMW,
-            Kind::Adagrad => sys::TRIREME_OPTIMIZER_ADAGRAD,
-            Kind::RmsProp => sys::TRIREME_OPTIMIZER_RMSPROP,
-            Kind::Lion => sys::TRIREME_OPTIMIZER_LION,
-            Kind::Lamb => sys::TRIREME_OPTIMIZER_LAMB,
-            Kind::Lars => sys::TRIREME_OPTIMIZER_LARS,
-            Kind::Adafactor => sys::TRIREME_OPTIMIZER_ADAFACTOR,
-            Kind::Muon => sys::TRIREME_OPTIMIZER_MUON,
+            Kind::Sgd => sys::TRIREME_RULE_SGD,
+            Kind::Adam => sys::TRIREME_RULE_ADAM,
+            Kind::AdamW => sys::TRIREME_RULE_ADAMW,
+            Kind::Adagrad => sys::TRIREME_RULE_ADAGRAD,
+            Kind::RmsProp => sys::TRIREME_RULE_RMSPROP,
+            Kind::Lion => sys::TRIREME_RULE_LION,
+            Kind::Lamb => sys::TRIREME_RULE_LAMB,
+            Kind::Lars => sys::TRIREME_RULE_LARS,
+            Kind::Adafactor => sys::TRIREME_RULE_ADAFACTOR,
+            Kind::Muon => sys::TRIREME_RULE_MUON,
         }
     }
 
     /// The name, for example "adamw".
     pub fn name(self) -> &'static str {
-        // SAFETY: optimizer_shard.h: a string that lives as long as the library, for any value.
-        unsafe { static_text(sys::trireme_optimizer_kind_name(self.code())) }
+        // SAFETY: optimizer.h: a string that lives as long as the library, for any value.
+        unsafe { static_text(sys::trireme_rule_name(self.code())) }
     }
 }
 
@@ -227,7 +227,7 @@ impl Update<'_> {
             if data.is_null() {
                 return &mut [];
             }
-            // SAFETY: optimizer_shard.h: `count` elements of this dtype at each address, good for
+            // SAFETY: optimizer.h: `count` elements of this dtype at each address, good for
             // the call; they do not overlap, and `&mut self` gives them out once at a time.
             unsafe { std::slice::from_raw_parts_mut(data.cast(), count) }
         };
@@ -363,7 +363,7 @@ impl Optimizer {
         // SAFETY: Box::into_raw gives no null.
         let rule = OwnedRule(unsafe { NonNull::new_unchecked(Box::into_raw(rule)) });
         let mut raw = raw_options(options);
-        raw.kind = sys::TRIREME_OPTIMIZER_USER;
+        raw.kind = sys::TRIREME_RULE_USER;
         raw.state_count = states;
         raw.norm_ranks = ranks.map_or(std::ptr::null_mut(), |ranks| ranks.handle.get());
         set_groups(&mut raw, groups)?;
@@ -443,7 +443,7 @@ impl Optimizer {
         factor: impl FnMut(u64) -> std::result::Result<f64, String> + Send + 'static,
     ) -> Result<()> {
         let schedule = OwnSchedule::new(&self.one_call, factor);
-        // SAFETY: a live optimizer, one call at a time; optimizer_shard.h: `factor` and `user_data`
+        // SAFETY: a live optimizer, one call at a time; optimizer.h: `factor` and `user_data`
         // are kept until another is set or the optimizer is destroyed, and `schedule` lives as long.
         self.call(|optimizer| unsafe {
             sys::trireme_optimizer_set_schedule(optimizer, &schedule.raw())
@@ -467,7 +467,7 @@ impl Optimizer {
         let mut rate = 0.0;
         // SAFETY: a live optimizer, one call at a time, a place for the number.
         let outcome = self
-            .call(|optimizer| unsafe { sys::trireme_optimizer_step_rate(optimizer, &mut rate) });
+            .call(|optimizer| unsafe { sys::trireme_optimizer_get_step_rate(optimizer, &mut rate) });
         outcome.map_err(|error| {
             match self.schedule.as_mut().and_then(OwnSchedule::take_failure) {
                 Some(text) => error.because(&text),
@@ -500,7 +500,7 @@ impl Optimizer {
         let mut rate = 0.0;
         // SAFETY: a live optimizer, one call at a time, a place for the number.
         self.call(|optimizer| unsafe {
-            sys::trireme_optimizer_learning_rate(optimizer, &mut rate)
+            sys::trireme_optimizer_get_learning_rate(optimizer, &mut rate)
         })?;
         Ok(rate)
     }
@@ -509,7 +509,7 @@ impl Optimizer {
     pub fn step_count(&self) -> Result<u64> {
         let mut steps = 0;
         // SAFETY: as learning_rate().
-        self.call(|optimizer| unsafe { sys::trireme_optimizer_step_count(optimizer, &mut steps) })?;
+        self.call(|optimizer| unsafe { sys::trireme_optimizer_get_step_count(optimizer, &mut steps) })?;
         Ok(steps)
     }
 
@@ -518,7 +518,7 @@ impl Optimizer {
         let mut norm = 0.0;
         // SAFETY: as learning_rate().
         self.call(|optimizer| unsafe {
-            sys::trireme_optimizer_gradient_norm(optimizer, &mut norm)
+            sys::trireme_optimizer_get_gradient_norm(optimizer, &mut norm)
         })?;
         Ok(norm)
     }
@@ -529,7 +529,7 @@ impl Optimizer {
         let mut norm = 0.0;
         // SAFETY: as learning_rate().
         self.call(|optimizer| unsafe {
-            sys::trireme_optimizer_group_norm(optimizer, group, &mut norm)
+            sys::trireme_optimizer_get_group_norm(optimizer, group, &mut norm)
         })?;
         Ok(norm)
     }
@@ -538,14 +538,14 @@ impl Optimizer {
     pub fn loss_scale(&self) -> Result<f64> {
         let mut scale = 0.0;
         // SAFETY: as learning_rate().
-        self.call(|optimizer| unsafe { sys::trireme_optimizer_loss_scale(optimizer, &mut scale) })?;
+        self.call(|optimizer| unsafe { sys::trireme_optimizer_get_loss_scale(optimizer, &mut scale) })?;
         Ok(scale)
     }
 
     /// How the last step went with the loss scale.
     pub fn loss_scale_info(&self) -> Result<LossScaleInfo> {
         let mut raw = sys::trireme_loss_scale_info::init();
-        // SAFETY: optimizer_shard.h: filled up to its own struct_size.
+        // SAFETY: optimizer.h: filled up to its own struct_size.
         self.call(|optimizer| unsafe {
             sys::trireme_optimizer_get_loss_scale_info(optimizer, &mut raw)
         })?;
@@ -570,7 +570,7 @@ impl Optimizer {
         hook::refuse_inside(&one_call)?;
         let hook = model.hook().cloned();
         let _one_call = model.lock();
-        // SAFETY: optimizer_shard.h: "Keeps `update` and `user_data` until the optimizer is
+        // SAFETY: optimizer.h: "Keeps `update` and `user_data` until the optimizer is
         // destroyed", and `rule` lives as long.
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_optimizer_create(model.raw(), raw, out) })
@@ -618,12 +618,12 @@ impl fmt::Debug for Optimizer {
 
 pub(crate) fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_options {
     let mut raw = sys::trireme_optimizer_options::init();
-    raw.flags = if options.nesterov { sys::TRIREME_OPTIMIZER_NESTEROV } else { 0 }
-        | if options.one_sweep { sys::TRIREME_OPTIMIZER_ONE_SWEEP } else { 0 }
-        | if options.centered { sys::TRIREME_OPTIMIZER_CENTERED } else { 0 }
-        | if options.master_weights { sys::TRIREME_OPTIMIZER_MASTER_WEIGHTS } else { 0 };
+    raw.flags = if options.nesterov { sys::TRIREME_OPTIMIZER_FLAG_NESTEROV } else { 0 }
+        | if options.one_sweep { sys::TRIREME_OPTIMIZER_FLAG_ONE_SWEEP } else { 0 }
+        | if options.centered { sys::TRIREME_OPTIMIZER_FLAG_CENTERED } else { 0 }
+        | if options.master_weights { sys::TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS } else { 0 };
     if let Some(seed) = options.stochastic_rounding {
-        raw.flags |= sys::TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING;
+        raw.flags |= sys::TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING;
         raw.rounding_seed = seed;
     }
     raw.learning_rate = options.learning_rate;
@@ -648,8 +648,8 @@ pub(crate) fn raw_options(options: &OptimizerOptions) -> sys::trireme_optimizer_
     raw.min_parameter_rms = options.min_parameter_rms;
     raw.orthogonal_steps = options.orthogonal_steps;
     raw.rate_adjustment = match options.rate_adjustment {
-        RateAdjustment::Original => sys::TRIREME_RATE_ORIGINAL,
-        RateAdjustment::MatchAdamW => sys::TRIREME_RATE_MATCH_ADAMW,
+        RateAdjustment::Original => sys::TRIREME_MUON_RATE_ORIGINAL,
+        RateAdjustment::MatchAdamW => sys::TRIREME_MUON_RATE_MATCH_ADAMW,
     };
     raw
 }

@@ -96,7 +96,7 @@ impl<M: Send + 'static> Request<M> {
     pub fn message(&self) -> Result<MessageInfo> {
         let mut raw = sys::trireme_message_info::init();
         // SAFETY: request.h: any thread, also concurrently; filled up to its own struct_size.
-        check(unsafe { sys::trireme_request_message(self.handle.get(), &mut raw) })?;
+        check(unsafe { sys::trireme_request_get_message(self.handle.get(), &mut raw) })?;
         Ok(MessageInfo::of(raw))
     }
 
@@ -120,7 +120,7 @@ impl<M: Send + 'static> Request<M> {
     pub fn fd(&self) -> Result<BorrowedFd<'_>> {
         let mut fd = -1;
         // SAFETY: request.h: any thread, also concurrently; a place for the number.
-        check(unsafe { sys::trireme_request_fd(self.handle.get(), &mut fd) })?;
+        check(unsafe { sys::trireme_request_get_fd(self.handle.get(), &mut fd) })?;
         // SAFETY: request.h: "belongs to the request and is closed with it".
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })
     }

@@ -50,13 +50,13 @@ impl ScheduleOptions {
     pub(crate) fn raw(&self, kind: ScheduleKind) -> sys::trireme_schedule_options {
         let mut raw = sys::trireme_schedule_options::init();
         raw.kind = match kind {
-            ScheduleKind::Constant => sys::TRIREME_SCHEDULE_CONSTANT,
-            ScheduleKind::Linear => sys::TRIREME_SCHEDULE_LINEAR,
-            ScheduleKind::Cosine => sys::TRIREME_SCHEDULE_COSINE,
-            ScheduleKind::OneCycle => sys::TRIREME_SCHEDULE_ONE_CYCLE,
+            ScheduleKind::Constant => sys::TRIREME_SCHEDULE_KIND_CONSTANT,
+            ScheduleKind::Linear => sys::TRIREME_SCHEDULE_KIND_LINEAR,
+            ScheduleKind::Cosine => sys::TRIREME_SCHEDULE_KIND_COSINE,
+            ScheduleKind::OneCycle => sys::TRIREME_SCHEDULE_KIND_ONE_CYCLE,
         };
-        raw.flags = if self.from_zero { sys::TRIREME_SCHEDULE_FROM_ZERO } else { 0 }
-            | if self.linear_annealing { sys::TRIREME_SCHEDULE_LINEAR_ANNEALING } else { 0 };
+        raw.flags = if self.from_zero { sys::TRIREME_SCHEDULE_FLAG_FROM_ZERO } else { 0 }
+            | if self.linear_annealing { sys::TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING } else { 0 };
         raw.total_steps = self.total_steps;
         raw.warm_up_steps = self.warm_up_steps;
         raw.warm_up_factor = self.warm_up_factor;
@@ -109,7 +109,7 @@ impl OwnSchedule {
 
     pub(crate) fn raw(&self) -> sys::trireme_schedule_options {
         let mut raw = sys::trireme_schedule_options::init();
-        raw.kind = sys::TRIREME_SCHEDULE_USER;
+        raw.kind = sys::TRIREME_SCHEDULE_KIND_USER;
         raw.factor = Some(answer);
         raw.user_data = self.0.as_ptr().cast();
         raw

@@ -16,7 +16,7 @@ use crate::optimizer::Optimizer;
 pub enum State {
     /// The parameter's own values.
     Parameter,
-    /// This state vector of the update rule: `optimizer_shard.h` names those of each.
+    /// This state vector of the update rule: `optimizer.h` names those of each.
     Optimizer(usize),
     /// Adafactor, of a matrix: a number for each row.
     Rows,
@@ -58,7 +58,7 @@ impl<'a> StateRange<'a> {
         if self.data.is_null() {
             return Err(Error::invalid("state lies in a file: read_range() copies it".to_owned()));
         }
-        // SAFETY: optimizer_shard.h: `count` elements, 1 or more, "good until the optimizer is
+        // SAFETY: optimizer.h: `count` elements, 1 or more, "good until the optimizer is
         // destroyed"; it and the model are borrowed, and what changes them wants `&mut` of both.
         Ok(unsafe { std::slice::from_raw_parts(self.data.cast(), self.count) })
     }
@@ -80,14 +80,14 @@ impl Optimizer {
         let mut count = 0;
         // SAFETY: a live optimizer, one call at a time, a place for the number.
         self.call(|optimizer| unsafe {
-            sys::trireme_optimizer_range_count(optimizer, &mut count)
+            sys::trireme_optimizer_get_range_count(optimizer, &mut count)
         })?;
         (0..count).map(|index| self.range(index)).collect()
     }
 
     fn range(&self, index: u64) -> Result<StateRange<'_>> {
         let mut raw = sys::trireme_state_range::init();
-        // SAFETY: optimizer_shard.h: filled up to its own struct_size.
+        // SAFETY: optimizer.h: filled up to its own struct_size.
         self.call(|optimizer| unsafe {
             sys::trireme_optimizer_get_range(optimizer, index, &mut raw)
         })?;
@@ -98,9 +98,9 @@ impl Optimizer {
         };
         Ok(StateRange {
             state: match raw.kind {
-                sys::TRIREME_STATE_PARAMETER => State::Parameter,
-                sys::TRIREME_STATE_ROWS => State::Rows,
-                sys::TRIREME_STATE_COLUMNS => State::Columns,
+                sys::TRIREME_STATE_KIND_PARAMETER => State::Parameter,
+                sys::TRIREME_STATE_KIND_ROWS => State::Rows,
+                sys::TRIREME_STATE_KIND_COLUMNS => State::Columns,
                 _ => State::Optimizer(raw.vector as usize),
             },
             parameter: raw.parameter as usize,
@@ -124,7 +124,7 @@ impl Optimizer {
         self.refuse_another(model, "save")?;
         let mut size = 0;
         // SAFETY: a live optimizer, one call at a time, a place for the number.
-        self.call(|optimizer| unsafe { sys::trireme_optimizer_saved_bytes(optimizer, &mut size) })?;
+        self.call(|optimizer| unsafe { sys::trireme_optimizer_get_saved_bytes(optimizer, &mut size) })?;
         let mut state: Vec<u8> = Vec::with_capacity(size as usize);
         // SAFETY: `size` bytes that are ours alone; "keeps no pointer".
         self.call(|optimizer| unsafe {
@@ -142,7 +142,7 @@ impl Optimizer {
     pub fn load(&mut self, model: &mut Model, state: &[u8]) -> Result<()> {
         self.refuse_another(model, "load")?;
         let (data, bytes) = (state.as_ptr().cast(), state.len() as u64);
-        // SAFETY: optimizer_shard.h: "Keeps no pointer"; no slice of the parameters lives beside
+        // SAFETY: optimizer.h: "Keeps no pointer"; no slice of the parameters lives beside
         // `&mut Model`.
         self.call(|optimizer| unsafe { sys::trireme_optimizer_load(optimizer, data, bytes) })
     }

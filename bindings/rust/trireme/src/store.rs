@@ -51,7 +51,7 @@ impl Store {
     pub fn address(&self) -> Result<String> {
         // SAFETY: store.h: writes at most `capacity` bytes at `text`.
         copied_text(|text, capacity, length| unsafe {
-            sys::trireme_store_address(self.handle.get(), text, capacity, length)
+            sys::trireme_store_get_address(self.handle.get(), text, capacity, length)
         })
     }
 

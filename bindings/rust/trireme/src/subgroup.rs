@@ -25,7 +25,7 @@ impl Communicator {
         let mut ranks = vec![0; self.world_size() as usize];
         // SAFETY: communicator.h: writes one number for each rank, and there is room for as many.
         check(unsafe {
-            sys::trireme_communicator_ranks(
+            sys::trireme_communicator_get_original_ranks(
                 self.handle.get(),
                 ranks.as_mut_ptr(),
                 ranks.len() as u64,
@@ -107,12 +107,12 @@ impl Communicator {
 pub(crate) fn make_child(
     options: &GroupOptions,
     make: impl FnOnce(
-        *const sys::trireme_group_options,
+        *const sys::trireme_child_options,
         *mut *mut sys::trireme_communicator,
     ) -> sys::trireme_status,
 ) -> Result<Option<Communicator>> {
     let name = optional_text(&options.name, "name")?;
-    let mut raw = sys::trireme_group_options::init();
+    let mut raw = sys::trireme_child_options::init();
     raw.name = name.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
     raw.timeout_ns = option_ns(options.timeout);
     let handle = Handle::create_or_none(|out| check(make(&raw, out)))?;

@@ -12,7 +12,7 @@ impl Communicator {
     /// Gives every rank the root's elements in new memory. Only the root knows how many; what the
     /// others name is not used.
     pub fn broadcast_to_buffer<T: Element>(&self, data: &[T], root: i32) -> Result<Buffer<T>> {
-        // SAFETY: coalesced.h: "Keeps no pointer"; the slice lives until the call returns.
+        // SAFETY: batch.h: "Keeps no pointer"; the slice lives until the call returns.
         let handle = Handle::create(|out| {
             check(unsafe {
                 sys::trireme_broadcast_to_buffer(

@@ -394,7 +394,7 @@ impl<B: ?Sized> Trainer<B> {
         }
         let mut raw_options = sys::trireme_trainer_options::init();
         if options.zero_gradients {
-            raw_options.flags |= sys::TRIREME_TRAINER_ZERO_GRADIENTS;
+            raw_options.flags |= sys::TRIREME_TRAINER_FLAG_ZERO_GRADIENTS;
         }
         raw_options.micro_batches = options.micro_batches;
         raw_options.checkpoint_every = options.checkpoint_every;

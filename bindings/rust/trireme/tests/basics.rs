@@ -230,7 +230,7 @@ fn stale_and_foreign_handles_are_errors_and_not_crashes() {
         sys::trireme_communicator_destroy(stale);
         sys::trireme_communicator_destroy(ptr::null_mut());
         for handle in [stale, ptr::null_mut(), 0xdead_beef as *mut _] {
-            let status = sys::trireme_communicator_rank(handle, &mut rank);
+            let status = sys::trireme_communicator_get_rank(handle, &mut rank);
             assert_eq!(status, sys::TRIREME_ERROR_INVALID_HANDLE);
             let status = sys::trireme_barrier(handle, ptr::null());
             assert_eq!(status, sys::TRIREME_ERROR_INVALID_HANDLE);

@@ -1,9 +1,9 @@
-//! Lists of buffers, groups of calls, and operations into new memory, against plain arithmetic.
+//! Lists of buffers, batches of calls, and operations into new memory, against plain arithmetic.
 
 mod support;
 
 use support::{fails, ranks, WORLDS};
-use trireme::{Buffer, Group, Reduction, Status};
+use trireme::{Buffer, Batch, Reduction, Status};
 
 const LENGTHS: [usize; 5] = [3, 0, 1, 5000, 7];
 
@@ -134,7 +134,7 @@ fn sends_and_receives_of_a_group_need_no_order() {
             let sent: Vec<i64> = peers.clone().map(|peer| i64::from(10 * rank + peer)).collect();
             let mut received = vec![-1; world as usize];
             let (mut sum, mut all, pair) = ([1, 2], vec![0; 2 * world as usize], [rank, 5]);
-            let mut group = Group::new();
+            let mut group = Batch::new();
             // Each rank first receives: apart from a group, a deadlock.
             for (peer, place) in received.chunks_mut(1).enumerate() {
                 group.receive(communicator, place, peer as i32, 0);
@@ -144,7 +144,7 @@ fn sends_and_receives_of_a_group_need_no_order() {
             }
             group.all_reduce(communicator, &mut sum, Reduction::Sum);
             group.all_gather(communicator, &pair, &mut all);
-            assert_eq!(format!("{group:?}"), format!("Group of {} operations", 2 * world + 2));
+            assert_eq!(format!("{group:?}"), format!("Batch of {} operations", 2 * world + 2));
             group.run().unwrap();
             assert_eq!(received, peers.map(|p| i64::from(10 * p + rank)).collect::<Vec<_>>());
             assert_eq!(sum, [world, 2 * world]);
@@ -188,14 +188,14 @@ fn lists_that_do_not_fit_are_refused_before_anything_is_sent() {
 fn what_is_refused_in_a_group_leaves_the_rest_alone() {
     ranks(3, |communicator| {
         let (mut data, mut other, mut late) = ([1], [5], [9]);
-        let mut group = Group::new();
+        let mut group = Batch::new();
         group.all_reduce(communicator, &mut data, Reduction::Sum);
         group.broadcast(communicator, &mut other, 99);
         group.all_reduce(communicator, &mut late, Reduction::Sum);
         fails(group.run(), Status::InvalidArgument);
         communicator.barrier().unwrap();
         assert_eq!((data, other, late), ([3], [5], [9]));
-        Group::new().run().unwrap();
+        Batch::new().run().unwrap();
     });
 }
 
@@ -210,7 +210,7 @@ fn ranks_that_disagree_are_all_told() {
     });
     ranks(2, |communicator| {
         let mut data = vec![1_i64; 3 + communicator.rank() as usize];
-        let mut group = Group::new();
+        let mut group = Batch::new();
         group.all_reduce(communicator, &mut data, Reduction::Sum);
         assert_eq!(fails(group.run(), Status::Mismatch).operation(), Some("all_reduce"));
     });

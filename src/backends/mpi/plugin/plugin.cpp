@@ -336,10 +336,10 @@ void leave(void* user_data) {
 
 MPI_Op op_of(trireme_reduction reduction) {
   switch (reduction) {
-    case TRIREME_PRODUCT: return MPI_PROD;
-    case TRIREME_BAND: return MPI_BAND;
-    case TRIREME_BOR: return MPI_BOR;
-    case TRIREME_BXOR: return MPI_BXOR;
+    case TRIREME_REDUCTION_PRODUCT: return MPI_PROD;
+    case TRIREME_REDUCTION_BAND: return MPI_BAND;
+    case TRIREME_REDUCTION_BOR: return MPI_BOR;
+    case TRIREME_REDUCTION_BXOR: return MPI_BXOR;
     default: return MPI_SUM;  // an average and a scaled sum, too
   }
 }

@@ -42,15 +42,15 @@ pub type trireme_priority = i32;
 constants! {
     // Flags of one call.
     /// Collectives: combine in rank order, so that every backend and algorithm gives the same bits.
-    TRIREME_CALL_REPRODUCIBLE: u32 = 1;
+    TRIREME_OPERATION_FLAG_REPRODUCIBLE: u32 = 1;
     /// trireme_send(): do not wait for the receiver.
-    TRIREME_CALL_BUFFERED: u32 = 2;
+    TRIREME_OPERATION_FLAG_BUFFERED: u32 = 2;
     /// Receives and probes: whatever the tag.
-    TRIREME_CALL_ANY_TAG: u32 = 4;
+    TRIREME_OPERATION_FLAG_ANY_TAG: u32 = 4;
     // Numbers of the algorithms. Each gives the same bits on all ranks; a reduction of floating
-    // point may have other bits by another algorithm unless it is TRIREME_CALL_REPRODUCIBLE. An
-    // operation that has no such algorithm answers TRIREME_ERROR_UNSUPPORTED and names those it
-    // has.
+    // point may have other bits by another algorithm unless it is
+    // TRIREME_OPERATION_FLAG_REPRODUCIBLE. An operation that has no such algorithm answers
+    // TRIREME_ERROR_UNSUPPORTED and names those it has.
     TRIREME_ALGORITHM_AUTOMATIC: trireme_algorithm = 0;
     /// Every pair exchanges once; sums in rank order.
     TRIREME_ALGORITHM_DIRECT: trireme_algorithm = 1;
@@ -79,11 +79,12 @@ structs! {
     trireme_operation_options {
         /// sizeof this struct as the caller knows it.
         struct_size: u32,
-        /// TRIREME_CALL_REPRODUCIBLE and so on, where the operation knows it.
+        /// TRIREME_OPERATION_FLAG_REPRODUCIBLE and so on, where the operation knows it.
         flags: u32,
         /// Deadline of this call from now. Default: the communicator's.
         timeout_ns: u64,
-        /// Factor of TRIREME_SCALED_SUM, finite and not 0; must be 0 for other reductions.
+        /// Factor of TRIREME_REDUCTION_SCALED_SUM, finite and not 0; must be 0 for other
+        /// reductions.
         scale: f64,
         /// Must be all zero for the host.
         stream: trireme_stream,

@@ -92,8 +92,8 @@ structs! {
         /// Bytes of peers that this rank read.
         bytes_received: u64,
     }
-    /// How to make a child. Start from TRIREME_GROUP_OPTIONS_INIT. 0 or NULL means the default.
-    trireme_group_options {
+    /// How to make a child. Start from TRIREME_CHILD_OPTIONS_INIT. 0 or NULL means the default.
+    trireme_child_options {
         /// sizeof this struct as the caller knows it.
         struct_size: u32,
         /// Must be 0.
@@ -109,7 +109,7 @@ structs! {
 inits! {
     trireme_communicator_options
     trireme_communicator_statistics
-    trireme_group_options
+    trireme_child_options
 }
 
 extern "C" {
@@ -208,7 +208,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_rank is NULL.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_communicator_rank(
+    pub fn trireme_communicator_get_rank(
         communicator: *const trireme_communicator,
         out_rank: *mut i32,
     ) -> trireme_status;
@@ -226,7 +226,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_world_size is NULL.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_communicator_world_size(
+    pub fn trireme_communicator_get_world_size(
         communicator: *const trireme_communicator,
         out_world_size: *mut i32,
     ) -> trireme_status;
@@ -249,7 +249,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: text is NULL while capacity is not 0.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_communicator_backend(
+    pub fn trireme_communicator_get_backend(
         communicator: *const trireme_communicator,
         text: *mut c_char,
         capacity: u64,
@@ -311,7 +311,7 @@ extern "C" {
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_communicator_flight_record(
+    pub fn trireme_communicator_get_flight_record(
         communicator: *const trireme_communicator,
         text: *mut c_char,
         capacity: u64,
@@ -341,7 +341,7 @@ extern "C" {
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_communicator_last_calls(
+    pub fn trireme_communicator_get_last_calls(
         communicator: *const trireme_communicator,
         text: *mut c_char,
         capacity: u64,
@@ -363,7 +363,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_ranks is NULL, or capacity is below the world size.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_communicator_ranks(
+    pub fn trireme_communicator_get_original_ranks(
         communicator: *const trireme_communicator,
         out_ranks: *mut i32,
         capacity: u64,
@@ -404,7 +404,7 @@ extern "C" {
         communicator: *mut trireme_communicator,
         color: i32,
         key: i32,
-        options: *const trireme_group_options,
+        options: *const trireme_child_options,
         out_communicator: *mut *mut trireme_communicator,
     ) -> trireme_status;
     /// Makes a group of some ranks, in the order of a list.
@@ -441,7 +441,7 @@ extern "C" {
         communicator: *mut trireme_communicator,
         ranks: *const i32,
         count: u64,
-        options: *const trireme_group_options,
+        options: *const trireme_child_options,
         out_communicator: *mut *mut trireme_communicator,
     ) -> trireme_status;
     /// Makes a second group of the same ranks, so that two parts of a program need no common order.
@@ -472,7 +472,7 @@ extern "C" {
     /// Thread safety: any thread, also concurrently. Since 1.0.
     pub fn trireme_communicator_duplicate(
         communicator: *mut trireme_communicator,
-        options: *const trireme_group_options,
+        options: *const trireme_child_options,
         out_communicator: *mut *mut trireme_communicator,
     ) -> trireme_status;
     /// Agrees on flags with all ranks that are there, whatever has failed and whoever dies
@@ -516,8 +516,8 @@ extern "C" {
     /// All ranks that are there call it, in the same order as trireme_communicator_agree(). Blocks
     /// until each rank has called it or counts as lost, and until those that did have met. Every
     /// rank that gets TRIREME_OK is in the same new group, in the old order;
-    /// trireme_communicator_ranks() tells who that is. The old communicator stays as it is, mostly
-    /// failed, until it is destroyed.
+    /// trireme_communicator_get_original_ranks() tells who that is. The old communicator stays as
+    /// it is, mostly failed, until it is destroyed.
     ///
     /// * `communicator`: The communicator; it may have failed.
     /// * `options`: Name and deadline; NULL for the defaults.
@@ -545,7 +545,7 @@ extern "C" {
     /// Thread safety: any thread, also concurrently. Since 1.0.
     pub fn trireme_communicator_shrink(
         communicator: *mut trireme_communicator,
-        options: *const trireme_group_options,
+        options: *const trireme_child_options,
         out_communicator: *mut *mut trireme_communicator,
     ) -> trireme_status;
 }

@@ -13,22 +13,22 @@
 
 use std::os::raw::c_char;
 
-use super::{trireme_communicator, trireme_group_options, trireme_mesh, trireme_status};
+use super::{trireme_child_options, trireme_communicator, trireme_mesh, trireme_status};
 
 /// How ranks are numbered along the axes. 0 is the default, by name.
 pub type trireme_mesh_order = i32;
 
 constants! {
     /// Most axes of a mesh.
-    TRIREME_MAX_AXES: u32 = 16;
+    TRIREME_MESH_MAX_AXES: u32 = 16;
     // Numbers of the orders. Along the fastest axis lie ranks that follow each other.
     /// "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names are
     /// slower than these, the last one of them fastest.
-    TRIREME_MESH_BY_NAME: trireme_mesh_order = 0;
+    TRIREME_MESH_ORDER_BY_NAME: trireme_mesh_order = 0;
     /// The last axis of the list is fastest.
-    TRIREME_MESH_LAST_FASTEST: trireme_mesh_order = 1;
+    TRIREME_MESH_ORDER_LAST_FASTEST: trireme_mesh_order = 1;
     /// The first axis of the list is fastest.
-    TRIREME_MESH_FIRST_FASTEST: trireme_mesh_order = 2;
+    TRIREME_MESH_ORDER_FIRST_FASTEST: trireme_mesh_order = 2;
 }
 
 structs! {
@@ -38,7 +38,7 @@ structs! {
         struct_size: u32,
         /// Must be 0.
         flags: u32,
-        /// Numbers and names below; 1 to TRIREME_MAX_AXES.
+        /// Numbers and names below; 1 to TRIREME_MESH_MAX_AXES.
         axis_count: u32,
         /// How ranks are numbered. Default: by name.
         order: trireme_mesh_order,
@@ -89,8 +89,8 @@ extern "C" {
     ) -> trireme_status;
     /// Leaves the communicators of the axes and gives the handle back.
     ///
-    /// Never waits for a peer. Handles of trireme_mesh_axis_communicator() are stale afterwards,
-    /// what trireme_mesh_axes_communicator() made lives on.
+    /// Never waits for a peer. Handles of trireme_mesh_get_axis_communicator() are stale
+    /// afterwards, what trireme_mesh_create_communicator() made lives on.
     ///
     /// * `mesh`: A mesh; NULL and a stale handle are ignored.
     ///
@@ -133,7 +133,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_coordinates is NULL, or a number is out of range.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_mesh_coordinates(
+    pub fn trireme_mesh_get_coordinates(
         mesh: *const trireme_mesh,
         rank: i32,
         out_coordinates: *mut i32,
@@ -155,7 +155,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, or a number is out of range.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_mesh_rank(
+    pub fn trireme_mesh_get_rank(
         mesh: *const trireme_mesh,
         coordinates: *const i32,
         count: u64,
@@ -182,7 +182,7 @@ extern "C" {
     ///   of range, or capacity is too small.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_mesh_group(
+    pub fn trireme_mesh_get_group(
         mesh: *const trireme_mesh,
         axes: *const *const c_char,
         axis_count: u32,
@@ -208,7 +208,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, or there is no such axis.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_mesh_axis_communicator(
+    pub fn trireme_mesh_get_axis_communicator(
         mesh: *const trireme_mesh,
         axis: *const c_char,
         out_communicator: *mut *mut trireme_communicator,
@@ -242,11 +242,11 @@ extern "C" {
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out on a rank.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_mesh_axes_communicator(
+    pub fn trireme_mesh_create_communicator(
         mesh: *const trireme_mesh,
         axes: *const *const c_char,
         axis_count: u32,
-        options: *const trireme_group_options,
+        options: *const trireme_child_options,
         out_communicator: *mut *mut trireme_communicator,
     ) -> trireme_status;
 }

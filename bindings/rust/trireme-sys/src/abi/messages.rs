@@ -51,9 +51,9 @@ extern "C" {
     /// between two ranks arrive in order. Sending to oneself works with the `_start` form, in a
     /// group, buffered, or with a receive on another thread.
     ///
-    /// With TRIREME_CALL_BUFFERED the elements are copied and the call returns without a receiver;
-    /// it waits only while more than 64 MiB of this communicator are on their way. A rank that
-    /// leaves before its buffered messages were taken loses them, and its receivers get
+    /// With TRIREME_OPERATION_FLAG_BUFFERED the elements are copied and the call returns without a
+    /// receiver; it waits only while more than 64 MiB of this communicator are on their way. A rank
+    /// that leaves before its buffered messages were taken loses them, and its receivers get
     /// TRIREME_ERROR_PEER_LOST. The `_start` form refuses the flag.
     ///
     /// * `communicator`: The communicator.
@@ -122,7 +122,7 @@ extern "C" {
     /// * `count`: Elements; exactly what the sender sends.
     /// * `dtype`: Type of the elements.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
-    /// * `tag`: The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+    /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
     /// * `options`: Deadline and flags; NULL for the defaults.
     ///
     /// Answers:
@@ -150,7 +150,7 @@ extern "C" {
     /// * `count`: Elements; exactly what the sender sends.
     /// * `dtype`: Type of the elements.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
-    /// * `tag`: The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+    /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
     /// * `options`: Deadline and flags; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
@@ -175,7 +175,7 @@ extern "C" {
     ///
     /// Blocks until it is done on this rank or the deadline passes. Keeps no pointer. As
     /// trireme_receive(), but the message may be shorter. A longer one is TRIREME_ERROR_MISMATCH,
-    /// with both sizes. Not inside a group (trireme_group_start()), which is
+    /// with both sizes. Not inside a batch (trireme_batch_begin()), which is
     /// TRIREME_ERROR_INVALID_STATE.
     ///
     /// * `communicator`: The communicator.
@@ -183,7 +183,7 @@ extern "C" {
     /// * `capacity`: Elements that fit.
     /// * `dtype`: Type of the elements.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
-    /// * `tag`: The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+    /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
     /// * `options`: Deadline and flags; NULL for the defaults.
     /// * `out_info`: What came. Set struct_size before the call. Not written on failure.
     ///
@@ -206,14 +206,15 @@ extern "C" {
     /// Starts trireme_receive_message() and returns at once.
     ///
     /// Does not wait for a peer. Keeps the buffers until the request is done. Messages progress
-    /// independently of collectives and of each other. trireme_request_message() tells what came.
+    /// independently of collectives and of each other. trireme_request_get_message() tells what
+    /// came.
     ///
     /// * `communicator`: The communicator.
     /// * `data`: Memory for `capacity` elements.
     /// * `capacity`: Elements that fit.
     /// * `dtype`: Type of the elements.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
-    /// * `tag`: The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+    /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
     /// * `options`: Deadline and flags; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
@@ -237,13 +238,13 @@ extern "C" {
     /// Receives a message of any size into new memory.
     ///
     /// Blocks until it is done on this rank or the deadline passes. Keeps no pointer. As
-    /// trireme_receive(), but the sender alone knows the size. Not inside a group
-    /// (trireme_group_start()), which is TRIREME_ERROR_INVALID_STATE.
+    /// trireme_receive(), but the sender alone knows the size. Not inside a batch
+    /// (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
     ///
     /// * `communicator`: The communicator.
     /// * `dtype`: Type of the elements.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
-    /// * `tag`: The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+    /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
     /// * `options`: Deadline and flags; NULL for the defaults.
     /// * `out_info`: What came; may be NULL. Set struct_size before the call. Not written on
     ///   failure.
@@ -269,11 +270,11 @@ extern "C" {
     ///
     /// Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Another
     /// thread may take the message before this one does. With a short timeout it only looks. Not
-    /// inside a group (trireme_group_start()), which is TRIREME_ERROR_INVALID_STATE.
+    /// inside a batch (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
     ///
     /// * `communicator`: The communicator.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
-    /// * `tag`: The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+    /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
     /// * `options`: Deadline and flags; NULL for the defaults.
     /// * `out_info`: The message. Set struct_size before the call. Not written on failure.
     ///
@@ -292,12 +293,12 @@ extern "C" {
     ) -> trireme_status;
     /// Starts trireme_probe() and returns at once.
     ///
-    /// Does not wait for a peer. trireme_request_message() tells what is there once the request is
-    /// done.
+    /// Does not wait for a peer. trireme_request_get_message() tells what is there once the request
+    /// is done.
     ///
     /// * `communicator`: The communicator.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
-    /// * `tag`: The tag the sender named; must be 0 with TRIREME_CALL_ANY_TAG.
+    /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
     /// * `options`: Deadline and flags; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
@@ -329,7 +330,8 @@ extern "C" {
     /// * `receive`: Memory for `receive_count` elements; must not overlap `send`.
     /// * `receive_count`: Elements to receive; exactly what the sender sends.
     /// * `from`: Rank that sends them, or TRIREME_ANY_SOURCE.
-    /// * `receive_tag`: Tag of the message to receive; must be 0 with TRIREME_CALL_ANY_TAG.
+    /// * `receive_tag`: Tag of the message to receive; must be 0 with
+    ///   TRIREME_OPERATION_FLAG_ANY_TAG.
     /// * `dtype`: Type of the elements of both.
     /// * `options`: Deadline and flags; NULL for the defaults.
     ///

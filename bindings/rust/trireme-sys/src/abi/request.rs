@@ -137,7 +137,10 @@ extern "C" {
     /// * `TRIREME_ERROR_SYSTEM`: The system has no descriptor left.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_request_fd(request: *mut trireme_request, out_fd: *mut i32) -> trireme_status;
+    pub fn trireme_request_get_fd(
+        request: *mut trireme_request,
+        out_fd: *mut i32,
+    ) -> trireme_status;
     /// Gives the handle back. The operation goes on to its end; its buffers must live as long.
     ///
     /// Never waits.
@@ -163,7 +166,7 @@ extern "C" {
     ///   operation.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_request_message(
+    pub fn trireme_request_get_message(
         request: *const trireme_request,
         out_info: *mut trireme_message_info,
     ) -> trireme_status;

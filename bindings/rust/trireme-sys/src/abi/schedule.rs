@@ -7,16 +7,17 @@
 //!
 //! Before w, of every kind but ONE_CYCLE and USER: (s + 1) / w, which is 1 at the last step of the
 //! warm-up; with warm_up_factor f it is f + (1 - f) \* s / w (LinearLR of PyTorch with start_factor
-//! f), with TRIREME_SCHEDULE_FROM_ZERO it is s / w (get_..._with_warmup of Hugging Face). From w
-//! on, with t = (s - w) / (n - w), or 1 from n on: CONSTANT: 1. LINEAR: end \* (1 - c) + c with c =
-//! 1 - t. COSINE: the same with c = (1 + cos(pi \* t)) / 2 (Loshchilov and Hutter 2017, arXiv
+//! f), with TRIREME_SCHEDULE_FLAG_FROM_ZERO it is s / w (get_..._with_warmup of Hugging Face). From
+//! w on, with t = (s - w) / (n - w), or 1 from n on: CONSTANT: 1. LINEAR: end \* (1 - c) + c with c
+//! = 1 - t. COSINE: the same with c = (1 + cos(pi \* t)) / 2 (Loshchilov and Hutter 2017, arXiv
 //! 1608.03983, without restarts). So the last of the n steps is still one step above end, and who
 //! goes on trains with end; CosineAnnealingLR of PyTorch rises again there. ONE_CYCLE (Smith and
 //! Topin 2019, arXiv 1708.07120, as PyTorch's OneCycleLR writes it, where the learning rate of the
 //! optimizer is max_lr): from 1 / div_factor at step 0 up to 1 at step pct_start \* n - 1, which
 //! may lie between two steps, and down to 1 / (div_factor \* final_div_factor) at step n - 1 and
-//! beyond; each way along half a cosine, with TRIREME_SCHEDULE_LINEAR_ANNEALING along a straight
-//! line. Momentum stays as it is: it is not cycled. USER: what the caller's callback answers.
+//! beyond; each way along half a cosine, with TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING along a
+//! straight line. Momentum stays as it is: it is not cycled. USER: what the caller's callback
+//! answers.
 //!
 //! All but USER give factors in \[0, 1\].
 //!
@@ -32,17 +33,17 @@ pub type trireme_schedule_kind = i32;
 
 constants! {
     // Numbers of the kinds.
-    TRIREME_SCHEDULE_CONSTANT: trireme_schedule_kind = 1;
-    TRIREME_SCHEDULE_LINEAR: trireme_schedule_kind = 2;
-    TRIREME_SCHEDULE_COSINE: trireme_schedule_kind = 3;
-    TRIREME_SCHEDULE_ONE_CYCLE: trireme_schedule_kind = 4;
+    TRIREME_SCHEDULE_KIND_CONSTANT: trireme_schedule_kind = 1;
+    TRIREME_SCHEDULE_KIND_LINEAR: trireme_schedule_kind = 2;
+    TRIREME_SCHEDULE_KIND_COSINE: trireme_schedule_kind = 3;
+    TRIREME_SCHEDULE_KIND_ONE_CYCLE: trireme_schedule_kind = 4;
     /// The callback `factor`.
-    TRIREME_SCHEDULE_USER: trireme_schedule_kind = 5;
+    TRIREME_SCHEDULE_KIND_USER: trireme_schedule_kind = 5;
     // Flags of a schedule.
     /// With warm_up_steps, instead of warm_up_factor: the factor of step 0 is 0.
-    TRIREME_SCHEDULE_FROM_ZERO: u32 = 1;
+    TRIREME_SCHEDULE_FLAG_FROM_ZERO: u32 = 1;
     /// ONE_CYCLE only: straight lines.
-    TRIREME_SCHEDULE_LINEAR_ANNEALING: u32 = 2;
+    TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING: u32 = 2;
 }
 
 /// A caller's own schedule: the factor of a step, counted from 0. It is finite and 0 or more; any
@@ -61,7 +62,7 @@ structs! {
         struct_size: u32,
         /// Required.
         kind: trireme_schedule_kind,
-        /// A sum of TRIREME_SCHEDULE_FROM_ZERO and LINEAR_ANNEALING, or 0.
+        /// A sum of TRIREME_SCHEDULE_FLAG_FROM_ZERO and LINEAR_ANNEALING, or 0.
         flags: u32,
         /// Must be 0.
         reserved: u32,

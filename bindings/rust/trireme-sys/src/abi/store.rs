@@ -47,7 +47,7 @@ extern "C" {
     /// of keys and values.
     ///
     /// * `url`: "tcp://ADDRESS:PORT"; with port 0 the system chooses one, which
-    ///   trireme_store_address() tells. "env://": the URL in TRIREME_STORE, or the address in
+    ///   trireme_store_get_address() tells. "env://": the URL in TRIREME_STORE, or the address in
     ///   MASTER_ADDR and MASTER_PORT. NULL: "tcp://127.0.0.1:0".
     /// * `options`: NULL for the defaults.
     /// * `out_store`: The store; free it with trireme_store_destroy(). Not written on failure.
@@ -130,7 +130,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: text is NULL while capacity is not 0.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_store_address(
+    pub fn trireme_store_get_address(
         store: *const trireme_store,
         text: *mut c_char,
         capacity: u64,

@@ -43,20 +43,19 @@
 //! all ranks hear of it. They return TRIREME_ERROR_CALLBACK, gradients are discarded, parameters
 //! are what they were, and the next step may come. (Where the optimizer has norm_ranks, other
 //! models have come further: then the model fails. So it does with
-//! TRIREME_MODEL_UPDATE_IN_BACKWARD, if backward fails after all ranks have handed in the first
-//! bucket of their last micro-batch.)
+//! TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD, if backward fails after all ranks have handed in the
+//! first bucket of their last micro-batch.)
 //!
 //! Backward writes its gradients whole. The library fills them with a mark before, a NaN of its
 //! own, and looks for it afterwards. A gradient that was not written, was written in part or was
 //! added to fails the step as a callback does: the message names the layer, its parameters and the
 //! rank. So does an input_gradient that was not written, or a part of it, if that comes to a
 //! gradient of a layer before. Memory that a callback brings itself is not looked at, and any other
-//! NaN or inf is a gradient as good as any. TRIREME_TRAINER_ZERO_GRADIENTS fills with 0 in place of
-//! the mark, and looks for nothing.
+//! NaN or inf is a gradient as good as any. TRIREME_TRAINER_FLAG_ZERO_GRADIENTS fills with 0 in
+//! place of the mark, and looks for nothing.
 //!
-//! A step allocates nothing but what the model's own calls do; see "working memory" in
-//! model_shard.h. With offload_path it also does for an item that cannot be written: its own memory
-//! from then on.
+//! A step allocates nothing but what the model's own calls do; see "working memory" in model.h.
+//! With offload_path it also does for an item that cannot be written: its own memory from then on.
 //!
 //! Ownership: a trainer keeps its optimizer and model alive; destroy in any order. Between steps
 //! the model and the optimizer are the caller's as without a trainer. Thread safety: one call at a
@@ -79,7 +78,7 @@ constants! {
     // Bits of trireme_trainer_options.flags.
     /// `gradients` and `input_gradient` are 0 before backward, which may add to them. Nothing is
     /// looked at for what was not written.
-    TRIREME_TRAINER_ZERO_GRADIENTS: u32 = 1;
+    TRIREME_TRAINER_FLAG_ZERO_GRADIENTS: u32 = 1;
 }
 
 /// Forward or backward of a layer, on the thread of the step. It returns 0, or any other number to
@@ -101,7 +100,7 @@ structs! {
     /// One call of a layer. All memory is the library's, good until the callback returns, aligned
     /// to 64 bytes (parameters and gradients to their elements), and NULL where it has 0 bytes.
     /// "Out": what the callback writes, undefined before; gradients are NaN before, or 0 with
-    /// TRIREME_TRAINER_ZERO_GRADIENTS.
+    /// TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
     trireme_layer_call {
         /// sizeof this struct as the library knows it.
         struct_size: u32,
@@ -109,7 +108,7 @@ structs! {
         phase: i32,
         /// Number of the layer, from 0.
         layer: u64,
-        /// trireme_optimizer_step_count() before the step.
+        /// trireme_optimizer_get_step_count() before the step.
         step: u64,
         /// Which one of this rank, from 0.
         micro_batch: u32,
@@ -151,8 +150,8 @@ structs! {
         /// is not written. NULL elsewhere.
         loss: *mut f64,
         /// BACKWARD: what the last layer multiplies the gradient of the loss by:
-        /// trireme_optimizer_loss_scale(), divided by micro_batches where gradients are averaged
-        /// over ranks but added up over micro-batches.
+        /// trireme_optimizer_get_loss_scale(), divided by micro_batches where gradients are
+        /// averaged over ranks but added up over micro-batches.
         loss_scale: f64,
         /// As handed to trireme_trainer_step() or trireme_trainer_evaluate().
         batch: *mut c_void,
@@ -192,7 +191,7 @@ structs! {
         skipped: i32,
         /// 0.
         reserved: u32,
-        /// trireme_optimizer_step_count() after the step.
+        /// trireme_optimizer_get_step_count() after the step.
         step: u64,
         /// Over all ranks.
         micro_batches: u64,
@@ -200,7 +199,7 @@ structs! {
         sent_bytes: u64,
         /// Mean over all micro-batches; the same on all ranks.
         loss: f64,
-        /// As trireme_optimizer_gradient_norm(); -1 without max_norm, and of a step that was
+        /// As trireme_optimizer_get_gradient_norm(); -1 without max_norm, and of a step that was
         /// skipped.
         gradient_norm: f64,
         /// That the step had.
@@ -216,10 +215,10 @@ structs! {
     trireme_trainer_options {
         /// sizeof this struct as the caller knows it.
         struct_size: u32,
-        /// TRIREME_TRAINER_\*.
+        /// TRIREME_TRAINER_FLAG_\*.
         flags: u32,
         /// Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are
-        /// shared out. At most 1 with TRIREME_MODEL_UPDATE_IN_BACKWARD.
+        /// shared out. At most 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD.
         micro_batches: u32,
         /// Must be 0.
         reserved: u32,
@@ -321,9 +320,9 @@ extern "C" {
     /// * `TRIREME_ERROR_SYSTEM`: On this rank or another no file can be made in offload_path, or it
     ///   has no room; the message says what is needed and what is free. The model lives on.
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` or a layer sets a field newer than this library, or
-    ///   the model is TRIREME_MODEL_UNEVEN: ranks that have run out of data cannot follow a
-    ///   trainer. Or micro_batches is above 1 with TRIREME_MODEL_UPDATE_IN_BACKWARD.
-    /// * Any other status as listed at the top of model_shard.h.
+    ///   the model is TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a
+    ///   trainer. Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD.
+    /// * Any other status as listed at the top of model.h.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
     pub fn trireme_trainer_create(
@@ -362,19 +361,19 @@ extern "C" {
     /// * `TRIREME_ERROR_CALLBACK`: A layer's callback returned another number than 0 or threw, on
     ///   this rank or another: the same message on all ranks names rank, layer, phase and answer.
     ///   Or backward left a gradient unwritten: it names the parameters, ten of them. Nothing has
-    ///   changed, or the message says that the model has failed (TRIREME_MODEL_UPDATE_IN_BACKWARD).
-    ///   So it is if the optimizer's schedule has no rate. Or the optimizer's rule or a bucket hook
-    ///   did, as trireme_optimizer_step() says.
+    ///   changed, or the message says that the model has failed
+    ///   (TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD). So it is if the optimizer's schedule has no rate.
+    ///   Or the optimizer's rule or a bucket hook did, as trireme_optimizer_step() says.
     /// * `TRIREME_ERROR_SYSTEM`: With offload_path: activations can be neither written nor kept in
     ///   memory, or not be read, twice, on this rank or another; the same message on all ranks
     ///   names rank, layer and phase. Nothing has changed, except as after a callback that fails
-    ///   (norm_ranks and TRIREME_MODEL_UPDATE_IN_BACKWARD at the top of this file). Or, with an
-    ///   offload_path of the optimizer or of the model, state or parameters cannot be read: the
+    ///   (norm_ranks and TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD at the top of this file). Or, with
+    ///   an offload_path of the optimizer or of the model, state or parameters cannot be read: the
     ///   message of that rank speaks of "the file of the state" or "of the parameters", and the
     ///   model has failed. A model that has failed answers the same in every later step.
     /// * `TRIREME_ERROR_CORRUPT`: With offload_path: what was read of activations is not what was
     ///   written, twice, likewise; or of the state or the parameters, and the model has failed.
-    /// * Any other status as listed at the top of model_shard.h; the model has failed.
+    /// * Any other status as listed at the top of model.h; the model has failed.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
     pub fn trireme_trainer_step(
@@ -397,7 +396,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_loss is NULL.
     /// * `TRIREME_ERROR_INVALID_STATE`: As trireme_trainer_step().
     /// * `TRIREME_ERROR_CALLBACK`: As trireme_trainer_step().
-    /// * Any other status as listed at the top of model_shard.h; the model has failed.
+    /// * Any other status as listed at the top of model.h; the model has failed.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
     pub fn trireme_trainer_evaluate(

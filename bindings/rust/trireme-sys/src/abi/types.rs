@@ -58,22 +58,22 @@ constants! {
     TRIREME_DTYPE_BYTES: trireme_dtype = 16;
     // Numbers of the reductions. Contributions are combined in the order of ranks, but see
     // trireme_algorithm.
-    TRIREME_SUM: trireme_reduction = 1;
+    TRIREME_REDUCTION_SUM: trireme_reduction = 1;
     /// Sum, then division by the world size; integers truncate toward zero.
-    TRIREME_AVERAGE: trireme_reduction = 2;
-    TRIREME_PRODUCT: trireme_reduction = 3;
+    TRIREME_REDUCTION_AVERAGE: trireme_reduction = 2;
+    TRIREME_REDUCTION_PRODUCT: trireme_reduction = 3;
     /// A NaN of any rank makes the result NaN.
-    TRIREME_MIN: trireme_reduction = 4;
+    TRIREME_REDUCTION_MIN: trireme_reduction = 4;
     /// A NaN of any rank makes the result NaN.
-    TRIREME_MAX: trireme_reduction = 5;
+    TRIREME_REDUCTION_MAX: trireme_reduction = 5;
     /// Bitwise and; integers and bool.
-    TRIREME_BAND: trireme_reduction = 6;
+    TRIREME_REDUCTION_BAND: trireme_reduction = 6;
     /// Bitwise or; integers and bool.
-    TRIREME_BOR: trireme_reduction = 7;
+    TRIREME_REDUCTION_BOR: trireme_reduction = 7;
     /// Bitwise exclusive or; integers and bool.
-    TRIREME_BXOR: trireme_reduction = 8;
+    TRIREME_REDUCTION_BXOR: trireme_reduction = 8;
     /// Sum, then multiplication by the call's scale; floating point.
-    TRIREME_SCALED_SUM: trireme_reduction = 9;
+    TRIREME_REDUCTION_SCALED_SUM: trireme_reduction = 9;
     // Numbers of the devices.
     /// The host.
     TRIREME_DEVICE_DEFAULT: trireme_device_kind = 0;
@@ -112,7 +112,7 @@ extern "C" {
     /// Returns: Bytes of one element; 0 for a value that is no dtype.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_dtype_size(dtype: trireme_dtype) -> u64;
+    pub fn trireme_dtype_bytes(dtype: trireme_dtype) -> u64;
     /// Names a dtype, for example "bf16".
     ///
     /// Does not block. Cannot fail.

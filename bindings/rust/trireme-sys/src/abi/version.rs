@@ -19,23 +19,23 @@ constants! {
     /// One number for comparisons: major \* 1000000 + minor \* 1000 + patch.
     TRIREME_VERSION: u32 = 1000000;
     // Numbers of the operations.
-    TRIREME_OPERATION_ALL_REDUCE: trireme_operation = 1;
-    TRIREME_OPERATION_REDUCE_SCATTER: trireme_operation = 2;
-    TRIREME_OPERATION_REDUCE_SCATTER_V: trireme_operation = 3;
-    TRIREME_OPERATION_ALL_GATHER: trireme_operation = 4;
-    TRIREME_OPERATION_ALL_GATHER_V: trireme_operation = 5;
-    TRIREME_OPERATION_BROADCAST: trireme_operation = 6;
-    TRIREME_OPERATION_BARRIER: trireme_operation = 7;
-    TRIREME_OPERATION_SEND: trireme_operation = 8;
-    TRIREME_OPERATION_RECEIVE: trireme_operation = 9;
-    TRIREME_OPERATION_REDUCE: trireme_operation = 10;
-    TRIREME_OPERATION_GATHER: trireme_operation = 11;
-    TRIREME_OPERATION_GATHER_V: trireme_operation = 12;
-    TRIREME_OPERATION_SCATTER: trireme_operation = 13;
-    TRIREME_OPERATION_SCATTER_V: trireme_operation = 14;
-    TRIREME_OPERATION_ALL_TO_ALL: trireme_operation = 15;
-    TRIREME_OPERATION_ALL_TO_ALL_V: trireme_operation = 16;
-    TRIREME_OPERATION_PROBE: trireme_operation = 17;
+    TRIREME_OPERATION_KIND_ALL_REDUCE: trireme_operation = 1;
+    TRIREME_OPERATION_KIND_REDUCE_SCATTER: trireme_operation = 2;
+    TRIREME_OPERATION_KIND_REDUCE_SCATTER_V: trireme_operation = 3;
+    TRIREME_OPERATION_KIND_ALL_GATHER: trireme_operation = 4;
+    TRIREME_OPERATION_KIND_ALL_GATHER_V: trireme_operation = 5;
+    TRIREME_OPERATION_KIND_BROADCAST: trireme_operation = 6;
+    TRIREME_OPERATION_KIND_BARRIER: trireme_operation = 7;
+    TRIREME_OPERATION_KIND_SEND: trireme_operation = 8;
+    TRIREME_OPERATION_KIND_RECEIVE: trireme_operation = 9;
+    TRIREME_OPERATION_KIND_REDUCE: trireme_operation = 10;
+    TRIREME_OPERATION_KIND_GATHER: trireme_operation = 11;
+    TRIREME_OPERATION_KIND_GATHER_V: trireme_operation = 12;
+    TRIREME_OPERATION_KIND_SCATTER: trireme_operation = 13;
+    TRIREME_OPERATION_KIND_SCATTER_V: trireme_operation = 14;
+    TRIREME_OPERATION_KIND_ALL_TO_ALL: trireme_operation = 15;
+    TRIREME_OPERATION_KIND_ALL_TO_ALL_V: trireme_operation = 16;
+    TRIREME_OPERATION_KIND_PROBE: trireme_operation = 17;
 }
 
 structs! {

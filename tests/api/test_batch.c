@@ -1,4 +1,4 @@
-/* Lists of buffers, groups of calls, and calls that find out how much comes. */
+/* Lists of buffers, batches of calls, and calls that find out how much comes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static void run_world_sizes(rank_function *function) {
 
 static int32_t size_of(trireme_communicator *communicator) {
     int32_t world_size = 0;
-    if (trireme_communicator_world_size(communicator, &world_size) != TRIREME_OK) abort();
+    if (trireme_communicator_get_world_size(communicator, &world_size) != TRIREME_OK) abort();
     return world_size;
 }
 
@@ -58,8 +58,8 @@ struct list {
 static struct list make_list(trireme_operation kind, int rank, int world_size, bool in_place) {
     const uint64_t n = (uint64_t)world_size;
     struct list list = {.kind = kind,
-                        .send_blocks = kind == TRIREME_OPERATION_REDUCE_SCATTER ? n : 1,
-                        .receive_blocks = kind == TRIREME_OPERATION_ALL_GATHER ? n : 1};
+                        .send_blocks = kind == TRIREME_OPERATION_KIND_REDUCE_SCATTER ? n : 1,
+                        .receive_blocks = kind == TRIREME_OPERATION_KIND_ALL_GATHER ? n : 1};
     for (size_t i = 0; i < LENGTH; ++i) {
         const uint64_t whole = counts[i] * n;
         float *const memory = malloc((2 * whole + 1) * sizeof(float));
@@ -76,7 +76,7 @@ static struct list make_list(trireme_operation kind, int rank, int world_size, b
         for (uint64_t k = 0; k < counts[i] * list.send_blocks; ++k) {
             list.sends[i][k] = value_of(rank, i, k);
         }
-        if (kind == TRIREME_OPERATION_BROADCAST) list.receives[i] = list.sends[i];
+        if (kind == TRIREME_OPERATION_KIND_BROADCAST) list.receives[i] = list.sends[i];
     }
     return list;
 }
@@ -96,23 +96,23 @@ static trireme_status run_list(trireme_communicator *communicator, struct list *
     trireme_request *request = NULL;
     trireme_status status;
     switch (list->kind) {
-    case TRIREME_OPERATION_ALL_REDUCE:
+    case TRIREME_OPERATION_KIND_ALL_REDUCE:
         if (!started) {
             return trireme_all_reduce_list(communicator, sends, receives, counts, LENGTH,
-                                           TRIREME_DTYPE_F32, TRIREME_SUM, NULL);
+                                           TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL);
         }
         status = trireme_all_reduce_list_start(communicator, sends, receives, counts, LENGTH,
-                                               TRIREME_DTYPE_F32, TRIREME_SUM, NULL, &request);
+                                               TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL, &request);
         break;
-    case TRIREME_OPERATION_REDUCE_SCATTER:
+    case TRIREME_OPERATION_KIND_REDUCE_SCATTER:
         if (!started) {
             return trireme_reduce_scatter_list(communicator, sends, receives, counts, LENGTH,
-                                               TRIREME_DTYPE_F32, TRIREME_SUM, NULL);
+                                               TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL);
         }
         status = trireme_reduce_scatter_list_start(communicator, sends, receives, counts, LENGTH,
-                                                   TRIREME_DTYPE_F32, TRIREME_SUM, NULL, &request);
+                                                   TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL, &request);
         break;
-    case TRIREME_OPERATION_ALL_GATHER:
+    case TRIREME_OPERATION_KIND_ALL_GATHER:
         if (!started) {
             return trireme_all_gather_list(communicator, sends, receives, counts, LENGTH,
                                            TRIREME_DTYPE_F32, NULL);
@@ -138,11 +138,11 @@ static bool is_list_right(const struct list *list, int rank, int world_size, int
     for (size_t i = 0; i < LENGTH; ++i) {
         for (uint64_t k = 0; k < counts[i] * list->receive_blocks; ++k) {
             float expected = value_of(root, i, k);
-            if (list->kind == TRIREME_OPERATION_ALL_REDUCE) expected = sum_of(world_size, i, k);
-            if (list->kind == TRIREME_OPERATION_REDUCE_SCATTER) {
+            if (list->kind == TRIREME_OPERATION_KIND_ALL_REDUCE) expected = sum_of(world_size, i, k);
+            if (list->kind == TRIREME_OPERATION_KIND_REDUCE_SCATTER) {
                 expected = sum_of(world_size, i, k + counts[i] * (uint64_t)rank);
             }
-            if (list->kind == TRIREME_OPERATION_ALL_GATHER) {
+            if (list->kind == TRIREME_OPERATION_KIND_ALL_GATHER) {
                 expected = value_of((int)(k / counts[i]), i, k % counts[i]);
             }
             if (list->receives[i][k] != expected) return false;
@@ -152,8 +152,8 @@ static bool is_list_right(const struct list *list, int rank, int world_size, int
 }
 
 static const trireme_operation kinds[] = {
-    TRIREME_OPERATION_ALL_REDUCE, TRIREME_OPERATION_REDUCE_SCATTER, TRIREME_OPERATION_ALL_GATHER,
-    TRIREME_OPERATION_BROADCAST};
+    TRIREME_OPERATION_KIND_ALL_REDUCE, TRIREME_OPERATION_KIND_REDUCE_SCATTER, TRIREME_OPERATION_KIND_ALL_GATHER,
+    TRIREME_OPERATION_KIND_BROADCAST};
 
 static void run_lists(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
@@ -178,13 +178,13 @@ static void run_lists(trireme_communicator *communicator, int rank, void *contex
     const uint64_t lengths[] = {1, 1, 49998};
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_all_reduce_list(communicator, from, to, lengths, 3, TRIREME_DTYPE_F32,
-                                          TRIREME_SCALED_SUM, &options));
+                                          TRIREME_REDUCTION_SCALED_SUM, &options));
     for (int i = 0; i < 3; ++i) EXPECT(verdict, memory[i] == (float)(2 * world_size));
     free(memory);
     /* An empty list is a meeting. */
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_all_reduce_list(communicator, NULL, NULL, NULL, 0, TRIREME_DTYPE_F32,
-                                          TRIREME_SUM, NULL));
+                                          TRIREME_REDUCTION_SUM, NULL));
 }
 
 static void lists_are_as_one_call_for_each_entry(void **state) {
@@ -232,7 +232,7 @@ static void disagree_about_a_list(trireme_communicator *communicator, int rank, 
     const uint64_t even[] = {3, 3}, uneven[] = {2, 4};
     EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
                   trireme_all_reduce_list(communicator, sends, receives, rank == 1 ? uneven : even,
-                                          2, TRIREME_DTYPE_F32, TRIREME_SUM, NULL));
+                                          2, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL));
     EXPECT(verdict, strstr(trireme_last_error(), "lists of counts") != NULL);
     EXPECT(verdict, result[0] == -7);
 }
@@ -245,9 +245,9 @@ static void a_list_and_a_plain_call(trireme_communicator *communicator, int rank
     const uint64_t four = 4;
     EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
                   rank == 0 ? trireme_all_reduce_list(communicator, sends, receives, &four, 1,
-                                                      TRIREME_DTYPE_F32, TRIREME_SUM, NULL)
+                                                      TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL)
                             : trireme_all_reduce(communicator, data, result, 4, TRIREME_DTYPE_F32,
-                                                 TRIREME_SUM, NULL));
+                                                 TRIREME_REDUCTION_SUM, NULL));
     EXPECT(verdict, result[0] == -7);
 }
 
@@ -278,23 +278,23 @@ static void bad_lists_are_refused(void **state) {
             fail_msg("\"%s\" does not say %s", trireme_last_error(), part);    \
         }                                                                      \
     } while (0)
-    REFUSED(trireme_all_reduce_list(alone, NULL, receives, some, 2, f32, TRIREME_SUM, NULL),
+    REFUSED(trireme_all_reduce_list(alone, NULL, receives, some, 2, f32, TRIREME_REDUCTION_SUM, NULL),
             "sends");
-    REFUSED(trireme_all_reduce_list(alone, sends, NULL, some, 2, f32, TRIREME_SUM, NULL),
+    REFUSED(trireme_all_reduce_list(alone, sends, NULL, some, 2, f32, TRIREME_REDUCTION_SUM, NULL),
             "receives");
     REFUSED(trireme_all_gather_list(alone, sends, receives, NULL, 2, f32, NULL), "counts");
     REFUSED(trireme_broadcast_list(alone, NULL, some, 2, f32, 0, NULL), "data");
     REFUSED(trireme_broadcast_list(alone, receives, some, 2, f32, 1, NULL), "root");
-    REFUSED(trireme_reduce_scatter_list(alone, sends, receives, some, UINT64_MAX, f32, TRIREME_SUM,
+    REFUSED(trireme_reduce_scatter_list(alone, sends, receives, some, UINT64_MAX, f32, TRIREME_REDUCTION_SUM,
                                         NULL),
             "length");
-    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 0, 0, TRIREME_SUM, NULL),
+    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 0, 0, TRIREME_REDUCTION_SUM, NULL),
             "dtype");
     receives[1] = data + 5;
-    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 2, f32, TRIREME_SUM, NULL),
+    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 2, f32, TRIREME_REDUCTION_SUM, NULL),
             "entry 1");
     receives[1] = NULL;
-    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 2, f32, TRIREME_SUM, NULL),
+    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 2, f32, TRIREME_REDUCTION_SUM, NULL),
             "entry 1");
     receives[1] = result + 4;
     some[1] = UINT64_MAX;
@@ -444,10 +444,10 @@ static void finding_out_disagreements_and_bad_arguments(void **state) {
     REFUSED(trireme_all_gather_to_buffer(alone, NULL, 4, f32, NULL, &count, &buffer), "send");
     assert_null(buffer);
     assert_int_equal(count, 4);
-    assert_int_equal(trireme_group_start(), TRIREME_OK);
+    assert_int_equal(trireme_batch_begin(), TRIREME_OK);
     assert_int_equal(trireme_broadcast_to_buffer(alone, data, 4, f32, 0, NULL, &buffer),
                      TRIREME_ERROR_INVALID_STATE);
-    assert_int_equal(trireme_group_end(), TRIREME_OK);
+    assert_int_equal(trireme_batch_end(), TRIREME_OK);
     trireme_communicator_destroy(alone);
 }
 
@@ -459,7 +459,7 @@ static void exchange_in_a_group(trireme_communicator *communicator, int rank, vo
     for (int turn = 0; turn < 5; ++turn) {
         int32_t sent[MOST], received[MOST], sum = 0;
         const int32_t one = 1;
-        EXPECT_STATUS(verdict, TRIREME_OK, trireme_group_start());
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_batch_begin());
         for (int i = 0; i < world_size; ++i) {
             /* Everybody sends first, also to himself: alone, each of these would wait for ever. */
             const int to = (rank + i) % world_size;
@@ -467,17 +467,17 @@ static void exchange_in_a_group(trireme_communicator *communicator, int rank, vo
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_send(communicator, &sent[to], 1, TRIREME_DTYPE_I32, to, 5, NULL));
         }
-        EXPECT_STATUS(verdict, TRIREME_OK, trireme_group_start()); /* nested */
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_batch_begin()); /* nested */
         EXPECT_STATUS(verdict, TRIREME_OK,
                       trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32,
-                                         TRIREME_SUM, NULL));
-        EXPECT_STATUS(verdict, TRIREME_OK, trireme_group_end());
+                                         TRIREME_REDUCTION_SUM, NULL));
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_batch_end());
         for (int from = 0; from < world_size; ++from) {
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_receive(communicator, &received[from], 1, TRIREME_DTYPE_I32, from,
                                           5, NULL));
         }
-        EXPECT_STATUS(verdict, TRIREME_OK, trireme_group_end());
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_batch_end());
         EXPECT(verdict, sum == world_size);
         for (int from = 0; from < world_size; ++from) {
             EXPECT(verdict, received[from] == from * 100 + rank + turn);
@@ -495,21 +495,21 @@ static void fail_in_a_group(trireme_communicator *communicator, int rank, void *
     int32_t data = 0, result = -7;
     trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
     soon.timeout_ns = 50 * 1000 * 1000;
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_group_start());
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_batch_begin());
     /* Refused at once, and no part of the group. */
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_all_reduce(communicator, NULL, &result, 1, TRIREME_DTYPE_I32, TRIREME_SUM,
+                  trireme_all_reduce(communicator, NULL, &result, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
                                      NULL));
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_receive(communicator, &data, 1, TRIREME_DTYPE_I32, (rank + 1) % 2, 9,
                                   &soon));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
-    EXPECT_STATUS(verdict, TRIREME_ERROR_TIMEOUT, trireme_group_end());
+    EXPECT_STATUS(verdict, TRIREME_ERROR_TIMEOUT, trireme_batch_end());
     EXPECT(verdict, strstr(trireme_last_error(), "has not sent") != NULL);
     EXPECT(verdict, result == -7);
     /* The late message harmed nobody else. */
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
-    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE, trireme_group_end());
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE, trireme_batch_end());
 }
 
 static void a_group_ends_with_the_failure_of_its_first_call_that_failed(void **state) {
@@ -517,9 +517,9 @@ static void a_group_ends_with_the_failure_of_its_first_call_that_failed(void **s
     struct verdict verdicts[2] = {0};
     run_ranks(2, fail_in_a_group, verdicts);
     assert_verdicts(verdicts, 2);
-    assert_int_equal(trireme_group_end(), TRIREME_ERROR_INVALID_STATE);
-    assert_int_equal(trireme_group_start(), TRIREME_OK);
-    assert_int_equal(trireme_group_end(), TRIREME_OK);
+    assert_int_equal(trireme_batch_end(), TRIREME_ERROR_INVALID_STATE);
+    assert_int_equal(trireme_batch_begin(), TRIREME_OK);
+    assert_int_equal(trireme_batch_end(), TRIREME_OK);
 }
 
 int main(void) {

@@ -1,5 +1,5 @@
-// coalesced.h: lists, calls that find out how much comes, groups.
-#include <trireme/coalesced.h>
+// batch.h: lists, calls that find out how much comes, batches.
+#include <trireme/batch.h>
 
 #include <algorithm>
 #include <vector>
@@ -13,39 +13,39 @@ using namespace trireme::api;
 namespace trireme::api {
 namespace {
 
-struct GroupOfCalls {
+struct Batch {
   int depth = 0;
   std::vector<std::shared_ptr<Request>> requests;
 };
-thread_local GroupOfCalls group;
+thread_local Batch batch;
 
 }  // namespace
 
-bool in_group() { return group.depth > 0; }
+bool in_batch() { return batch.depth > 0; }
 
-void add_to_group(std::shared_ptr<Request> request) {
+void add_to_batch(std::shared_ptr<Request> request) {
   try {
-    group.requests.push_back(request);
+    batch.requests.push_back(request);
   } catch (...) {  // what is not listed would not be waited for
     if (!request->cancel().ok()) request->wait(Deadline::at(UINT64_MAX)).ok();
     throw;
   }
 }
 
-Status refuse_in_group() {
-  if (!in_group()) return Status::success();
-  return invalid_state("this operation cannot be started, and a group is open on this thread");
+Status refuse_in_batch() {
+  if (!in_batch()) return Status::success();
+  return invalid_state("this operation cannot be started, and a batch is open on this thread");
 }
 
 }  // namespace trireme::api
 
 namespace {
 
-Status close_group() {
-  if (group.depth == 0) return invalid_state("no group is open on this thread");
-  if (--group.depth > 0) return Status::success();
-  const std::vector<std::shared_ptr<Request>> requests = std::move(group.requests);
-  group.requests.clear();
+Status close_batch() {
+  if (batch.depth == 0) return invalid_state("no batch is open on this thread");
+  if (--batch.depth > 0) return Status::success();
+  const std::vector<std::shared_ptr<Request>> requests = std::move(batch.requests);
+  batch.requests.clear();
   Status first = Status::success();
   for (const std::shared_ptr<Request>& request : requests) {
     Status status = request->wait(Deadline::at(UINT64_MAX));  // each has its own deadline
@@ -146,7 +146,7 @@ trireme_status discover(const char* function, trireme_communicator* handle,
   return guard(function, [&]() -> Status {
     Call call;
     Operation operation;
-    TRIREME_RETURN_IF_ERROR(refuse_in_group());
+    TRIREME_RETURN_IF_ERROR(refuse_in_batch());
     TRIREME_RETURN_IF_ERROR(call.open(handle, options, 0, kCollectiveFlags));
     call.apply_options(&operation);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
@@ -164,15 +164,15 @@ trireme_status discover(const char* function, trireme_communicator* handle,
 
 }  // namespace
 
-trireme_status trireme_group_start() {
+trireme_status trireme_batch_begin() {
   return guard(__func__, [] {
-    ++group.depth;
+    ++batch.depth;
     return Status::success();
   });
 }
 
-trireme_status trireme_group_end() {
-  return guard(__func__, [] { return close_group(); });
+trireme_status trireme_batch_end() {
+  return guard(__func__, [] { return close_batch(); });
 }
 
 trireme_status trireme_all_reduce_list(trireme_communicator* communicator, const void* const* sends,

@@ -7,7 +7,7 @@ namespace Trireme.Tests
 {
     /// <summary>Operations that begin and end together, and blocks that are left by an exception.
     /// </summary>
-    internal static class GroupTests
+    internal static class BatchTests
     {
         private static readonly int[] Lengths = { 0, 1, 5, 3001 };
 
@@ -41,7 +41,7 @@ namespace Trireme.Tests
         }
 
         /// <summary>
-        /// The thread is in no open group: inside one this call would be an invalid state.
+        /// The thread is in no open batch: inside one this call would be an invalid state.
         /// </summary>
         private static void CheckClosed(Communicator c)
         {
@@ -56,7 +56,7 @@ namespace Trireme.Tests
                 foreach (int length in Lengths)
                 {
                     var received = new int[c.WorldSize][];
-                    using (Group group = c.Group())
+                    using (Batch group = c.Batch())
                     {
                         for (int peer = 0; peer < c.WorldSize; ++peer)
                         {
@@ -131,7 +131,7 @@ namespace Trireme.Tests
             int[][] listSum = { new int[n], new int[2] };
             int[][] listAll = { new int[n * world], new int[2 * world] };
             int[][] listTold = { Values(me, n), Values(me, 2) };
-            using (Group group = c.Group())
+            using (Batch group = c.Batch())
             {
                 group.AllReduce<int>(inPlace).AllReduce<int>(mine, sum);
                 group.ReduceScatter<int>(blocks, scattered);
@@ -203,7 +203,7 @@ namespace Trireme.Tests
                 int[][] received = Enumerable.Range(0, Count).Select(i => new int[3]).ToArray();
                 if (c.Rank == 0)
                 {
-                    using (Group group = c.Group())
+                    using (Batch group = c.Batch())
                     {
                         for (int i = 0; i < Count; ++i)
                         {
@@ -247,7 +247,7 @@ namespace Trireme.Tests
                     {
                         Values(c.Rank, 100).CopyTo(buffer.Span);
                         int[] array = Values(c.Rank, 7);
-                        using (Group group = c.Group())
+                        using (Batch group = c.Batch())
                         {
                             group.AllReduce(buffer.Memory).On(second).AllReduce<int>(array);
                             group.End();
@@ -267,10 +267,10 @@ namespace Trireme.Tests
             Everywhere(c =>
             {
                 int[] data = Values(c.Rank, 9);
-                Group left = null;
+                Batch left = null;
                 Check.Throws<ArithmeticException>(() =>
                 {
-                    using (Group group = c.Group())
+                    using (Batch group = c.Batch())
                     {
                         left = group;
                         group.AllReduce<int>(data);
@@ -289,7 +289,7 @@ namespace Trireme.Tests
         [Test]
         public static void One_that_is_refused_ends_the_group_after_those_before_it()
         {
-            var wrong = new Action<Group>[]
+            var wrong = new Action<Batch>[]
             {
                 group => group.Broadcast<int>(new int[3], 99),
                 group => group.Send<int>(new int[3], -1),
@@ -298,12 +298,12 @@ namespace Trireme.Tests
             };
             Everywhere(c =>
             {
-                foreach (Action<Group> call in wrong)
+                foreach (Action<Batch> call in wrong)
                 {
                     int[] before = Values(c.Rank, 9);
                     int[] after = Values(c.Rank, 9);
                     Exception refusal = null;
-                    using (Group group = c.Group())
+                    using (Batch group = c.Batch())
                     {
                         group.AllReduce<int>(before);
                         call(group);
@@ -335,7 +335,7 @@ namespace Trireme.Tests
             {
                 var options = new OperationOptions { Timeout = TimeSpan.FromMilliseconds(300) };
                 var never = new int[5];
-                using (Group group = c.Group())
+                using (Batch group = c.Batch())
                 {
                     group.Receive<int>(never, (c.Rank + 1) % 3, 1, options);
                     if (c.Rank == 0)
@@ -365,7 +365,7 @@ namespace Trireme.Tests
                     return;
                 }
 
-                using (Group group = c.Group())
+                using (Batch group = c.Batch())
                 {
                     group.AllReduce<int>(new int[100]).Receive<int>(new int[2], 1);
                     var aborted = Check.Throws<AbortedException>(() => group.End());
@@ -379,16 +379,16 @@ namespace Trireme.Tests
         {
             Ranks.Run(1, c =>
             {
-                Group group = c.Group();
+                Batch group = c.Batch();
                 group.End();
                 Check.Throws<ObjectDisposedException>(() => group.End());
                 Check.Throws<ObjectDisposedException>(() => group.Barrier());
                 group.Dispose();
                 group.Dispose();
                 Check.Throws<ObjectDisposedException>(() => group.On(c).Barrier());
-                Check.Throws<ArgumentNullException>(() => c.Group().On(null));
+                Check.Throws<ArgumentNullException>(() => c.Batch().On(null));
                 Check.Throws<ArgumentNullException>(
-                    () => c.Group().AllReduceList<int>((Memory<int>[])null));
+                    () => c.Batch().AllReduceList<int>((Memory<int>[])null));
                 CheckClosed(c);
             });
         }
@@ -398,7 +398,7 @@ namespace Trireme.Tests
         {
             Ranks.Run(1, c =>
             {
-                Group group = c.Group();
+                Batch group = c.Batch();
                 group.Barrier();
                 c.Dispose();
                 Check.Throws<ObjectDisposedException>(() => group.End());

@@ -9,6 +9,6 @@
 namespace trireme::api {
 
 // NULL is all defaults.
-Status read_group_options(const trireme_group_options* caller, ChildOptions* out);
+Status read_group_options(const trireme_child_options* caller, ChildOptions* out);
 
 }  // namespace trireme::api

@@ -1,6 +1,6 @@
 /**
- * @file coalesced.h
- * @brief Several operations as one: groups of calls, lists of buffers, and calls that find out how
+ * @file batch.h
+ * @brief Several operations as one: batches of calls, lists of buffers, and calls that find out how
  * much comes.
  *
  * What collectives.h says at its top, of order, memory and the statuses that every operation
@@ -9,8 +9,8 @@
  * Ownership: buffers belong to the caller and must live until the operation is done.
  * Thread safety: all functions here may be called from any thread, also concurrently.
  */
-#ifndef TRIREME_COALESCED_H
-#define TRIREME_COALESCED_H
+#ifndef TRIREME_BATCH_H
+#define TRIREME_BATCH_H
 
 #include <stdint.h>
 #include <trireme/buffer.h>
@@ -19,36 +19,36 @@
 TRIREME_BEGIN_C
 
 /**
- * Opens a group: what this thread calls until trireme_group_end() is started, not waited for.
+ * Opens a batch: what this thread calls until trireme_batch_end() is started, not waited for.
  *
  * Does not block. Every blocking operation of collectives.h, rooted_collectives.h, messages.h and
  * the lists below that this thread calls in between answers TRIREME_OK once it is started, on any
- * communicator; its buffers belong to the library until trireme_group_end() has returned. Sends and
- * receives of one group need no order among the ranks. Groups nest: only the outermost end waits.
- * A thread that ends inside a group lets go of its operations; they go on. Calls whose outcome is
+ * communicator; its buffers belong to the library until trireme_batch_end() has returned. Sends and
+ * receives of one batch need no order among the ranks. Batches nest: only the outermost end waits.
+ * A thread that ends inside a batch lets go of its operations; they go on. Calls whose outcome is
  * more than a status (trireme_receive_message(), trireme_probe(), those with a buffer as their
- * result) answer TRIREME_ERROR_INVALID_STATE inside a group.
+ * result) answer TRIREME_ERROR_INVALID_STATE inside a batch.
  *
  * @retval TRIREME_OK
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_group_start(void);
+TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_batch_begin(void);
 
 /**
- * Closes a group and waits for all operations that were called in it.
+ * Closes a batch and waits for all operations that were called in it.
  *
  * Blocks until each of them is done or its own deadline has passed.
  *
  * @retval TRIREME_OK  All went well.
- * @retval TRIREME_ERROR_INVALID_STATE  No group is open on this thread.
+ * @retval TRIREME_ERROR_INVALID_STATE  No batch is open on this thread.
  * @return Otherwise the failure of the first of them, in the order of the calls, that failed.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_group_end(void);
+TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_batch_end(void);
 
 /**
  * Reduces several buffers over all ranks and gives every rank the results.
@@ -272,7 +272,7 @@ trireme_broadcast_list_start(trireme_communicator *communicator, void *const *da
  * Gives every rank the root's elements in new memory; only the root knows how many.
  *
  * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. Not
- * inside a group (trireme_group_start()), which is TRIREME_ERROR_INVALID_STATE.
+ * inside a batch (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
  * @param data  The root's elements; elsewhere not used, may be NULL.
@@ -298,7 +298,7 @@ trireme_broadcast_to_buffer(trireme_communicator *communicator, const void *data
  * Gives rank r block r of what the root has, in new memory; only the root knows the lengths.
  *
  * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. Not
- * inside a group (trireme_group_start()), which is TRIREME_ERROR_INVALID_STATE.
+ * inside a batch (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
  * @param send  All blocks, one after the other in rank order; on the root only, else it may be
@@ -325,7 +325,7 @@ trireme_scatter_to_buffer(trireme_communicator *communicator, const void *send,
  * Gives every rank the blocks of all ranks in new memory; each rank knows only its own length.
  *
  * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. Not
- * inside a group (trireme_group_start()), which is TRIREME_ERROR_INVALID_STATE.
+ * inside a batch (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
  * @param send  This rank's block.

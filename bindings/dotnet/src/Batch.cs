@@ -8,58 +8,58 @@ namespace Trireme
 {
     public sealed partial class Communicator
     {
-        /// <summary>A group without operations; see <see cref="Trireme.Group"/>.</summary>
-        public Group Group()
+        /// <summary>A batch without operations; see <see cref="Trireme.Batch"/>.</summary>
+        public Batch Batch()
         {
-            return new Group(this);
+            return new Batch(this);
         }
     }
 
     /// <summary>
     /// Operations that begin together in <see cref="End"/>, which waits for all of them. Sends and
     /// receives among them need no order; collectives run in the order they were added. Until the
-    /// end nothing has begun: a group that is only disposed of, because an exception left the
+    /// end nothing has begun: a batch that is only disposed of, because an exception left the
     /// block, does nothing. One thread at a time.
     /// <code>
-    /// using (Group group = communicator.Group())
+    /// using (Batch batch = communicator.Batch())
     /// {
-    ///     group.Receive&lt;float&gt;(received, left);
-    ///     group.Send&lt;float&gt;(sent, right);
-    ///     group.End();
+    ///     batch.Receive&lt;float&gt;(received, left);
+    ///     batch.Send&lt;float&gt;(sent, right);
+    ///     batch.End();
     /// }
     /// </code>
     /// </summary>
-    // The calls are made between trireme_group_start and trireme_group_end, with none of the
-    // program's code there: a blocking call only begins inside a group, and the spans it was given
+    // The calls are made between trireme_batch_begin and trireme_batch_end, with none of the
+    // program's code there: a blocking call only begins inside a batch, and the spans it was given
     // would not stay where they are. What is pinned here is pinned beyond the end.
-    public sealed class Group : IDisposable
+    public sealed class Batch : IDisposable
     {
         private readonly Communicator communicator;
         private readonly Calls calls;
 
-        internal Group(Communicator communicator) : this(communicator, new Calls())
+        internal Batch(Communicator communicator) : this(communicator, new Calls())
         {
         }
 
-        private Group(Communicator communicator, Calls calls)
+        private Batch(Communicator communicator, Calls calls)
         {
             this.communicator = communicator;
             this.calls = calls;
         }
 
-        /// <summary>The same group, for operations of another communicator.</summary>
-        public Group On(Communicator other)
+        /// <summary>The same batch, for operations of another communicator.</summary>
+        public Batch On(Communicator other)
         {
             if (other == null)
             {
                 throw new ArgumentNullException(nameof(other));
             }
 
-            return new Group(other, calls);
+            return new Batch(other, calls);
         }
 
         /// <summary>Adds a send.</summary>
-        public Group Send<T>(
+        public Batch Send<T>(
             ReadOnlyMemory<T> data, int to, ulong tag = 0,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -67,7 +67,7 @@ namespace Trireme
         }
 
         /// <summary>Adds a receive.</summary>
-        public Group Receive<T>(
+        public Batch Receive<T>(
             Memory<T> data, int from, ulong tag = 0,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -75,7 +75,7 @@ namespace Trireme
         }
 
         /// <summary>Adds an all-reduce in place.</summary>
-        public Group AllReduce<T>(
+        public Batch AllReduce<T>(
             Memory<T> data, Reduction reduction = Reduction.Sum,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -83,7 +83,7 @@ namespace Trireme
         }
 
         /// <summary>Adds an all-reduce.</summary>
-        public Group AllReduce<T>(
+        public Batch AllReduce<T>(
             ReadOnlyMemory<T> send, Memory<T> receive, Reduction reduction = Reduction.Sum,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -93,7 +93,7 @@ namespace Trireme
         }
 
         /// <summary>Adds a reduce-scatter.</summary>
-        public Group ReduceScatter<T>(
+        public Batch ReduceScatter<T>(
             ReadOnlyMemory<T> send, Memory<T> receive, Reduction reduction = Reduction.Sum,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -103,7 +103,7 @@ namespace Trireme
         }
 
         /// <summary>Adds a reduce-scatter of blocks of different lengths.</summary>
-        public Group ReduceScatter<T>(
+        public Batch ReduceScatter<T>(
             ReadOnlyMemory<T> send, Memory<T> receive, int[] counts,
             Reduction reduction = Reduction.Sum,
             OperationOptions options = default(OperationOptions)) where T : struct
@@ -115,7 +115,7 @@ namespace Trireme
         }
 
         /// <summary>Adds an all-gather.</summary>
-        public Group AllGather<T>(
+        public Batch AllGather<T>(
             ReadOnlyMemory<T> send, Memory<T> receive,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -125,7 +125,7 @@ namespace Trireme
         }
 
         /// <summary>Adds an all-gather of blocks of different lengths.</summary>
-        public Group AllGather<T>(
+        public Batch AllGather<T>(
             ReadOnlyMemory<T> send, Memory<T> receive, int[] counts,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -136,7 +136,7 @@ namespace Trireme
         }
 
         /// <summary>Adds an all-to-all.</summary>
-        public Group AllToAll<T>(
+        public Batch AllToAll<T>(
             ReadOnlyMemory<T> send, Memory<T> receive,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -146,7 +146,7 @@ namespace Trireme
         }
 
         /// <summary>Adds an all-to-all of blocks of different lengths.</summary>
-        public Group AllToAll<T>(
+        public Batch AllToAll<T>(
             ReadOnlyMemory<T> send, int[] sendCounts, Memory<T> receive, int[] receiveCounts,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -158,7 +158,7 @@ namespace Trireme
         }
 
         /// <summary>Adds a broadcast.</summary>
-        public Group Broadcast<T>(
+        public Batch Broadcast<T>(
             Memory<T> data, int root, OperationOptions options = default(OperationOptions))
             where T : struct
         {
@@ -166,7 +166,7 @@ namespace Trireme
         }
 
         /// <summary>Adds a reduce in place.</summary>
-        public Group Reduce<T>(
+        public Batch Reduce<T>(
             Memory<T> data, int root, Reduction reduction = Reduction.Sum,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -175,7 +175,7 @@ namespace Trireme
         }
 
         /// <summary>Adds a reduce.</summary>
-        public Group Reduce<T>(
+        public Batch Reduce<T>(
             ReadOnlyMemory<T> send, Memory<T> receive, int root,
             Reduction reduction = Reduction.Sum,
             OperationOptions options = default(OperationOptions)) where T : struct
@@ -186,7 +186,7 @@ namespace Trireme
         }
 
         /// <summary>Adds a gather.</summary>
-        public Group Gather<T>(
+        public Batch Gather<T>(
             ReadOnlyMemory<T> send, Memory<T> receive, int root,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -196,7 +196,7 @@ namespace Trireme
         }
 
         /// <summary>Adds a gather of blocks of different lengths.</summary>
-        public Group Gather<T>(
+        public Batch Gather<T>(
             ReadOnlyMemory<T> send, Memory<T> receive, int[] counts, int root,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -207,7 +207,7 @@ namespace Trireme
         }
 
         /// <summary>Adds a scatter.</summary>
-        public Group Scatter<T>(
+        public Batch Scatter<T>(
             ReadOnlyMemory<T> send, Memory<T> receive, int root,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -217,7 +217,7 @@ namespace Trireme
         }
 
         /// <summary>Adds a scatter of blocks of different lengths.</summary>
-        public Group Scatter<T>(
+        public Batch Scatter<T>(
             ReadOnlyMemory<T> send, Memory<T> receive, int[] counts, int root,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -228,13 +228,13 @@ namespace Trireme
         }
 
         /// <summary>Adds a barrier.</summary>
-        public Group Barrier(OperationOptions options = default(OperationOptions))
+        public Batch Barrier(OperationOptions options = default(OperationOptions))
         {
             return Add(() => communicator.Barrier(options));
         }
 
         /// <summary>Adds a send and a receive.</summary>
-        public Group SendReceive<T>(
+        public Batch SendReceive<T>(
             ReadOnlyMemory<T> send, int to, ulong sendTag, Memory<T> receive, int from,
             ulong receiveTag, OperationOptions options = default(OperationOptions))
             where T : struct
@@ -246,7 +246,7 @@ namespace Trireme
         }
 
         /// <summary>Adds an all-reduce of several buffers in place.</summary>
-        public Group AllReduceList<T>(
+        public Batch AllReduceList<T>(
             IReadOnlyList<Memory<T>> data, Reduction reduction = Reduction.Sum,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -256,7 +256,7 @@ namespace Trireme
         }
 
         /// <summary>Adds a reduce-scatter of several buffers.</summary>
-        public Group ReduceScatterList<T>(
+        public Batch ReduceScatterList<T>(
             IReadOnlyList<ReadOnlyMemory<T>> sends, IReadOnlyList<Memory<T>> receives,
             Reduction reduction = Reduction.Sum,
             OperationOptions options = default(OperationOptions)) where T : struct
@@ -269,7 +269,7 @@ namespace Trireme
         }
 
         /// <summary>Adds an all-gather of several buffers.</summary>
-        public Group AllGatherList<T>(
+        public Batch AllGatherList<T>(
             IReadOnlyList<ReadOnlyMemory<T>> sends, IReadOnlyList<Memory<T>> receives,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -281,7 +281,7 @@ namespace Trireme
         }
 
         /// <summary>Adds a broadcast of several buffers.</summary>
-        public Group BroadcastList<T>(
+        public Batch BroadcastList<T>(
             IReadOnlyList<Memory<T>> data, int root,
             OperationOptions options = default(OperationOptions)) where T : struct
         {
@@ -321,13 +321,13 @@ namespace Trireme
             return memories.Select(memory => Pin<T>(memory)).ToArray();
         }
 
-        private Group Add(Action call, params Func<MemoryHandle>[] pins)
+        private Batch Add(Action call, params Func<MemoryHandle>[] pins)
         {
             calls.Add(call, pins);
             return this;
         }
 
-        /// <summary>What one group and its views share.</summary>
+        /// <summary>What one batch and its views share.</summary>
         private sealed class Calls
         {
             private readonly List<Action> begin = new List<Action>();
@@ -377,7 +377,7 @@ namespace Trireme
             {
                 ExceptionDispatchInfo refusal = null;
                 TriremeException failure = null;
-                TriremeException.Check(NativeMethods.trireme_group_start());
+                TriremeException.Check(NativeMethods.trireme_batch_begin());
                 try
                 {
                     foreach (Action call in begin)
@@ -389,9 +389,9 @@ namespace Trireme
                 {
                     refusal = ExceptionDispatchInfo.Capture(exception);
                 }
-                finally // nothing of the thread's later calls may land in the group
+                finally // nothing of the thread's later calls may land in the batch
                 {
-                    Status status = NativeMethods.trireme_group_end();
+                    Status status = NativeMethods.trireme_batch_end();
                     failure = status == Status.Ok ? null : TriremeException.FromLastError(status);
                 }
 
@@ -406,7 +406,7 @@ namespace Trireme
             {
                 if (over)
                 {
-                    throw new ObjectDisposedException(nameof(Group), "the group has ended");
+                    throw new ObjectDisposedException(nameof(Batch), "the batch has ended");
                 }
             }
         }

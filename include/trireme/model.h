@@ -1,5 +1,5 @@
 /**
- * @file model_shard.h
+ * @file model.h
  * @brief A model whose parameters, gradients and optimizer state are spread over ranks.
  *
  * The caller registers named parameters in units (usually one unit a layer), seals the model, and
@@ -8,7 +8,7 @@
  * the same calls in the same order.
  *
  * Flat way: trireme_model_accumulate_flat() takes one vector with all gradients,
- * trireme_model_get_parameters() gives one vector with all parameters. Hooks way:
+ * trireme_model_gather_parameters() gives one vector with all parameters. Hooks way:
  * trireme_model_gather_unit() and trireme_model_release_unit() around the caller's compute,
  * trireme_model_gradient_ready() as backward produces gradients; the reduction of full buckets
  * overlaps with the rest of backward, and the next unit is prefetched.
@@ -34,7 +34,7 @@
  * minimum_unit_bytes, so that a model of many tiny layers needs few gathers. A group is one flat
  * vector; rank r owns n/N of its n elements, the first n%N ranks one more. (hybrid_shard: rank r
  * keeps part r mod S of S, cut the same way, and owns part r / S of N/S of that; with shard_stride t
- * part r / t mod S, and part r / (S t) * t + r mod t of N/S.) With TRIREME_MODEL_WHOLE_ROWS these
+ * part r / t mod S, and part r / (S t) * t + r mod t of N/S.) With TRIREME_MODEL_FLAG_WHOLE_ROWS these
  * cuts are moved to where a row of a parameter ends.
  * Gradients and optimizer state exist for trainable parameters only. What is in flight is reported
  * as working memory: two of the largest bucket (all buckets, if there are more ranks than leaves),
@@ -47,14 +47,14 @@
  * hybrid_shard: its buckets wait for nobody; and with TRIREME_UNUSED_ZERO and TRIREME_UNUSED_SKIP,
  * zero3 and hybrid_shard, a rank that has gradients which others lack. Buckets are reduced
  * in the reverse order of registration in the first step, and then in the order in which rank 0 had
- * their gradients there; TRIREME_MODEL_FIXED_ORDER. No element moves for it, and no bit changes.
+ * their gradients there; TRIREME_MODEL_FLAG_FIXED_ORDER. No element moves for it, and no bit changes.
  *
  * Parameters of 16 bits: with f16 and bf16 parameters are stored, gathered, saved and handed out in
  * 2 bytes an element; gradients, their sums and optimizer state are f32, 4 bytes an element. A
  * gradient is handed in as its parameter's type or as f32, and becomes f32 in the bucket. Sums never
  * round to 16 bits, so trained bits do not depend on strategy, ranks or buckets any more than with
  * f32. A change below half the distance to the next number is lost, and f16 ends at 65,504, but with
- * an optimizer that has TRIREME_OPTIMIZER_MASTER_WEIGHTS.
+ * an optimizer that has TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS.
  *
  * One copy a host: ranks that share memory need no copies of what they gather. All of them see the
  * parameters whole in the same pages, of which each rank counts n/N as its own; the owner of an
@@ -70,14 +70,14 @@
  * pair without a partner moves up alone. The trained parameters are then the same bits for every
  * N, strategy, bucket size and order of gradients.
  *
- * Uneven inputs: with TRIREME_MODEL_UNEVEN a rank may hand in nothing for a micro-batch
- * (TRIREME_BACKWARD_ABSENT), and one that has run out of data follows the others with
+ * Uneven inputs: with TRIREME_MODEL_FLAG_UNEVEN a rank may hand in nothing for a micro-batch
+ * (TRIREME_BACKWARD_FLAG_ABSENT), and one that has run out of data follows the others with
  * trireme_optimizer_join(). An average then divides by the ranks (or leaves) that contributed to
  * the step, which all ranks agree on at its end; a rank contributes if any of its passes of the
  * step was not absent.
  *
  * Update in backward (LOMO: Lv et al. 2023, arXiv 2306.09782): with
- * TRIREME_MODEL_UPDATE_IN_BACKWARD the owner updates a bucket's elements as soon as they are
+ * TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD the owner updates a bucket's elements as soon as they are
  * reduced, in the call that hands in a later gradient or ends the pass, at the latest in
  * trireme_optimizer_step(); then the bucket's memory is free again. So gradients never exist as a
  * whole: what the table says of them is 0 for every strategy, and two of the largest bucket are in
@@ -89,14 +89,14 @@
  *   parameters, of the last name) until the step ends the parameter may change, on this rank and,
  *   where ranks share one copy, by another one. So hand in a gradient after the last use of its
  *   parameter. Frozen parameters never change. What this rank keeps gathered waits, in memory
- *   beyond the plan. trireme_model_get_parameters() is refused while a step is under way.
+ *   beyond the plan. trireme_model_gather_parameters() is refused while a step is under way.
  * - The optimizer is there before the first pass of a step, whose rates are those of that moment;
  *   to set one until the step ends is refused (a rank without a leaf cannot know, and then the step
  *   is a MISMATCH).
  * - Once all ranks have handed in the first bucket of the last pass, and their rates agree, there
  *   is no way back: a step that is discarded or fails then leaves parameters that are neither the
  *   old nor the new ones, and the model has failed on all ranks. Before, nothing has changed.
- * - Not with what must know all gradients first: TRIREME_MODEL_UNEVEN, TRIREME_UNUSED_SKIP, and of
+ * - Not with what must know all gradients first: TRIREME_MODEL_FLAG_UNEVEN, TRIREME_UNUSED_SKIP, and of
  *   the optimizer max_norm, group_max_norms, loss_scale, rules that look at whole parameters (LAMB,
  *   LARS, ADAFACTOR, MUON) and ONE_SWEEP; nor with NO_SYNC, as there is no place for sums. No
  *   gradient has a view.
@@ -127,8 +127,8 @@
  * TRIREME_ERROR_PEER_LOST, TRIREME_ERROR_ABORTED, TRIREME_ERROR_OUT_OF_MEMORY and
  * TRIREME_ERROR_SYSTEM with the causes that collectives.h gives.
  */
-#ifndef TRIREME_MODEL_SHARD_H
-#define TRIREME_MODEL_SHARD_H
+#ifndef TRIREME_MODEL_H
+#define TRIREME_MODEL_H
 
 #include <stdint.h>
 #include <trireme/export.h>
@@ -140,8 +140,8 @@ TRIREME_BEGIN_C
 
 /** Flags of a backward pass. */
 enum {
-    TRIREME_BACKWARD_ABSENT  = 2, /**< This rank has no data for it and hands in nothing: the pass begins and ends empty. With TRIREME_MODEL_UNEVEN only; may differ between ranks. */
-    TRIREME_BACKWARD_NO_SYNC = 1 /**< Not the last pass of a step: the next one adds to it. data_parallel and zero1 keep the sum on this rank and reduce it with the last pass. zero2 and zero3 have no room for that: they reduce every pass and add to the owned shard, so the bits may differ from those of the other two. */
+    TRIREME_BACKWARD_FLAG_ABSENT  = 2, /**< This rank has no data for it and hands in nothing: the pass begins and ends empty. With TRIREME_MODEL_FLAG_UNEVEN only; may differ between ranks. */
+    TRIREME_BACKWARD_FLAG_NO_SYNC = 1 /**< Not the last pass of a step: the next one adds to it. data_parallel and zero1 keep the sum on this rank and reduce it with the last pass. zero2 and zero3 have no room for that: they reduce every pass and add to the owned shard, so the bits may differ from those of the other two. */
 };
 
 /**
@@ -382,7 +382,7 @@ trireme_model_get_statistics(const trireme_model *model, trireme_model_statistic
  * gathered (zero3, hybrid_shard).
  * @retval TRIREME_ERROR_MISMATCH  Copies differ, on all ranks: the message names the first
  * parameter and the ranks that do not hold what most hold, or the first number that is counted, with both
- * sides. The communicator and the model live on; trireme_model_set_parameters() makes the parameters the
+ * sides. The communicator and the model live on; trireme_model_broadcast_parameters() makes the parameters the
  * same again, trireme_optimizer_restore() all of it.
  * @return Any other status as listed at the top of this file.
  *
@@ -415,7 +415,7 @@ trireme_model_check_replicas(trireme_model *model);
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_set_parameters(trireme_model *model, const void *values, uint64_t count,
+trireme_model_broadcast_parameters(trireme_model *model, const void *values, uint64_t count,
                              trireme_dtype dtype, int32_t root);
 
 /**
@@ -426,7 +426,7 @@ trireme_model_set_parameters(trireme_model *model, const void *values, uint64_t 
  * @param model  The model.
  * @param[out] values  All parameters in the order added, aliases left out.
  * @param count  Elements; must be the model's.
- * @param dtype  As for trireme_model_set_parameters().
+ * @param dtype  As for trireme_model_broadcast_parameters().
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  values is NULL, or count or dtype is wrong.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or has begun to update in backward.
@@ -436,7 +436,7 @@ trireme_model_set_parameters(trireme_model *model, const void *values, uint64_t 
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_get_parameters(trireme_model *model, void *values, uint64_t count,
+trireme_model_gather_parameters(trireme_model *model, void *values, uint64_t count,
                              trireme_dtype dtype);
 
 /**
@@ -500,7 +500,7 @@ trireme_model_release_unit(trireme_model *model, uint64_t unit);
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_parameter_data(const trireme_model *model, uint64_t parameter, void **out_data,
+trireme_model_get_parameter_data(const trireme_model *model, uint64_t parameter, void **out_data,
                              uint64_t *out_count);
 
 /**
@@ -522,7 +522,7 @@ trireme_model_parameter_data(const trireme_model *model, uint64_t parameter, voi
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_leaf(const trireme_model *model, uint32_t micro_batch, uint32_t *out_leaf);
+trireme_model_get_leaf(const trireme_model *model, uint32_t micro_batch, uint32_t *out_leaf);
 
 /**
  * Begins the backward pass of one micro-batch.
@@ -530,19 +530,19 @@ trireme_model_leaf(const trireme_model *model, uint32_t micro_batch, uint32_t *o
  * Local: does not wait for the peers.
  *
  * @param model  The model.
- * @param flags  0 or a sum of TRIREME_BACKWARD_*. NO_SYNC must be the same on all ranks.
+ * @param flags  0 or a sum of TRIREME_BACKWARD_FLAG_*. NO_SYNC must be the same on all ranks.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  An unknown flag.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a backward pass is under way, the
  * last pass was not NO_SYNC and no step came after it, or a reproducible model has had all its
- * leaves of this step. Or it has TRIREME_MODEL_UPDATE_IN_BACKWARD and no optimizer.
+ * leaves of this step. Or it has TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD and no optimizer.
  * @retval TRIREME_ERROR_UNSUPPORTED  NO_SYNC on a reproducible model: every leaf is reduced on its
- * own, so there is nothing to hold back; or on one with TRIREME_MODEL_UPDATE_IN_BACKWARD. Or ABSENT on
- * a model without TRIREME_MODEL_UNEVEN.
- * @retval TRIREME_ERROR_CALLBACK  With TRIREME_MODEL_UPDATE_IN_BACKWARD: the caller's schedule, which
+ * own, so there is nothing to hold back; or on one with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or ABSENT on
+ * a model without TRIREME_MODEL_FLAG_UNEVEN.
+ * @retval TRIREME_ERROR_CALLBACK  With TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD: the caller's schedule, which
  * is asked here, has no rate. The pass has not begun.
- * @return With TRIREME_MODEL_UNEVEN any other status as listed at the top of this file.
+ * @return With TRIREME_MODEL_FLAG_UNEVEN any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -557,7 +557,7 @@ trireme_model_begin_backward(trireme_model *model, uint32_t flags);
  * A view is there where the gradient is one stretch of memory that the model keeps: always with
  * data_parallel; with zero1 if its group is alone in its bucket (bucket_bytes 1 makes that so for
  * all), if one rank owns all of it, or in a world of one rank. Never with zero2, zero3 and
- * hybrid_shard, which keep shards only, nor with TRIREME_MODEL_UPDATE_IN_BACKWARD. A parameter with aliases has one for each name in its turn,
+ * hybrid_shard, which keep shards only, nor with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. A parameter with aliases has one for each name in its turn,
  * when those added before it are handed in; one with 0 elements has none. Without a view the call
  * succeeds and gives NULL, and the caller uses memory of its own.
  *
@@ -588,19 +588,19 @@ trireme_model_begin_backward(trireme_model *model, uint32_t flags);
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_gradient_data(trireme_model *model, uint64_t parameter, void **out_data,
+trireme_model_get_gradient_data(trireme_model *model, uint64_t parameter, void **out_data,
                             uint64_t *out_count, trireme_dtype *out_dtype, int32_t *out_adds);
 
 /**
  * Hands in the gradient of one parameter. Full buckets are reduced while backward goes on.
  *
  * Local: copies the elements and does not wait for the peers, except for zero2 and zero3 (and all
- * strategies with TRIREME_MODEL_UPDATE_IN_BACKWARD) when two buckets are in flight, and for a later leaf of a reproducible step until its bucket is reduced
+ * strategies with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD) when two buckets are in flight, and for a later leaf of a reproducible step until its bucket is reduced
  * for the leaf before. A parameter with aliases is handed in once for each name.
  *
  * @param model  The model.
  * @param parameter  Number of the parameter.
- * @param gradient  Its elements, or the address that trireme_model_gradient_data() gave for it in
+ * @param gradient  Its elements, or the address that trireme_model_get_gradient_data() gave for it in
  * this pass: then nothing is copied, and what lies there must not change until that is given again.
  * @param count  Elements; must be the parameter's.
  * @param dtype  Type of the elements; must be the parameter's, or f32 where that is f16 or bf16.
@@ -644,7 +644,7 @@ trireme_model_end_backward(trireme_model *model);
  *
  * @param model  The model.
  * @param gradients  One element for each element of the flat vector; those of frozen parameters
- *                  are ignored. May be NULL with TRIREME_BACKWARD_ABSENT.
+ *                  are ignored. May be NULL with TRIREME_BACKWARD_FLAG_ABSENT.
  * @param count  Elements; must be the model's.
  * @param dtype  Type of the elements; must be the type of every unit. Or f32, if every unit is f32,
  *                  f16 or bf16.
@@ -673,7 +673,7 @@ trireme_model_accumulate_flat(trireme_model *model, const void *gradients, uint6
  * @param model  The model.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed. Or, on all ranks: all of them had handed
- * in the first bucket of a model with TRIREME_MODEL_UPDATE_IN_BACKWARD, which has failed with this.
+ * in the first bucket of a model with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD, which has failed with this.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.

@@ -1,5 +1,5 @@
 /**
- * @file optimizer_shard.h
+ * @file optimizer.h
  * @brief The update rule of a model, run on the part of it that this rank owns.
  *
  * Rules and their sources, for an element with parameter p, gradient g, step t from 1, learning
@@ -39,7 +39,7 @@
  * times, Y = X if it has at most as many rows as columns, else its transpose, A = Y Y^T, Y = 3.4445 *
  * Y + (-4.775 * A + 2.0315 * A A) Y; p -= a * wd * p; p -= a * (adjust * X), adjust: see
  * rate_adjustment. A matrix has two or more dimensions, as with ADAFACTOR, and no group of
- * TRIREME_GROUP_ELEMENTWISE, which embeddings and output layers should have. All others have ADAMW.
+ * TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE, which embeddings and output layers should have. All others have ADAMW.
  * Sums of products are made in f64, in the order of their index, and each number of A, Y and the
  * bracket is rounded to f32 once (of f64 parameters it is f64). USER: the caller's own callback. An
  * element gets the same bits wherever it lies and whatever vector instructions the machine has.
@@ -47,24 +47,24 @@
  * p is rounded once at the end, to nearest even.
  *
  * Master weights (Micikevicius et al. 2018, arXiv 1710.03740): steps smaller than half of p's last bit
- * are lost that way. With TRIREME_OPTIMIZER_MASTER_WEIGHTS the owner of an element keeps it in f32
+ * are lost that way. With TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS the owner of an element keeps it in f32
  * too, as one more vector of state; the rule changes that one, and p is its rounding, to nearest
  * even, of f16 beyond its range inf. A master begins as its parameter, and begins anew as it is set
- * by trireme_model_set_parameters(). Where p was written otherwise, by its range, so that the master
+ * by trireme_model_broadcast_parameters(). Where p was written otherwise, by its range, so that the master
  * does not round to it, the next step begins the master anew; so who changes a value writes p, and
  * the master with it if it is known.
  *
  * Stochastic rounding (Gupta et al. 2015, arXiv 1502.02551): with
- * TRIREME_OPTIMIZER_STOCHASTIC_ROUNDING, and without masters, p of bf16 is rounded away from 0 with
+ * TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING, and without masters, p of bf16 is rounded away from 0 with
  * the probability of what is cut off, else towards it, so that on average small steps are not lost.
  * What is drawn for an element depends on rounding_seed, step t, number of the parameter and number
  * of the element in it alone: the bits are as reproducible as without. inf and NaN stay; beyond
  * bf16's range p becomes inf, as to nearest.
  *
  * Loss scale (Micikevicius et al. 2018, arXiv 1710.03740): small gradients of a backward pass in f16
- * would be 0. So the caller multiplies its loss by trireme_optimizer_loss_scale(), and the step
- * divides: max_value, max_norm, the rule and trireme_optimizer_gradient_norm() see gradients without
- * the scale; bucket hooks and trireme_model_gradient_data() see them with it. All scales are powers
+ * would be 0. So the caller multiplies its loss by trireme_optimizer_get_loss_scale(), and the step
+ * divides: max_value, max_norm, the rule and trireme_optimizer_get_gradient_norm() see gradients without
+ * the scale; bucket hooks and trireme_model_get_gradient_data() see them with it. All scales are powers
  * of two, so the bits are those of a training without one, unless a gradient leaves the range of its
  * type. A step in which a reduced gradient is inf or NaN is skipped by all ranks: parameters, state
  * and the number of steps stay, and the scale backs off; after a window of good steps it grows. It
@@ -74,12 +74,12 @@
  * Ownership: an optimizer keeps its model alive; destroy in any order.
  * Thread safety: one call at a time per model and its optimizer together.
  */
-#ifndef TRIREME_OPTIMIZER_SHARD_H
-#define TRIREME_OPTIMIZER_SHARD_H
+#ifndef TRIREME_OPTIMIZER_H
+#define TRIREME_OPTIMIZER_H
 
 #include <stdint.h>
 #include <trireme/export.h>
-#include <trireme/model_shard.h>
+#include <trireme/model.h>
 #include <trireme/optimizer_options.h>
 #include <trireme/schedule.h>
 #include <trireme/status.h>
@@ -99,7 +99,7 @@ TRIREME_BEGIN_C
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimizer_kind kind);
+TRIREME_API const char *TRIREME_CALL trireme_rule_name(trireme_rule_kind kind);
 
 /**
  * Gives a sealed model its update rule and allocates the state.
@@ -114,7 +114,7 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range, or with groups a
  * parameter's norm_group is not below group_count; the message names it. Or
- * TRIREME_OPTIMIZER_MASTER_WEIGHTS or STOCHASTIC_ROUNDING is set, but no parameter that is trained is
+ * TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS or STOCHASTIC_ROUNDING is set, but no parameter that is trained is
  * of f16 or bf16.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process, or norm_ranks is no live
  * communicator of it.
@@ -126,13 +126,13 @@ TRIREME_API const char *TRIREME_CALL trireme_optimizer_kind_name(trireme_optimiz
  * rank would hold more than the model's memory_limit_bytes. Then all ranks have the same message, as
  * trireme_model_seal() gives it; the model goes on without an optimizer.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library, both max_norm
- * and group_max_norms, or more than 1,024 groups, or TRIREME_OPTIMIZER_ONE_SWEEP does not go with
+ * and group_max_norms, or more than 1,024 groups, or TRIREME_OPTIMIZER_FLAG_ONE_SWEEP does not go with
  * the model or another option, or norm_ranks is over a transport, which carries one group, or the
- * model is TRIREME_MODEL_UNEVEN; the message says which.
+ * model is TRIREME_MODEL_FLAG_UNEVEN; the message says which.
  * @retval TRIREME_ERROR_SYSTEM  Also: on this rank or another no file can be made in offload_path, or
  * it has no room for the state; that rank's message names the path, the bytes that are needed and those
  * that are free. The model goes on without an optimizer.
- * @return Any other status as listed at the top of model_shard.h.
+ * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -162,7 +162,7 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  * Collective: blocks until it is done or the deadline passes.
  *
  * A gradient that is inf or NaN is no failure: it goes through the rule;
- * trireme_optimizer_gradient_norm() shows it. With loss_scale all ranks skip the step and answer
+ * trireme_optimizer_get_gradient_norm() shows it. With loss_scale all ranks skip the step and answer
  * TRIREME_OK; trireme_optimizer_get_loss_scale_info() tells of it.
  *
  * @param optimizer  The optimizer.
@@ -185,7 +185,7 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  * @retval TRIREME_ERROR_MISMATCH  Also if ranks have other learning rates, by what was set, by
  * their schedules or by the factors of groups: no parameter has changed, the model has failed. And
  * from the comparison of check_every; the step is done, the model has failed.
- * @return Any other status as listed at the top of model_shard.h.
+ * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -206,11 +206,11 @@ trireme_optimizer_step(trireme_optimizer *optimizer);
  * evaluate and then come here, is not made. One that is skipped for an overflow counts, also with the
  * loss scale at its floor.
  *
- * @param optimizer  The optimizer of a model with TRIREME_MODEL_UNEVEN.
+ * @param optimizer  The optimizer of a model with TRIREME_MODEL_FLAG_UNEVEN.
  * @param[out] out_steps  How many steps of the others were followed; may be NULL. Not written on
  * failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_STATE  The model has no TRIREME_MODEL_UNEVEN, a step is under way,
+ * @retval TRIREME_ERROR_INVALID_STATE  The model has no TRIREME_MODEL_FLAG_UNEVEN, a step is under way,
  * or a unit is gathered (zero3, hybrid_shard).
  * @retval TRIREME_ERROR_MISMATCH  The others do something else than this rank did in its last step,
  * such as another order of units; the message names both sides.
@@ -233,7 +233,7 @@ trireme_optimizer_join(trireme_optimizer *optimizer, uint64_t *out_steps);
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  learning_rate is negative or not finite.
- * @retval TRIREME_ERROR_INVALID_STATE  A step updates in backward (model_shard.h); so for the next two.
+ * @retval TRIREME_ERROR_INVALID_STATE  A step updates in backward (model.h); so for the next two.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -311,7 +311,7 @@ trireme_optimizer_set_schedule(trireme_optimizer *optimizer,
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_step_rate(trireme_optimizer *optimizer, double *out_rate);
+trireme_optimizer_get_step_rate(trireme_optimizer *optimizer, double *out_rate);
 
 /**
  * Gives the learning rate as set: with a schedule, what it multiplies.
@@ -328,7 +328,7 @@ trireme_optimizer_step_rate(trireme_optimizer *optimizer, double *out_rate);
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_learning_rate(const trireme_optimizer *optimizer, double *out_learning_rate);
+trireme_optimizer_get_learning_rate(const trireme_optimizer *optimizer, double *out_learning_rate);
 
 /**
  * Gives the number of steps that were made.
@@ -345,7 +345,7 @@ trireme_optimizer_learning_rate(const trireme_optimizer *optimizer, double *out_
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_step_count(const trireme_optimizer *optimizer, uint64_t *out_steps);
+trireme_optimizer_get_step_count(const trireme_optimizer *optimizer, uint64_t *out_steps);
 
 /**
  * Gives the global L2 norm of the last step's gradients before clipping: the square root of the
@@ -366,11 +366,11 @@ trireme_optimizer_step_count(const trireme_optimizer *optimizer, uint64_t *out_s
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_gradient_norm(const trireme_optimizer *optimizer, double *out_norm);
+trireme_optimizer_get_gradient_norm(const trireme_optimizer *optimizer, double *out_norm);
 
 /**
  * Gives the L2 norm of the gradients of one group of parameters in the last step, before clipping:
- * as exact as trireme_optimizer_gradient_norm(), of the parameters whose norm_group is `group`, and
+ * as exact as trireme_optimizer_get_gradient_norm(), of the parameters whose norm_group is `group`, and
  * with norm_ranks those of all models. 0 if there are none, NaN if a gradient among them was inf or
  * NaN.
  *
@@ -389,7 +389,7 @@ trireme_optimizer_gradient_norm(const trireme_optimizer *optimizer, double *out_
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_group_norm(const trireme_optimizer *optimizer, uint64_t group, double *out_norm);
+trireme_optimizer_get_group_norm(const trireme_optimizer *optimizer, uint64_t group, double *out_norm);
 
 /**
  * Gives the number by which the caller multiplies the loss of the next backward pass, or its
@@ -408,7 +408,7 @@ trireme_optimizer_group_norm(const trireme_optimizer *optimizer, uint64_t group,
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_loss_scale(const trireme_optimizer *optimizer, double *out_scale);
+trireme_optimizer_get_loss_scale(const trireme_optimizer *optimizer, double *out_scale);
 
 /**
  * Tells of the loss scale, and of the last step that was made or skipped since the optimizer was
@@ -478,7 +478,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_optimizer_get_counters(
  * both sides. The model goes on as it was.
  * @retval TRIREME_ERROR_SYSTEM  Also as of trireme_optimizer_step(), with offload_path; so is CORRUPT. The
  * model has failed on all ranks.
- * @return Any other status as listed at the top of model_shard.h.
+ * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
@@ -504,13 +504,13 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_optimizer_restore(
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_range_count(const trireme_optimizer *optimizer, uint64_t *out_count);
+trireme_optimizer_get_range_count(const trireme_optimizer *optimizer, uint64_t *out_count);
 
 /**
  * Describes one range and gives its address. Between steps the elements may be read. Who writes
  * parameters changes this rank's copy alone (data_parallel, zero1, zero2, persistent units, and one
  * replica's with hybrid_shard) or everybody's where ranks share them, and does so before any unit
- * is gathered since the last step, load or trireme_model_set_parameters(): gathered copies may
+ * is gathered since the last step, load or trireme_model_broadcast_parameters(): gathered copies may
  * stay. With data_parallel every rank has all vectors of the rule, of which a range is a part, so
  * who writes one changes this rank's copy of that alone, too. trireme_optimizer_restore() gives the other
  * copies what their owners have written.
@@ -576,7 +576,7 @@ trireme_optimizer_read_range(const trireme_optimizer *optimizer, uint64_t index,
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  As of trireme_optimizer_read_range().
  * @retval TRIREME_ERROR_INVALID_STATE  A step is under way; or the range is of parameters whose unit
- * was gathered since the last step, load or trireme_model_set_parameters(), so that copies which
+ * was gathered since the last step, load or trireme_model_broadcast_parameters(), so that copies which
  * ranks keep would hide what is written. Nothing is written.
  * @retval TRIREME_ERROR_SYSTEM  As of trireme_optimizer_read_range(), as the rest of a block is
  * needed; elements of blocks before it are written.
@@ -627,7 +627,7 @@ trireme_optimizer_get_offload_info(const trireme_optimizer *optimizer,
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_saved_bytes(const trireme_optimizer *optimizer, uint64_t *out_bytes);
+trireme_optimizer_get_saved_bytes(const trireme_optimizer *optimizer, uint64_t *out_bytes);
 
 /**
  * Writes what this rank holds of the training (parameters, state of the update rule, number of
@@ -639,7 +639,7 @@ trireme_optimizer_saved_bytes(const trireme_optimizer *optimizer, uint64_t *out_
  *
  * @param optimizer  The optimizer.
  * @param[out] state  Memory for it; its content is undefined after a failure.
- * @param capacity  Bytes at `state`, at least trireme_optimizer_saved_bytes().
+ * @param capacity  Bytes at `state`, at least trireme_optimizer_get_saved_bytes().
  * @param[out] out_bytes  Bytes that were written; may be NULL. Not written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
@@ -679,7 +679,7 @@ trireme_optimizer_save(const trireme_optimizer *optimizer, void *state, uint64_t
  * hybrid_shard). Nothing was sent: the other ranks wait for this one.
  * @retval TRIREME_ERROR_MISMATCH  The parts are of different steps, or were saved with different
  * learning rates or loss scales. Nothing has changed.
- * @return Any other status as listed at the top of model_shard.h.
+ * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0

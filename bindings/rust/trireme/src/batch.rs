@@ -8,29 +8,29 @@ use crate::communicator::Communicator;
 use crate::element::{Element, Reduction};
 use crate::error::{check, Result};
 
-/// Operations that begin together in [`run`](Group::run), which waits for all of them. Sends and
+/// Operations that begin together in [`run`](Batch::run), which waits for all of them. Sends and
 /// receives among them need no order; collectives run in the order they were added. They may be of
 /// several communicators.
 ///
 /// ```
-/// # use trireme::{Communicator, Group};
-/// # let communicator = Communicator::join("local://doc-group", 0, 1).unwrap();
+/// # use trireme::{Communicator, Batch};
+/// # let communicator = Communicator::join("local://doc-batch", 0, 1).unwrap();
 /// let mut received = [0; 3];
-/// let mut group = Group::new();
-/// group.receive(&communicator, &mut received, 0, 0).send(&communicator, &[1, 2, 3], 0, 0);
-/// group.run().unwrap();
+/// let mut batch = Batch::new();
+/// batch.receive(&communicator, &mut received, 0, 0).send(&communicator, &[1, 2, 3], 0, 0);
+/// batch.run().unwrap();
 /// assert_eq!(received, [1, 2, 3]);
 /// ```
-// The calls are made between group_start and group_end, with none of the user's code there: a
-// blocking call only begins inside a group, and would leave memory it borrowed to the library.
+// The calls are made between batch_begin and batch_end, with none of the user's code there: a
+// blocking call only begins inside a batch, and would leave memory it borrowed to the library.
 // What is borrowed here is borrowed beyond the end.
 #[derive(Default)]
-pub struct Group<'a> {
+pub struct Batch<'a> {
     calls: Vec<Box<dyn FnOnce() -> Result<()> + 'a>>,
 }
 
-impl<'a> Group<'a> {
-    /// A group without operations.
+impl<'a> Batch<'a> {
+    /// A batch without operations.
     pub fn new() -> Self {
         Self::default()
     }
@@ -101,14 +101,14 @@ impl<'a> Group<'a> {
     /// Begins all operations and waits for them. If one is refused, those after it are not begun
     /// and its error is the answer; otherwise the first failure is.
     pub fn run(self) -> Result<()> {
-        // SAFETY: coalesced.h: any thread.
-        check(unsafe { sys::trireme_group_start() })?;
-        // A panic must not leave the group open: blocking calls would no longer block.
+        // SAFETY: batch.h: any thread.
+        check(unsafe { sys::trireme_batch_begin() })?;
+        // A panic must not leave the batch open: blocking calls would no longer block.
         let open = Open;
         let refused = self.calls.into_iter().try_for_each(|call| call());
         std::mem::forget(open);
         // SAFETY: as above; waits for all that has begun.
-        let done = check(unsafe { sys::trireme_group_end() });
+        let done = check(unsafe { sys::trireme_batch_end() });
         refused.and(done)
     }
 
@@ -118,9 +118,9 @@ impl<'a> Group<'a> {
     }
 }
 
-impl fmt::Debug for Group<'_> {
+impl fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Group of {} operations", self.calls.len())
+        write!(f, "Batch of {} operations", self.calls.len())
     }
 }
 
@@ -128,7 +128,7 @@ struct Open;
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // SAFETY: coalesced.h: any thread; waits for all that has begun.
-        unsafe { sys::trireme_group_end() };
+        // SAFETY: batch.h: any thread; waits for all that has begun.
+        unsafe { sys::trireme_batch_end() };
     }
 }
