@@ -189,7 +189,7 @@ void a_killed_rank_is_named_by_every_survivor(void**) {
       turn = !turn;
       for (const bool allocated : {false, true}) {
         if (is_quick() && allocated != turn) continue;
-        const std::string name = std::string(operation_name(kind)) + "." + point;
+        const std::string name = std::string(failpoint_name(kind)) + "." + point;
         const std::vector<std::string> reports = run_ranks(3, [=](Backend& backend) -> std::string {
           if (backend.rank() == 1 && !set_failpoints((name + "=kill").c_str()).ok()) return "set";
           const Status status = run_until_failure(backend, kind, allocated);

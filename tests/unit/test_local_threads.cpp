@@ -238,7 +238,7 @@ void a_failure_told_by_one_rank_wakes_all_and_stays(void**) {
 void a_step_that_fails_on_one_rank_fails_on_all(void**) {
   for (const OperationKind kind : kKinds) {
     for (const char* const point : kPoints) {
-      const std::string name = std::string(operation_name(kind)) + "." + point;
+      const std::string name = std::string(failpoint_name(kind)) + "." + point;
       assert_int_equal(set_failpoints((name + "=fail@1").c_str()).code(), TRIREME_OK);
       expect_success(3, [&](Backend& backend, std::string* error) {
         const Status status = run_until_failure(backend, kind, false);
