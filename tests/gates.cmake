@@ -9,6 +9,7 @@ add_gate(gates ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/te
 add_gate(rooms ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/test_rooms.py)
 add_gate(includes ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_includes.py)
 add_gate(classes ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_classes.py)
+add_gate(prose ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_prose.py)
 add_gate(picture
   ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/draw_rooms.py --check)
 add_gate(circles ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_circles.py)

@@ -43,8 +43,10 @@ enum {
      * Collectives: combine in rank order, so that every backend and algorithm gives the same bits.
      */
     TRIREME_OPERATION_FLAG_REPRODUCIBLE = 1,
-    TRIREME_OPERATION_FLAG_BUFFERED     = 2, /**< trireme_send(): do not wait for the receiver. */
-    TRIREME_OPERATION_FLAG_ANY_TAG      = 4  /**< Receives and probes: whatever the tag. */
+    /** trireme_send(): do not wait for the receiver. */
+    TRIREME_OPERATION_FLAG_BUFFERED = 2,
+    /** Receives and probes: whatever the tag. */
+    TRIREME_OPERATION_FLAG_ANY_TAG = 4
 };
 
 /** How a collective is made of messages between two ranks. 0 lets the library choose. */
@@ -57,16 +59,20 @@ typedef int32_t trireme_algorithm;
  */
 enum {
     TRIREME_ALGORITHM_AUTOMATIC        = 0,
-    TRIREME_ALGORITHM_DIRECT           = 1, /**< Every pair exchanges once; sums in rank order. */
-    TRIREME_ALGORITHM_RING             = 2, /**< Neighbours pass pieces on: least traffic. */
+    /** Every pair exchanges once; sums in rank order. */
+    TRIREME_ALGORITHM_DIRECT = 1,
+    /** Neighbours pass pieces on: least traffic. */
+    TRIREME_ALGORITHM_RING = 2,
     /** Partners at distances of powers of two (Rabenseifner). */
     TRIREME_ALGORITHM_HALVING_DOUBLING = 3,
-    TRIREME_ALGORITHM_BINOMIAL         = 4, /**< One binomial tree. */
+    /** One binomial tree. */
+    TRIREME_ALGORITHM_BINOMIAL = 4,
     /** Two complementary trees (Sanders, Speck, Traeff 2009). */
     TRIREME_ALGORITHM_DOUBLE_TREE      = 5,
     /** Blocks over distances of powers of two (Bruck 1997). */
     TRIREME_ALGORITHM_BRUCK            = 6,
-    TRIREME_ALGORITHM_PAIRWISE         = 7, /**< One partner after the other. */
+    /** One partner after the other. */
+    TRIREME_ALGORITHM_PAIRWISE = 7,
     /** What the backend offers itself. Over tcp:// also a started call waits for all to join. */
     TRIREME_ALGORITHM_NATIVE           = 8
 };
@@ -96,26 +102,31 @@ enum {
 
 /** Options of one call; NULL in place of a pointer to it means all defaults. */
 typedef struct trireme_operation_options {
-    uint32_t       struct_size; /**< sizeof this struct as the caller knows it. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
     /** TRIREME_OPERATION_FLAG_REPRODUCIBLE and so on, where the operation knows it. */
-    uint32_t       flags;
-    uint64_t       timeout_ns;  /**< Deadline of this call from now. Default: the communicator's. */
+    uint32_t flags;
+    /** Deadline of this call from now. Default: the communicator's. */
+    uint64_t timeout_ns;
     /** Factor of TRIREME_REDUCTION_SCALED_SUM, finite and not 0; must be 0 for other reductions. */
-    double         scale;
-    trireme_stream stream;      /**< Must be all zero for the host. */
+    double scale;
+    /** Must be all zero for the host. */
+    trireme_stream stream;
     /**
      * Collectives run in order among those of one priority; all ranks must name the same. Not for
      * messages.
      */
     trireme_priority priority;
-    trireme_algorithm algorithm; /**< All ranks must name the same. Not for messages. */
+    /** All ranks must name the same. Not for messages. */
+    trireme_algorithm algorithm;
     /**
      * f16, bf16, f8e4m3 or f8e5m2: what f32 elements are rounded to before they travel, and results
      * with them; sums are still made in f32. Default: the dtype itself. Not for barriers,
      * all_to_all_v, lists and messages.
      */
-    trireme_dtype  wire_dtype;
-    uint32_t       reserved;    /**< Must be 0. */
+    trireme_dtype wire_dtype;
+    /** Must be 0. */
+    uint32_t reserved;
 } trireme_operation_options; /* since 1.0 */
 
 /** Options that change nothing. */

@@ -46,12 +46,14 @@ TRIREME_BEGIN_C
 
 /** Start from TRIREME_COMMUNICATOR_OPTIONS_INIT. In every field 0 or NULL means the default. */
 typedef struct trireme_communicator_options {
-    uint32_t       struct_size; /**< sizeof this struct as the caller knows it. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
     /** 0 <= rank < world_size; env:// reads it from the environment, mpi:// asks MPI. */
-    int32_t        rank;
+    int32_t rank;
     /** Number of ranks; required, but env:// reads it from the environment, mpi:// asks MPI. */
-    int32_t        world_size;
-    uint32_t       flags;       /**< Must be 0. */
+    int32_t world_size;
+    /** Must be 0. */
+    uint32_t flags;
     /**
      * "local://NAME" (threads of this process), "host://NAME" (processes of this host),
      * "tcp://ADDRESS:PORT[/NAME][?interface=NAME][&host=LABEL][&silence_ms=N]" (processes of any
@@ -68,16 +70,19 @@ typedef struct trireme_communicator_options {
      * or "gloo": with tcp:// alone. The same on all ranks. Default: the best one of the rendezvous,
      * which is never "gloo". */
     const char    *backend;
-    const char    *name;        /**< Name in messages, at most 63 bytes. Default: the rendezvous. */
-    uint64_t       timeout_ns;  /**< Longest any blocking call may wait. Default: 300 s. */
-    trireme_device device;      /**< Where buffers live. Default: the host. */
+    /** Name in messages, at most 63 bytes. Default: the rendezvous. */
+    const char *name;
+    /** Longest any blocking call may wait. Default: 300 s. */
+    uint64_t timeout_ns;
+    /** Where buffers live. Default: the host. */
+    trireme_device device;
     /** What carries the bytes of "host-transport://NAME"; copied. Else NULL. */
     const trireme_transport *transport;
     /**
      * A wait for a peer that lasts this long is told to the log (TRIREME_LOG_WARNING), and again
      * whenever it has doubled; UINT64_MAX: never. Default: 10 s.
      */
-    uint64_t       stall_warning_ns;
+    uint64_t stall_warning_ns;
 } trireme_communicator_options; /* since 1.0 */
 
 #define TRIREME_COMMUNICATOR_OPTIONS_INIT \
@@ -88,16 +93,21 @@ typedef struct trireme_communicator_options {
  * the backend's own collectives move over tcp:// ("gloo (tcp)", "hierarchical (...)") and mpi://.
  */
 typedef struct trireme_communicator_statistics {
-    uint32_t struct_size; /**< sizeof this struct as the caller knows it. */
-    uint32_t reserved;    /**< 0. */
-    uint64_t operations;  /**< Collectives and messages that ended, well or not. */
-    uint64_t failures;    /**< Those that ended in a failure. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** 0. */
+    uint32_t reserved;
+    /** Collectives and messages that ended, well or not. */
+    uint64_t operations;
+    /** Those that ended in a failure. */
+    uint64_t failures;
     /**
      * Bytes of this rank that peers were given to read, by collectives and messages. Not what MPI
      * moves, nor what goes through the memory of each host in a hierarchical group.
      */
     uint64_t bytes_sent;
-    uint64_t bytes_received; /**< Bytes of peers that this rank read. */
+    /** Bytes of peers that this rank read. */
+    uint64_t bytes_received;
 } trireme_communicator_statistics; /* since 1.0 */
 
 /** Statistics ready for trireme_communicator_get_statistics(). */
@@ -106,14 +116,17 @@ typedef struct trireme_communicator_statistics {
 
 /** How to make a child. Start from TRIREME_CHILD_OPTIONS_INIT. 0 or NULL means the default. */
 typedef struct trireme_child_options {
-    uint32_t    struct_size; /**< sizeof this struct as the caller knows it. */
-    uint32_t    flags;       /**< Must be 0. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** Must be 0. */
+    uint32_t flags;
     /**
      * Name of the child in messages, at most 63 bytes; need not be the same on all ranks. Default:
      * the parent's and a number.
      */
     const char *name;
-    uint64_t    timeout_ns;  /**< Longest this call may wait. Default: the parent's timeout. */
+    /** Longest this call may wait. Default: the parent's timeout. */
+    uint64_t timeout_ns;
 } trireme_child_options; /* since 1.0 */
 
 /** Options that change nothing. */

@@ -36,21 +36,28 @@ enum {
      * slower than these, the last one of them fastest.
      */
     TRIREME_MESH_ORDER_BY_NAME       = 0,
-    TRIREME_MESH_ORDER_LAST_FASTEST  = 1, /**< The last axis of the list is fastest. */
-    TRIREME_MESH_ORDER_FIRST_FASTEST = 2  /**< The first axis of the list is fastest. */
+    /** The last axis of the list is fastest. */
+    TRIREME_MESH_ORDER_LAST_FASTEST = 1,
+    /** The first axis of the list is fastest. */
+    TRIREME_MESH_ORDER_FIRST_FASTEST = 2
 };
 
 /** The axes of a mesh. Start from TRIREME_MESH_OPTIONS_INIT. */
 typedef struct trireme_mesh_options {
-    uint32_t           struct_size; /**< sizeof this struct as the caller knows it. */
-    uint32_t           flags;       /**< Must be 0. */
-    uint32_t           axis_count;  /**< Numbers and names below; 1 to TRIREME_MESH_MAX_AXES. */
-    trireme_mesh_order order;       /**< How ranks are numbered. Default: by name. */
-    const char *const *axis_names;  /**< Any names, each once; UTF-8, at most 31 bytes; required. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** Must be 0. */
+    uint32_t flags;
+    /** Numbers and names below; 1 to TRIREME_MESH_MAX_AXES. */
+    uint32_t axis_count;
+    /** How ranks are numbered. Default: by name. */
+    trireme_mesh_order order;
+    /** Any names, each once; UTF-8, at most 31 bytes; required. */
+    const char *const *axis_names;
     /** Ranks along each axis; one of them may be 0: what is left. Required. */
     const int32_t     *axis_sizes;
     /** Longest the creation may wait. Default: the communicator's timeout. */
-    uint64_t           timeout_ns;
+    uint64_t timeout_ns;
 } trireme_mesh_options; /* since 1.0 */
 
 /** No axes yet. */

@@ -24,12 +24,18 @@ enum { TRIREME_ANY_SOURCE = -1 };
 
 /** What a receive or a probe has met. Set struct_size before the call. */
 typedef struct trireme_message_info {
-    uint32_t      struct_size; /**< sizeof this struct as the caller knows it. */
-    int32_t       source;      /**< Rank that sent it. */
-    uint64_t      tag;         /**< Tag it was sent with. */
-    uint64_t      count;       /**< Elements. */
-    trireme_dtype dtype;       /**< Their type. */
-    uint32_t      reserved;    /**< 0. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** Rank that sent it. */
+    int32_t source;
+    /** Tag it was sent with. */
+    uint64_t tag;
+    /** Elements. */
+    uint64_t count;
+    /** Their type. */
+    trireme_dtype dtype;
+    /** 0. */
+    uint32_t reserved;
 } trireme_message_info; /* since 1.0 */
 
 #define TRIREME_MESSAGE_INFO_INIT { sizeof(trireme_message_info), 0, 0, 0, 0, 0 }

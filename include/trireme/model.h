@@ -140,8 +140,18 @@ TRIREME_BEGIN_C
 
 /** Flags of a backward pass. */
 enum {
-    TRIREME_BACKWARD_FLAG_ABSENT  = 2, /**< This rank has no data for it and hands in nothing: the pass begins and ends empty. With TRIREME_MODEL_FLAG_UNEVEN only; may differ between ranks. */
-    TRIREME_BACKWARD_FLAG_NO_SYNC = 1 /**< Not the last pass of a step: the next one adds to it. data_parallel and zero1 keep the sum on this rank and reduce it with the last pass. zero2 and zero3 have no room for that: they reduce every pass and add to the owned shard, so the bits may differ from those of the other two. */
+    /**
+     * This rank has no data for it and hands in nothing: the pass begins and ends empty. With
+     * TRIREME_MODEL_FLAG_UNEVEN only; may differ between ranks.
+     */
+    TRIREME_BACKWARD_FLAG_ABSENT = 2,
+    /**
+     * Not the last pass of a step: the next one adds to it. data_parallel and zero1 keep the sum on
+     * this rank and reduce it with the last pass. zero2 and zero3 have no room for that: they
+     * reduce every pass and add to the owned shard, so the bits may differ from those of the other
+     * two.
+     */
+    TRIREME_BACKWARD_FLAG_NO_SYNC = 1
 };
 
 /**

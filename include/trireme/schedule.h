@@ -44,13 +44,16 @@ enum {
     TRIREME_SCHEDULE_KIND_LINEAR    = 2,
     TRIREME_SCHEDULE_KIND_COSINE    = 3,
     TRIREME_SCHEDULE_KIND_ONE_CYCLE = 4,
-    TRIREME_SCHEDULE_KIND_USER      = 5 /**< The callback `factor`. */
+    /** The callback `factor`. */
+    TRIREME_SCHEDULE_KIND_USER = 5
 };
 
 /** Flags of a schedule. */
 enum {
-    TRIREME_SCHEDULE_FLAG_FROM_ZERO        = 1, /**< With warm_up_steps, instead of warm_up_factor: the factor of step 0 is 0. */
-    TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING = 2  /**< ONE_CYCLE only: straight lines. */
+    /** With warm_up_steps, instead of warm_up_factor: the factor of step 0 is 0. */
+    TRIREME_SCHEDULE_FLAG_FROM_ZERO = 1,
+    /** ONE_CYCLE only: straight lines. */
+    TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING = 2
 };
 
 /**
@@ -63,19 +66,37 @@ typedef double(TRIREME_CALL *trireme_schedule_callback)(uint64_t step, void *use
 
 /** Start from TRIREME_SCHEDULE_OPTIONS_INIT. In every field 0 or NULL means the default; a field that the kind does not know stays 0. */
 typedef struct trireme_schedule_options {
-    uint32_t                  struct_size;    /**< sizeof this struct as the caller knows it. */
-    trireme_schedule_kind     kind;           /**< Required. */
-    uint32_t                  flags;          /**< A sum of TRIREME_SCHEDULE_FLAG_FROM_ZERO and LINEAR_ANNEALING, or 0. */
-    uint32_t                  reserved;       /**< Must be 0. */
-    uint64_t                  total_steps;    /**< LINEAR, COSINE, ONE_CYCLE: steps until the end; 1 or more. */
-    uint64_t                  warm_up_steps;  /**< CONSTANT, LINEAR, COSINE: the first steps, in which the factor rises to 1; of LINEAR and COSINE at most total_steps. 0 is none. */
-    double                    warm_up_factor; /**< With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps, as above. */
-    double                    end_factor;     /**< LINEAR, COSINE: the factor at the end, in [0, 1]. Default: 0. */
-    double                    pct_start;      /**< ONE_CYCLE: the part of total_steps in which the factor rises, in (0, 1]. Default: 0.3. */
-    double                    div_factor;       /**< ONE_CYCLE: the peak divided by the first factor; 1 or more. Default: 25. */
-    double                    final_div_factor; /**< ONE_CYCLE: the first factor divided by the last; 1 or more. Default: 1e4. */
-    trireme_schedule_callback factor;         /**< USER: the schedule. NULL for the other kinds. */
-    void                     *user_data;      /**< Handed to `factor`. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** Required. */
+    trireme_schedule_kind kind;
+    /** A sum of TRIREME_SCHEDULE_FLAG_FROM_ZERO and LINEAR_ANNEALING, or 0. */
+    uint32_t flags;
+    /** Must be 0. */
+    uint32_t reserved;
+    /** LINEAR, COSINE, ONE_CYCLE: steps until the end; 1 or more. */
+    uint64_t total_steps;
+    /**
+     * CONSTANT, LINEAR, COSINE: the first steps, in which the factor rises to 1; of LINEAR and
+     * COSINE at most total_steps. 0 is none.
+     */
+    uint64_t warm_up_steps;
+    /**
+     * With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps, as above.
+     */
+    double warm_up_factor;
+    /** LINEAR, COSINE: the factor at the end, in [0, 1]. Default: 0. */
+    double end_factor;
+    /** ONE_CYCLE: the part of total_steps in which the factor rises, in (0, 1]. Default: 0.3. */
+    double pct_start;
+    /** ONE_CYCLE: the peak divided by the first factor; 1 or more. Default: 25. */
+    double div_factor;
+    /** ONE_CYCLE: the first factor divided by the last; 1 or more. Default: 1e4. */
+    double final_div_factor;
+    /** USER: the schedule. NULL for the other kinds. */
+    trireme_schedule_callback factor;
+    /** Handed to `factor`. */
+    void *user_data;
 } trireme_schedule_options; /* since 1.0 */
 
 /** Options of which only the kind, and what it requires, is missing. */

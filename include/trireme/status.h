@@ -18,23 +18,36 @@ typedef int32_t trireme_status;
 
 /** One code for each thing a caller can do about a failure. */
 enum {
-    TRIREME_OK                      = 0,   /**< Done. */
-    TRIREME_ERROR_INVALID_ARGUMENT  = -1,  /**< A value breaks a rule; the message names both. */
+    /** Done. */
+    TRIREME_OK = 0,
+    /** A value breaks a rule; the message names both. */
+    TRIREME_ERROR_INVALID_ARGUMENT = -1,
     /** Stale, foreign, destroyed twice, or used after fork. */
     TRIREME_ERROR_INVALID_HANDLE    = -2,
-    TRIREME_ERROR_INVALID_STATE     = -3,  /**< Right call, wrong moment. */
-    TRIREME_ERROR_UNSUPPORTED       = -4,  /**< Known, but not in this build or backend. */
-    TRIREME_ERROR_OUT_OF_MEMORY     = -5,  /**< Host memory has run out. */
+    /** Right call, wrong moment. */
+    TRIREME_ERROR_INVALID_STATE = -3,
+    /** Known, but not in this build or backend. */
+    TRIREME_ERROR_UNSUPPORTED = -4,
+    /** Host memory has run out. */
+    TRIREME_ERROR_OUT_OF_MEMORY = -5,
     /** The deadline passed; the message names who is missing. */
     TRIREME_ERROR_TIMEOUT           = -6,
-    TRIREME_ERROR_ABORTED           = -7,  /**< A rank called trireme_communicator_abort(). */
-    TRIREME_ERROR_PEER_LOST         = -8,  /**< A rank died or left; the message names it. */
-    TRIREME_ERROR_MISMATCH          = -9,  /**< Ranks disagree about an operation or a model. */
-    TRIREME_ERROR_CORRUPT           = -10, /**< Data read from a peer or a file is damaged. */
-    TRIREME_ERROR_AUTHENTICATION    = -11, /**< A peer could not show that it belongs to the job. */
-    TRIREME_ERROR_SYSTEM            = -12, /**< The operating system refused; see system_error. */
-    TRIREME_ERROR_CALLBACK          = -13, /**< A callback of the caller failed. */
-    TRIREME_ERROR_CANCELLED         = -14, /**< The request was cancelled before it began. */
+    /** A rank called trireme_communicator_abort(). */
+    TRIREME_ERROR_ABORTED = -7,
+    /** A rank died or left; the message names it. */
+    TRIREME_ERROR_PEER_LOST = -8,
+    /** Ranks disagree about an operation or a model. */
+    TRIREME_ERROR_MISMATCH = -9,
+    /** Data read from a peer or a file is damaged. */
+    TRIREME_ERROR_CORRUPT = -10,
+    /** A peer could not show that it belongs to the job. */
+    TRIREME_ERROR_AUTHENTICATION = -11,
+    /** The operating system refused; see system_error. */
+    TRIREME_ERROR_SYSTEM = -12,
+    /** A callback of the caller failed. */
+    TRIREME_ERROR_CALLBACK = -13,
+    /** The request was cancelled before it began. */
+    TRIREME_ERROR_CANCELLED = -14,
     /** A defect of the library; please report the message. */
     TRIREME_ERROR_INTERNAL          = -15
 };
@@ -44,23 +57,29 @@ enum {
 
 /** The last failure of this thread in parts. Set struct_size before the call. */
 typedef struct trireme_error_info {
-    uint32_t       struct_size;    /**< sizeof this struct as the caller knows it. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
     /** The status of the last failed call; TRIREME_OK if none failed. */
     trireme_status code;
     /** Number of the operation in its communicator, from 1; 0 if none. */
-    uint64_t       sequence;
+    uint64_t sequence;
     /** How many ranks are to blame, also those past the array's end. */
-    uint32_t       blamed_count;
-    int32_t        system_error;   /**< errno, or 0. */
-    int32_t        blamed[TRIREME_MAX_BLAMED_RANKS]; /**< The first ranks to blame, ascending. */
-    char           operation[32];  /**< "all_reduce"; empty if the failure is of no operation. */
-    char           communicator[64]; /**< Name of the communicator; empty if none. */
+    uint32_t blamed_count;
+    /** errno, or 0. */
+    int32_t system_error;
+    /** The first ranks to blame, ascending. */
+    int32_t blamed[TRIREME_MAX_BLAMED_RANKS];
+    /** "all_reduce"; empty if the failure is of no operation. */
+    char operation[32];
+    /** Name of the communicator; empty if none. */
+    char communicator[64];
     /**
      * 1: the group can go on, and all ranks that got this call the same function again. Set by
      * trireme_communicator_shrink() if a rank was lost before the new group was whole. Else 0.
      */
-    uint32_t       try_again;
-    uint32_t       reserved;    /**< 0. */
+    uint32_t try_again;
+    /** 0. */
+    uint32_t reserved;
 } trireme_error_info; /* since 1.0 */
 
 /** An error info ready for trireme_last_error_info(). */

@@ -30,9 +30,12 @@ typedef struct trireme_store trireme_store;
 
 /** Start from TRIREME_STORE_OPTIONS_INIT. In every field 0 means the default. */
 typedef struct trireme_store_options {
-    uint32_t struct_size; /**< sizeof this struct as the caller knows it. */
-    uint32_t flags;       /**< Must be 0. */
-    uint64_t timeout_ns;  /**< Longest any call may take to be answered. Default: 300 s. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** Must be 0. */
+    uint32_t flags;
+    /** Longest any call may take to be answered. Default: 300 s. */
+    uint64_t timeout_ns;
 } trireme_store_options; /* since 1.0 */
 
 /** The defaults. */

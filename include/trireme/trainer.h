@@ -71,10 +71,14 @@ TRIREME_BEGIN_C
 
 /** Why a layer is called. */
 enum {
-    TRIREME_PHASE_FORWARD   = 1, /**< Before backward. */
-    TRIREME_PHASE_RECOMPUTE = 2, /**< Forward again, of what was not kept: the same output and saved are wanted. */
-    TRIREME_PHASE_BACKWARD  = 3, /**< Gradients. */
-    TRIREME_PHASE_EVALUATE  = 4  /**< Forward of trireme_trainer_evaluate(): no backward follows. */
+    /** Before backward. */
+    TRIREME_PHASE_FORWARD = 1,
+    /** Forward again, of what was not kept: the same output and saved are wanted. */
+    TRIREME_PHASE_RECOMPUTE = 2,
+    /** Gradients. */
+    TRIREME_PHASE_BACKWARD = 3,
+    /** Forward of trireme_trainer_evaluate(): no backward follows. */
+    TRIREME_PHASE_EVALUATE = 4
 };
 
 /**
@@ -83,28 +87,68 @@ enum {
  * callback writes, undefined before; gradients are NaN before, or 0 with TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
  */
 typedef struct trireme_layer_call {
-    uint32_t           struct_size;   /**< sizeof this struct as the library knows it. */
-    int32_t            phase;         /**< TRIREME_PHASE_*. */
-    uint64_t           layer;         /**< Number of the layer, from 0. */
-    uint64_t           step;          /**< trireme_optimizer_get_step_count() before the step. */
-    uint32_t           micro_batch;   /**< Which one of this rank, from 0. */
-    uint32_t           leaf;          /**< Which one over all ranks; of a reproducible model the leaf. */
-    uint64_t           random_seed;   /**< Of this layer in this micro-batch and step: the same in FORWARD, RECOMPUTE and BACKWARD. Depends on options.seed, step, leaf and layer alone. */
-    const void        *input;         /**< The output of the layer before; NULL for the first, which reads the batch. */
-    uint64_t           input_bytes;   /**< Its size. */
-    void              *output;        /**< Out in FORWARD, RECOMPUTE and EVALUATE; in BACKWARD what forward wrote. */
-    uint64_t           output_bytes;  /**< As in trireme_layer. */
-    void              *saved;         /**< As `output`; BACKWARD may also change it. */
-    uint64_t           saved_bytes;   /**< As in trireme_layer. */
-    const void *const *parameters;    /**< Elements of each of the layer's parameters, whole, in the order of registration. */
-    const uint64_t    *parameter_counts; /**< Elements of each. */
-    uint64_t           parameter_count;  /**< Numbers at `parameters`, `parameter_counts` and `gradients`. */
-    void             **gradients;     /**< BACKWARD: where the gradient of each parameter is to be overwritten whole, in its dtype, or f32 where that is f16 or bf16; NULL of a frozen one. A callback may set a place to other memory, which is read when it returns and must not be the model's; or to NULL: there is no gradient, and the model's TRIREME_UNUSED_* decides (with TRIREME_UNUSED_ERROR the callback has failed). NULL in the other phases. */
-    const void        *output_gradient; /**< BACKWARD: of the output, by the layer behind; NULL for the last, which begins with the loss. */
-    void              *input_gradient;  /**< Out in BACKWARD: the gradient of `input`, input_bytes; NULL for the first layer. */
-    double            *loss;          /**< Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch, NaN if it is not written. NULL elsewhere. */
-    double             loss_scale;    /**< BACKWARD: what the last layer multiplies the gradient of the loss by: trireme_optimizer_get_loss_scale(), divided by micro_batches where gradients are averaged over ranks but added up over micro-batches. */
-    void              *batch;         /**< As handed to trireme_trainer_step() or trireme_trainer_evaluate(). */
+    /** sizeof this struct as the library knows it. */
+    uint32_t struct_size;
+    /** TRIREME_PHASE_*. */
+    int32_t phase;
+    /** Number of the layer, from 0. */
+    uint64_t layer;
+    /** trireme_optimizer_get_step_count() before the step. */
+    uint64_t step;
+    /** Which one of this rank, from 0. */
+    uint32_t micro_batch;
+    /** Which one over all ranks; of a reproducible model the leaf. */
+    uint32_t leaf;
+    /**
+     * Of this layer in this micro-batch and step: the same in FORWARD, RECOMPUTE and BACKWARD.
+     * Depends on options.seed, step, leaf and layer alone.
+     */
+    uint64_t random_seed;
+    /** The output of the layer before; NULL for the first, which reads the batch. */
+    const void *input;
+    /** Its size. */
+    uint64_t input_bytes;
+    /** Out in FORWARD, RECOMPUTE and EVALUATE; in BACKWARD what forward wrote. */
+    void *output;
+    /** As in trireme_layer. */
+    uint64_t output_bytes;
+    /** As `output`; BACKWARD may also change it. */
+    void *saved;
+    /** As in trireme_layer. */
+    uint64_t saved_bytes;
+    /** Elements of each of the layer's parameters, whole, in the order of registration. */
+    const void *const *parameters;
+    /** Elements of each. */
+    const uint64_t *parameter_counts;
+    /** Numbers at `parameters`, `parameter_counts` and `gradients`. */
+    uint64_t parameter_count;
+    /**
+     * BACKWARD: where the gradient of each parameter is to be overwritten whole, in its dtype, or
+     * f32 where that is f16 or bf16; NULL of a frozen one. A callback may set a place to other
+     * memory, which is read when it returns and must not be the model's; or to NULL: there is no
+     * gradient, and the model's TRIREME_UNUSED_* decides (with TRIREME_UNUSED_ERROR the callback
+     * has failed). NULL in the other phases.
+     */
+    void **gradients;
+    /**
+     * BACKWARD: of the output, by the layer behind; NULL for the last, which begins with the loss.
+     */
+    const void *output_gradient;
+    /** Out in BACKWARD: the gradient of `input`, input_bytes; NULL for the first layer. */
+    void *input_gradient;
+    /**
+     * Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch, NaN if it is not
+     * written. NULL elsewhere.
+     */
+    double *loss;
+    /**
+     * BACKWARD: what the last layer multiplies the gradient of the loss by:
+     * trireme_optimizer_get_loss_scale(), divided by micro_batches where gradients are averaged
+     * over ranks but added up over micro-batches.
+     */
+    double loss_scale;
+    /** As handed to trireme_trainer_step() or trireme_trainer_evaluate(). */
+    void *batch;
 } trireme_layer_call; /* since 1.0 */
 
 /**
@@ -118,16 +162,29 @@ typedef int32_t(TRIREME_CALL *trireme_layer_callback)(const trireme_layer_call *
 
 /** One layer. Start from TRIREME_LAYER_INIT. */
 typedef struct trireme_layer {
-    uint32_t               struct_size;     /**< sizeof this struct as the caller knows it; the same in all of a list. */
-    uint32_t               flags;           /**< Must be 0. */
-    const char            *name;            /**< For messages; UTF-8, at most 255 bytes; required; copied. */
-    uint64_t               first_parameter; /**< Number of its first parameter. */
-    uint64_t               parameter_count; /**< How many, by their numbers one after the other; 0: none. Every parameter of the model belongs to one layer; one that several layers use has a name in each (tied_to). */
-    trireme_layer_callback forward;         /**< Required. */
-    trireme_layer_callback backward;        /**< Required. */
-    void                  *user_data;       /**< Handed to both. */
-    uint64_t               output_bytes;    /**< Size of its output for one micro-batch; may be 0 of the last one. */
-    uint64_t               saved_bytes;     /**< What forward keeps for backward besides, for one micro-batch. */
+    /** sizeof this struct as the caller knows it; the same in all of a list. */
+    uint32_t struct_size;
+    /** Must be 0. */
+    uint32_t flags;
+    /** For messages; UTF-8, at most 255 bytes; required; copied. */
+    const char *name;
+    /** Number of its first parameter. */
+    uint64_t first_parameter;
+    /**
+     * How many, by their numbers one after the other; 0: none. Every parameter of the model belongs
+     * to one layer; one that several layers use has a name in each (tied_to).
+     */
+    uint64_t parameter_count;
+    /** Required. */
+    trireme_layer_callback forward;
+    /** Required. */
+    trireme_layer_callback backward;
+    /** Handed to both. */
+    void *user_data;
+    /** Size of its output for one micro-batch; may be 0 of the last one. */
+    uint64_t output_bytes;
+    /** What forward keeps for backward besides, for one micro-batch. */
+    uint64_t saved_bytes;
 } trireme_layer; /* since 1.0 */
 
 /** A layer that does nothing yet. */
@@ -135,19 +192,37 @@ typedef struct trireme_layer {
 
 /** What a step has done. Set struct_size before a call that fills it. */
 typedef struct trireme_trainer_metrics {
-    uint32_t struct_size;     /**< sizeof this struct as the caller knows it. */
-    int32_t  stop;            /**< 1: a rank has asked to stop, in or after the step before, or by now. The same on all ranks. */
-    int32_t  skipped;         /**< 1: with the optimizer's loss_scale, a gradient was inf or NaN and nothing was updated. */
-    uint32_t reserved;        /**< 0. */
-    uint64_t step;            /**< trireme_optimizer_get_step_count() after the step. */
-    uint64_t micro_batches;   /**< Over all ranks. */
-    uint64_t sent_bytes;      /**< As sent_step_bytes of trireme_model_memory. */
-    double   loss;            /**< Mean over all micro-batches; the same on all ranks. */
-    double   gradient_norm;   /**< As trireme_optimizer_get_gradient_norm(); -1 without max_norm, and of a step that was skipped. */
-    double   learning_rate;   /**< That the step had. */
-    double   loss_scale;      /**< Of the optimizer, that the step had. */
-    double   seconds;         /**< That the step took on this rank. */
-    double   exposed_seconds; /**< Of these, those in which it waited for communication. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /**
+     * 1: a rank has asked to stop, in or after the step before, or by now. The same on all ranks.
+     */
+    int32_t stop;
+    /** 1: with the optimizer's loss_scale, a gradient was inf or NaN and nothing was updated. */
+    int32_t skipped;
+    /** 0. */
+    uint32_t reserved;
+    /** trireme_optimizer_get_step_count() after the step. */
+    uint64_t step;
+    /** Over all ranks. */
+    uint64_t micro_batches;
+    /** As sent_step_bytes of trireme_model_memory. */
+    uint64_t sent_bytes;
+    /** Mean over all micro-batches; the same on all ranks. */
+    double loss;
+    /**
+     * As trireme_optimizer_get_gradient_norm(); -1 without max_norm, and of a step that was
+     * skipped.
+     */
+    double gradient_norm;
+    /** That the step had. */
+    double learning_rate;
+    /** Of the optimizer, that the step had. */
+    double loss_scale;
+    /** That the step took on this rank. */
+    double seconds;
+    /** Of these, those in which it waited for communication. */
+    double exposed_seconds;
 } trireme_trainer_metrics; /* since 1.0 */
 
 /** Metrics ready for trireme_trainer_step(). */
@@ -170,17 +245,46 @@ enum {
 
 /** Start from TRIREME_TRAINER_OPTIONS_INIT. In every field 0 or NULL means the default. */
 typedef struct trireme_trainer_options {
-    uint32_t                 struct_size;   /**< sizeof this struct as the caller knows it. */
-    uint32_t                 flags;         /**< TRIREME_TRAINER_FLAG_*. */
-    uint32_t                 micro_batches; /**< Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are shared out. At most 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. */
-    uint32_t                 reserved;      /**< Must be 0. */
-    uint64_t                 checkpoint_every;        /**< Keep the output of every so many-th layer and compute the rest again. Default: keep everything. */
-    uint64_t                 activation_budget_bytes; /**< Most memory that activations and the gradients of outputs may take; checkpoints are set so that as few layers as possible are computed again, and none with offload_path. Not with checkpoint_every. Default: no limit. */
-    uint64_t                 seed;          /**< From which random_seed comes. */
-    trireme_trainer_callback after_step;    /**< May differ between ranks. NULL: none. */
-    void                    *user_data;     /**< Handed to after_step. */
-    const char              *offload_path;  /**< A directory: what is kept between forward and backward lies in a file in it and streams through a window of memory: see the top of this file. Each rank makes the file for itself, without a name, so that nothing is left of it when the process ends. Read as a path of the rank's own host; copied. NULL: all of it stays in memory. */
-    uint64_t                 offload_buffer_bytes; /**< Most memory for that window. Default: what activation_budget_bytes leaves; without that as much as four layers need, or four stretches. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** TRIREME_TRAINER_FLAG_*. */
+    uint32_t flags;
+    /**
+     * Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are
+     * shared out. At most 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD.
+     */
+    uint32_t micro_batches;
+    /** Must be 0. */
+    uint32_t reserved;
+    /**
+     * Keep the output of every so many-th layer and compute the rest again. Default: keep
+     * everything.
+     */
+    uint64_t checkpoint_every;
+    /**
+     * Most memory that activations and the gradients of outputs may take; checkpoints are set so
+     * that as few layers as possible are computed again, and none with offload_path. Not with
+     * checkpoint_every. Default: no limit.
+     */
+    uint64_t activation_budget_bytes;
+    /** From which random_seed comes. */
+    uint64_t seed;
+    /** May differ between ranks. NULL: none. */
+    trireme_trainer_callback after_step;
+    /** Handed to after_step. */
+    void *user_data;
+    /**
+     * A directory: what is kept between forward and backward lies in a file in it and streams
+     * through a window of memory: see the top of this file. Each rank makes the file for itself,
+     * without a name, so that nothing is left of it when the process ends. Read as a path of the
+     * rank's own host; copied. NULL: all of it stays in memory.
+     */
+    const char *offload_path;
+    /**
+     * Most memory for that window. Default: what activation_budget_bytes leaves; without that as
+     * much as four layers need, or four stretches.
+     */
+    uint64_t offload_buffer_bytes;
 } trireme_trainer_options; /* since 1.0 */
 
 /** Options of which all have their defaults. */
@@ -188,20 +292,42 @@ typedef struct trireme_trainer_options {
 
 /** What a trainer looks like on this rank. Set struct_size before the call. */
 typedef struct trireme_trainer_info {
-    uint32_t struct_size;   /**< sizeof this struct as the caller knows it. */
-    uint32_t micro_batches; /**< Most that a rank has in a step. */
-    uint64_t layers;        /**< Layers. */
-    uint64_t stretches;     /**< Into which they are cut; 1: everything is kept. */
-    uint64_t recomputed;    /**< Layers whose forward runs twice in a micro-batch. */
-    uint64_t planned_checkpoint_bytes;   /**< Outputs that are kept of all stretches but the last. */
-    uint64_t planned_stretch_bytes;      /**< Outputs and saved of the largest stretch. */
-    uint64_t planned_gradient_bytes;     /**< Gradients of outputs: of two neighbouring layers, the largest of those with an even and with an odd number. */
-    uint64_t planned_parameter_gradient_bytes; /**< Where backward writes gradients that have no view in the model: the most that one layer has. */
-    uint64_t planned_exchange_bytes;     /**< Losses and answers of all ranks. */
-    uint64_t allocated_bytes;            /**< The sum of these, counted where memory is allocated. */
-    uint64_t largest_bytes;              /**< What activations and gradients of outputs take if everything is kept. */
-    uint64_t least_bytes;                /**< The least activation_budget_bytes that works. */
-    uint64_t planned_window_bytes;       /**< With offload_path: the window, in which what is kept lies in place of checkpoints and stretch, or of checkpoints alone; and what could not be written and stays in memory since. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** Most that a rank has in a step. */
+    uint32_t micro_batches;
+    /** Layers. */
+    uint64_t layers;
+    /** Into which they are cut; 1: everything is kept. */
+    uint64_t stretches;
+    /** Layers whose forward runs twice in a micro-batch. */
+    uint64_t recomputed;
+    /** Outputs that are kept of all stretches but the last. */
+    uint64_t planned_checkpoint_bytes;
+    /** Outputs and saved of the largest stretch. */
+    uint64_t planned_stretch_bytes;
+    /**
+     * Gradients of outputs: of two neighbouring layers, the largest of those with an even and with
+     * an odd number.
+     */
+    uint64_t planned_gradient_bytes;
+    /**
+     * Where backward writes gradients that have no view in the model: the most that one layer has.
+     */
+    uint64_t planned_parameter_gradient_bytes;
+    /** Losses and answers of all ranks. */
+    uint64_t planned_exchange_bytes;
+    /** The sum of these, counted where memory is allocated. */
+    uint64_t allocated_bytes;
+    /** What activations and gradients of outputs take if everything is kept. */
+    uint64_t largest_bytes;
+    /** The least activation_budget_bytes that works. */
+    uint64_t least_bytes;
+    /**
+     * With offload_path: the window, in which what is kept lies in place of checkpoints and
+     * stretch, or of checkpoints alone; and what could not be written and stays in memory since.
+     */
+    uint64_t planned_window_bytes;
 } trireme_trainer_info; /* since 1.0 */
 
 /** Info ready for trireme_trainer_get_info(). */

@@ -72,14 +72,20 @@ typedef void (*trireme_transport_released)(void *user_data);
 
 /** Functions that carry frames between the ranks of one group. */
 typedef struct trireme_transport {
-    uint32_t                   struct_size; /**< sizeof this struct as the caller knows it. */
-    uint32_t                   flags;       /**< Must be 0. */
-    void                      *user_data;   /**< Handed to every function; may be NULL. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** Must be 0. */
+    uint32_t flags;
+    /** Handed to every function; may be NULL. */
+    void *user_data;
     /** Longest frame, at least TRIREME_TRANSPORT_FRAME_BYTES_MIN; 0: 65,536. */
-    uint64_t                   maximum_frame_bytes;
-    trireme_transport_send     send;        /**< Required. */
-    trireme_transport_receive  receive;     /**< Required. */
-    trireme_transport_released released;    /**< NULL if nobody needs to know. */
+    uint64_t maximum_frame_bytes;
+    /** Required. */
+    trireme_transport_send send;
+    /** Required. */
+    trireme_transport_receive receive;
+    /** NULL if nobody needs to know. */
+    trireme_transport_released released;
 } trireme_transport; /* since 1.0 */
 
 /** A transport without functions, to be filled in. */

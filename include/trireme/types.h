@@ -42,15 +42,20 @@ enum {
     TRIREME_DTYPE_U32    = 6,
     TRIREME_DTYPE_I64    = 7,
     TRIREME_DTYPE_U64    = 8,
-    TRIREME_DTYPE_F16    = 9,  /**< IEEE binary16; accumulated in f32. */
-    TRIREME_DTYPE_BF16   = 10, /**< bfloat16; accumulated in f32. */
+    /** IEEE binary16; accumulated in f32. */
+    TRIREME_DTYPE_F16 = 9,
+    /** bfloat16; accumulated in f32. */
+    TRIREME_DTYPE_BF16 = 10,
     TRIREME_DTYPE_F32    = 11,
     TRIREME_DTYPE_F64    = 12,
-    TRIREME_DTYPE_F8E4M3 = 13, /**< OCP 8-bit float without infinities; accumulated in f32. */
-    TRIREME_DTYPE_F8E5M2 = 14, /**< OCP 8-bit float with infinities; accumulated in f32. */
+    /** OCP 8-bit float without infinities; accumulated in f32. */
+    TRIREME_DTYPE_F8E4M3 = 13,
+    /** OCP 8-bit float with infinities; accumulated in f32. */
+    TRIREME_DTYPE_F8E5M2 = 14,
     /** One byte, 0 or 1. Reductions: min (and), max (or), band, bor, bxor. */
     TRIREME_DTYPE_BOOL   = 15,
-    TRIREME_DTYPE_BYTES  = 16  /**< One byte that is moved and never reduced. */
+    /** One byte that is moved and never reduced. */
+    TRIREME_DTYPE_BYTES = 16
 };
 
 /** How contributions of ranks become one value. 0 is none. */
@@ -65,12 +70,18 @@ enum {
     /** Sum, then division by the world size; integers truncate toward zero. */
     TRIREME_REDUCTION_AVERAGE    = 2,
     TRIREME_REDUCTION_PRODUCT    = 3,
-    TRIREME_REDUCTION_MIN        = 4, /**< A NaN of any rank makes the result NaN. */
-    TRIREME_REDUCTION_MAX        = 5, /**< A NaN of any rank makes the result NaN. */
-    TRIREME_REDUCTION_BAND       = 6, /**< Bitwise and; integers and bool. */
-    TRIREME_REDUCTION_BOR        = 7, /**< Bitwise or; integers and bool. */
-    TRIREME_REDUCTION_BXOR       = 8, /**< Bitwise exclusive or; integers and bool. */
-    TRIREME_REDUCTION_SCALED_SUM = 9  /**< Sum, then multiplication by the call's scale; floating point. */
+    /** A NaN of any rank makes the result NaN. */
+    TRIREME_REDUCTION_MIN = 4,
+    /** A NaN of any rank makes the result NaN. */
+    TRIREME_REDUCTION_MAX = 5,
+    /** Bitwise and; integers and bool. */
+    TRIREME_REDUCTION_BAND = 6,
+    /** Bitwise or; integers and bool. */
+    TRIREME_REDUCTION_BOR = 7,
+    /** Bitwise exclusive or; integers and bool. */
+    TRIREME_REDUCTION_BXOR = 8,
+    /** Sum, then multiplication by the call's scale; floating point. */
+    TRIREME_REDUCTION_SCALED_SUM = 9
 };
 
 /** Where a buffer lives. 0 is the default, the host. */
@@ -78,22 +89,30 @@ typedef int32_t trireme_device_kind;
 
 /** Numbers of the devices. */
 enum {
-    TRIREME_DEVICE_DEFAULT = 0, /**< The host. */
-    TRIREME_DEVICE_HOST    = 1, /**< Memory the CPU reads. */
-    TRIREME_DEVICE_CUDA    = 2  /**< Memory of a CUDA device; UNSUPPORTED in this release. */
+    /** The host. */
+    TRIREME_DEVICE_DEFAULT = 0,
+    /** Memory the CPU reads. */
+    TRIREME_DEVICE_HOST = 1,
+    /** Memory of a CUDA device; UNSUPPORTED in this release. */
+    TRIREME_DEVICE_CUDA = 2
 };
 
 /** A device. All zero is the host. */
 typedef struct trireme_device {
-    trireme_device_kind kind;  /**< TRIREME_DEVICE_HOST and so on. */
-    int32_t             index; /**< Number of the device among those of its kind; 0 for the host. */
+    /** TRIREME_DEVICE_HOST and so on. */
+    trireme_device_kind kind;
+    /** Number of the device among those of its kind; 0 for the host. */
+    int32_t index;
 } trireme_device; /* since 1.0, never grows */
 
 /** A queue of a device. All zero is none, the only one for the host. */
 typedef struct trireme_stream {
-    trireme_device_kind kind;     /**< Kind of device the stream belongs to; 0 for none. */
-    uint32_t            reserved; /**< Must be 0. */
-    void               *native;   /**< cudaStream_t, for example. */
+    /** Kind of device the stream belongs to; 0 for none. */
+    trireme_device_kind kind;
+    /** Must be 0. */
+    uint32_t reserved;
+    /** cudaStream_t, for example. */
+    void *native;
 } trireme_stream; /* since 1.0, never grows */
 
 /**

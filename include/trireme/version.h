@@ -48,13 +48,20 @@ enum {
 
 /** A question for trireme_capability(). In every field 0 or NULL asks about "any". */
 typedef struct trireme_capability_query {
-    uint32_t            struct_size; /**< sizeof this struct as the caller knows it. */
-    trireme_operation   operation;   /**< An operation, or 0. */
-    trireme_dtype       dtype;       /**< An element type, or 0. */
-    trireme_reduction   reduction;   /**< A reduction, or 0. */
-    trireme_device_kind device;      /**< A device, or 0. */
-    uint32_t            reserved;    /**< Must be 0. */
-    const char         *backend;     /**< "local", "host", "gloo", "mpi", or NULL. */
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** An operation, or 0. */
+    trireme_operation operation;
+    /** An element type, or 0. */
+    trireme_dtype dtype;
+    /** A reduction, or 0. */
+    trireme_reduction reduction;
+    /** A device, or 0. */
+    trireme_device_kind device;
+    /** Must be 0. */
+    uint32_t reserved;
+    /** "local", "host", "gloo", "mpi", or NULL. */
+    const char *backend;
 } trireme_capability_query; /* since 1.0 */
 
 /** A query that asks about nothing in particular. */

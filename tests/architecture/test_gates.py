@@ -19,6 +19,7 @@ import check_failpoints
 import check_headers
 import check_includes
 import check_layout
+import check_prose
 import check_symbols
 import headers
 import seeded_defects
@@ -42,7 +43,7 @@ class Gates(unittest.TestCase):
 
     def test_a_field_put_in_the_middle_is_noticed(self):
         self.assertEqual(self.layout_differences(), [])
-        field = "    int32_t          gradients;"
+        field = "    int32_t gradients;"
         self.change("model_options.h", field, "    uint64_t extra;\n    int32_t gradients;")
         self.assertTrue(self.layout_differences())
 
@@ -102,7 +103,7 @@ class Gates(unittest.TestCase):
 
     def test_a_ground_layer_that_a_header_has_left_behind_is_noticed(self):
         self.assertEqual(self.bindgen_differences(), [])
-        self.change("transport.h", "/**< Handed to every function; may be NULL. */", "/**< New. */")
+        self.change("transport.h", "/** Handed to every function; may be NULL. */", "/** New. */")
         self.change("log.h", "TRIREME_LOG_ERROR   = 1", "TRIREME_LOG_ERROR   = 9")
         self.change("buffer.h", "communicator, uint64_t bytes,", "communicator, uint32_t bytes,")
         self.assertEqual(len(self.bindgen_differences()), 9)
@@ -141,6 +142,29 @@ class Gates(unittest.TestCase):
         line = {"t": "from ._a import x", "t._a": a, "t._b": b, "t._c": ""}
         self.assertEqual(check_circles.circles(line), [])
         self.assertEqual(check_circles.circles({**line, "t._c": c}), [("t._a", "t._b", "t._c")])
+
+    def test_prose_that_is_not_plain_is_noticed(self):
+        long = "The library " + "very " * 24 + "much."
+        for page, count in (
+            ("A rank sends its part. Then it waits.\n", 0),
+            (long, 1),
+            (f"- {long}\n- Short.\n", 1),
+            ("What it has nothing for goes out before.\n", 1),
+            ("Who is it?\n\n```\n" + long + "\n```\n| " + long + " |\n", 0),
+        ):
+            self.assertEqual(len(check_prose.of_page(page, "p")), count, page)
+        for header, count in (
+            ("/** Sends. */\nint f(void);\n", 0),
+            (f"/** {long} */\n", 2),  # too long for a line, too
+            ("/** A.\n *\n * @param x  " + long.replace("very ", "so ", 12) + "\n */\n", 2),
+            ("struct s {\n    /**\n" + "     * One.\n" * 5 + "     */\n    int x;\n};\n", 1),
+            ("struct s {\n    /**\n" + "     * One.\n" * 4 + "     */\n    int x;\n};\n", 0),
+        ):
+            self.assertEqual(len(check_prose.of_header(header, "h")), count, header)
+        found = {"a.md": ["one", "two"]}
+        self.assertEqual(check_prose.compare(found, {"a.md": 2}), [])
+        self.assertEqual(len(check_prose.compare(found, {"a.md": 1})), 1)
+        self.assertEqual(len(check_prose.compare(found, {"a.md": 2, "b.md": 0})), 1)
 
     def test_every_seeded_defect_fits_its_source(self):
         for name, source, before, *_ in seeded_defects.DEFECTS:
