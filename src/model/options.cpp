@@ -69,7 +69,7 @@ Status check_planned_rule(const trireme_model_options& options) {
   if (options.planned_rule == 0) return Status::success();
   const std::string what = "options.planned_rule " + std::to_string(options.planned_rule);
   if (options.planned_rule < 0 || options.planned_rule > TRIREME_RULE_MUON) {
-    return invalid_argument(what + " is no TRIREME_OPTIMIZER_FLAG_*");
+    return invalid_argument(what + " is no TRIREME_RULE_*");
   }
   if (options.planned_rule == TRIREME_RULE_USER) {
     return invalid_argument(what + " is a rule of the caller, whose vectors are known to "

@@ -445,7 +445,7 @@ static void plan_wrongly(trireme_communicator *communicator, int rank, void *con
     for (int i = 0; i < 4; ++i) {
         char wanted[64];
         options.planned_rule = kNone[i];
-        snprintf(wanted, sizeof wanted, "planned_rule %" PRId32 " is no TRIREME_OPTIMIZER_FLAG_*", kNone[i]);
+        snprintf(wanted, sizeof wanted, "planned_rule %" PRId32 " is no TRIREME_RULE_*", kNone[i]);
         EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                       trireme_model_create(communicator, &options, &model));
         EXPECT(v, says(wanted));
