@@ -1,8 +1,50 @@
 /**
  * @file model_options.h
- * @brief How a model is to be spread, and what it looks like: the structs of model.h.
+ * @brief The structs of model.h: the options of a model and of its parameters, and its reports.
  *
- * Ownership: strings and arrays are copied by the call that takes them. Thread safety: plain data.
+ * Memory limit (memory_limit_bytes): the most that any rank may plan to hold. Two calls compare
+ * their plan with it:
+ * - trireme_model_seal() counts parameters, gradients and working memory. With planned_rule it
+ *   counts optimizer state, too.
+ * - trireme_optimizer_create() counts the optimizer state, too.
+ *
+ * Above the limit both fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks. Nothing is allocated
+ * then. The limit does not count:
+ * - Memory beyond the plan that two usage patterns take: see "Memory" in model.h.
+ * - The words of an optimizer with norm_ranks. They take 552 bytes for each group of
+ *   group_max_norms, times the number of different counts of replicas.
+ * - On ranks of a transport, one more group. A gather of hybrid_shard or reshard_ranks sends from
+ *   this copy.
+ *
+ * Planned rule (planned_rule): trireme_model_seal() counts the state and the working memory of this
+ * rule with its default options. The optimizer may have another rule, because planned_rule only
+ * plans. trireme_optimizer_create() compares what the optimizer's own rule takes. The options of an
+ * optimizer may take more memory, such as momentum of SGD and master weights.
+ *
+ * Resharding (reshard_ranks = R, for zero3 and hybrid_shard): the first gather of a unit comes from
+ * all ranks that keep a copy of the parameters. Then R neighbouring ranks, such as those of one
+ * host, spread the unit between them until the parameters change. Later gathers, such as those for
+ * backward, come from these R ranks alone.
+ * - Working memory then holds 1/R of each unit.
+ * - R divides the number of ranks that keep a copy.
+ * - R = 1: each rank keeps the whole unit, which is TRIREME_MODEL_FLAG_KEEP_GATHERED. With that
+ *   flag R is at most 1.
+ * - R = 0, or the number of ranks that keep a copy: a unit comes from all of them each time.
+ * - Where ranks share the parameters, R has no effect.
+ *
+ * Gradients of 2 bytes (reduce_dtype): a rank rounds each contribution once, to nearest even, and
+ * sends 2 bytes an element. A number beyond the range of the type becomes inf. f16 has that from
+ * 65,520 on. Ranks add in f32 and sums stay f32. So trained bits depend on strategy, ranks and
+ * buckets as little as without it.
+ * - A contribution is what is reduced at once: that of a leaf or of a pass. Where NO_SYNC keeps the
+ *   sum, it is that of all passes.
+ * - data_parallel gives the sums to all ranks in f32.
+ * - The rounded copy takes working memory. With data_parallel and zero1 that is half of the
+ *   gradients, else half of the buckets in flight.
+ * - Trained parameters are f32, f16 or bf16.
+ * - It does not go with TRIREME_OPTIMIZER_FLAG_ONE_SWEEP.
+ *
+ * Ownership: the call that takes a string or an array copies it. Thread safety: plain data.
  */
 #ifndef TRIREME_MODEL_OPTIONS_H
 #define TRIREME_MODEL_OPTIONS_H
@@ -18,50 +60,53 @@ typedef int32_t trireme_strategy;
 
 /** Numbers of the strategies. */
 enum {
-    /** Everything on every rank (DDP). */
+    /** Every rank holds everything (DDP). */
     TRIREME_STRATEGY_DATA_PARALLEL = 1,
-    /** Optimizer state sharded. */
+    /** Ranks shard the optimizer state. */
     TRIREME_STRATEGY_ZERO1 = 2,
-    /** Gradients too. */
+    /** Ranks shard the gradients, too. */
     TRIREME_STRATEGY_ZERO2 = 3,
-    /** Parameters too (fully sharded). */
+    /** Ranks shard the parameters, too (fully sharded). */
     TRIREME_STRATEGY_ZERO3 = 4,
-    /** Parameters sharded within groups of shard_ranks, gradients and state over all. */
+    /**
+     * Groups of shard_ranks ranks shard the parameters. All ranks shard the gradients and the
+     * optimizer state.
+     */
     TRIREME_STRATEGY_HYBRID_SHARD = 5
 };
 
 /** How the gradients of ranks (or leaves) become one. */
 enum {
     /**
-     * Sum, then division by the number of contributions: leaves when reproducible, else ranks.
+     * The sum, divided by the number of contributions: of leaves when reproducible, else of ranks.
      * Micro-batches that were accumulated are summed.
      */
     TRIREME_GRADIENTS_AVERAGE = 0,
-    /** Sum; the caller has scaled its gradients. */
+    /** The sum. The caller scales its gradients itself. */
     TRIREME_GRADIENTS_SUM = 1
 };
 
-/** What trireme_model_end_backward() does about gradients that were not handed in. */
+/** How trireme_model_end_backward() treats gradients that the caller did not hand in. */
 enum {
-    /** It fails and names the parameters. */
+    /** The call fails and names the parameters. */
     TRIREME_UNUSED_ERROR = 0,
-    /** They count as zero: state and weight decay go on. */
+    /** They count as zero. Optimizer state and weight decay go on. */
     TRIREME_UNUSED_ZERO = 1,
     /**
-     * They count as zero where another rank or pass has one. A parameter that had none anywhere in
-     * the step is not updated, and the step does not count for its ADAM correction; the ranks agree
-     * on which at the step.
+     * They count as zero where another rank or pass has one. A parameter that has none anywhere in
+     * the step is not updated, and the step does not count for its ADAM correction. The ranks agree
+     * at the step which parameters these are.
      */
     TRIREME_UNUSED_SKIP = 2
 };
 
-/** Whether ranks of one host keep one copy of the parameters between them, in memory that all of them see. */
+/** Whether the ranks of a host share one copy of the parameters. */
 enum {
-    /** zero3 and hybrid_shard, if the ranks of the communicator share memory. */
+    /** zero3 and hybrid_shard share, if the ranks of the communicator share memory. */
     TRIREME_SHARE_AUTO = 0,
     /**
-     * zero1 and zero2 too, or trireme_model_create() fails. A copy of which one rank holds all (a
-     * world of 1, shard_ranks 1) has nobody to share with.
+     * zero1 and zero2 share, too. If sharing is not possible, trireme_model_create() fails. A rank
+     * that holds a whole copy alone (a world of 1, or shard_ranks 1) has no peer to share with.
      */
     TRIREME_SHARE_ALWAYS = 1,
     /** Every rank has memory of its own, and gathers copy. */
@@ -70,31 +115,31 @@ enum {
 
 /** Flags of a model. */
 enum {
-    /** Ranks may be absent; see "Uneven inputs" above. */
+    /** Ranks may be absent: see "Uneven inputs" in model.h. */
     TRIREME_MODEL_FLAG_UNEVEN = 1,
     /**
-     * Buckets are reduced in the reverse order of registration in all steps. Without it that is so
-     * in the first step only, and afterwards they are reduced in the order in which their gradients
-     * came there on rank 0.
+     * All steps reduce buckets in the reverse order of registration. Without the flag only the
+     * first step does. Later steps reduce them in the order in which rank 0 had their gradients.
      */
     TRIREME_MODEL_FLAG_FIXED_ORDER = 2,
     /**
-     * Shards are cut between rows, so that each row of a parameter (what has one index of its first
-     * dimension; of a scalar, and of a parameter of one dimension, an element) lies on one rank:
-     * where the even cut would divide a row, it is moved to the nearest end of it. For rules and
-     * compressions that work on rows. Shards may differ by a row; nothing is padded.
+     * Shards are cut between rows, so that each row of a parameter lies on one rank. This serves
+     * rules and compressions that work on rows. A row is everything with one index of the first
+     * dimension. In a scalar, and in a parameter of one dimension, it is an element. Where the even
+     * cut would divide a row, it moves to the nearest end of that row. Shards may differ by a row;
+     * nothing is padded.
      */
     TRIREME_MODEL_FLAG_WHOLE_ROWS = 4,
     /**
-     * zero3, hybrid_shard: a unit that was gathered stays whole after its release until the
-     * parameters change, so that each is gathered once a step and not twice, and not again for
-     * another micro-batch or an evaluation. Working memory then holds all units. Nothing to do
-     * where ranks share the parameters.
+     * zero3, hybrid_shard: a gathered unit stays whole after its release until the parameters
+     * change. So a step gathers each unit once and not twice. Another micro-batch or an evaluation
+     * does not gather it again. Working memory then holds all units. Where ranks share the
+     * parameters, the flag has no effect.
      */
     TRIREME_MODEL_FLAG_KEEP_GATHERED = 8,
     /**
-     * A bucket is updated as soon as its gradients are reduced, in backward, and no gradients are
-     * kept: see "Update in backward" in model.h.
+     * The owner updates a bucket in backward, as soon as its gradients are reduced. No gradients
+     * are kept: see "Update in backward" in model.h.
      */
     TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD = 16
 };
@@ -102,14 +147,14 @@ enum {
 /** When a bucket hook is called. */
 enum {
     /**
-     * This rank's contribution is complete and no peer sees it yet. On the thread that handed in
-     * the last gradient, or ended the pass.
+     * This rank's contribution is complete, and no peer sees it yet. The hook runs on the thread
+     * that handed in the last gradient, or ended the pass.
      */
     TRIREME_HOOK_BEFORE = 1,
     /**
-     * The part of the reduced gradients that this rank updates, before it is clipped. On the thread
-     * of trireme_optimizer_step(), or with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD on that of the
-     * call that finds the bucket reduced.
+     * The bucket is reduced. The hook gets the part that this rank updates, before it is clipped.
+     * It runs on the thread of trireme_optimizer_step(). With TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD
+     * it runs on the thread of the call that finds the bucket reduced.
      */
     TRIREME_HOOK_AFTER = 2
 };
@@ -118,11 +163,11 @@ enum {
 typedef struct trireme_bucket_part {
     /** Number of the parameter. */
     uint64_t parameter;
-    /** Which of its elements comes first. */
+    /** Number of the parameter's element with which the stretch begins, from 0. */
     uint64_t first;
-    /** Elements; 1 or more. */
+    /** Elements of the stretch; 1 or more. */
     uint64_t count;
-    /** Where it begins in `data`, in elements. */
+    /** Where the stretch begins in `data`, in elements. */
     uint64_t position;
 } trireme_bucket_part; /* since 1.0 */
 
@@ -136,29 +181,33 @@ typedef struct trireme_bucket {
     uint64_t bucket;
     /** Elements at `data`. */
     uint64_t elements;
-    /** May be changed, until the hook returns. */
+    /** The gradients. The hook may change them until it returns. */
     void *data;
-    /** `part_count` stretches, in the order of `data`. */
+    /** `part_count` stretches of parameters, in the order of `data`. */
     const trireme_bucket_part *parts;
     /** Number of parts. */
     uint64_t part_count;
     /**
      * Type of the elements: f32 or f64. Gradients of f16 and bf16 parameters are f32, and may lie
-     * in one bucket with those of f32 ones.
+     * in one bucket with those of f32 parameters.
      */
     trireme_dtype dtype;
-    /** BEFORE: which pass of the step, from 0. AFTER: 0. */
+    /** BEFORE: number of the pass in the step, from 0. AFTER: 0. */
     uint32_t pass;
 } trireme_bucket; /* since 1.0 */
 
 /**
  * A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0, or any
- * other number to fail the step on all ranks. It may destroy the model and its optimizer, which
- * live on until the call under way is over; any other call on them answers
- * TRIREME_ERROR_INVALID_STATE. AFTER is called where a rank updates elements of the bucket
- * (data_parallel: everywhere, with all of them, and all ranks must do the same to them). BEFORE is
- * called once a bucket and pass; data_parallel and zero1 call it with the sum of all passes before
- * the last one reduces it, so with NO_SYNC not at all.
+ * other number to fail the step on all ranks.
+ *
+ * AFTER is called where a rank updates elements of the bucket. With data_parallel every rank gets
+ * all elements, and all ranks must do the same to them.
+ *
+ * BEFORE is called once a bucket and pass. data_parallel and zero1 call it in the last pass, with
+ * the sum of all passes, before that pass reduces it. So passes with NO_SYNC do not call it there.
+ *
+ * The callback may destroy the model and its optimizer. Both live on until the call under way is
+ * over. Any other call on them answers TRIREME_ERROR_INVALID_STATE.
  */
 typedef int32_t(TRIREME_CALL *trireme_bucket_callback)(const trireme_bucket *bucket,
                                                        void *user_data);
@@ -167,129 +216,116 @@ typedef int32_t(TRIREME_CALL *trireme_bucket_callback)(const trireme_bucket *buc
 typedef struct trireme_model_options {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
-    /** Required. */
+    /** How the model is spread: TRIREME_STRATEGY_*. Required. */
     trireme_strategy strategy;
-    /** TRIREME_GRADIENTS_*. */
+    /** How contributions become one: TRIREME_GRADIENTS_*. Default: TRIREME_GRADIENTS_AVERAGE. */
     int32_t gradients;
     /**
-     * Leaves of the global batch for reproducible training; 0: reduction in rank order. At most
-     * 65,536.
+     * Leaves of the global batch for reproducible training; at most 65,536. Default: 0, ranks
+     * reduce in rank order.
      */
     uint32_t leaves;
     /**
-     * Gradients are reduced once this much is ready. Default: 25 MiB; a group of units is never
-     * cut.
+     * Gradients are reduced once this many bytes are ready. A group of units is never cut. Default:
+     * 25 MiB.
      */
     uint64_t bucket_bytes;
     /**
-     * zero3: gathered units may take this much beyond the one in use. Default: the largest unit, so
-     * that one is prefetched.
+     * zero3: bytes that gathered units may take beyond the unit in use. Default: those of the
+     * largest unit, so that one unit is prefetched.
      */
     uint64_t prefetch_bytes;
-    /** Longest any call may wait. Default: the communicator's. */
+    /** Longest that any call may wait, in nanoseconds. Default: the communicator's. */
     uint64_t timeout_ns;
     /**
-     * Neighbouring units are gathered together until they have this much. Default: 1 MiB; 1 joins
-     * none.
+     * Neighbouring units are gathered together until they have this many bytes. 1 joins none.
+     * Default: 1 MiB.
      */
     uint64_t minimum_unit_bytes;
     /**
-     * zero3, hybrid_shard: units below this stay whole on every rank and need no gather. Default:
-     * none.
+     * zero3, hybrid_shard: units below this many bytes stay whole on every rank and need no gather.
+     * Default: 0, there are none.
      */
     uint64_t persistent_unit_bytes;
     /**
-     * As bucket_bytes, for the bucket that backward fills first, so that the exchange begins early.
-     * Default: 1 MiB, or bucket_bytes if that is less.
+     * As bucket_bytes, for the bucket that backward fills first. A small one begins the exchange
+     * early. Default: 1 MiB, or bucket_bytes if that is less.
      */
     uint64_t first_bucket_bytes;
     /**
-     * hybrid_shard: S; must divide the world size. 0: the ranks of a host, where all ranks share
-     * one; over tcp:// and other transports S must be given. 0 for the other strategies.
+     * hybrid_shard: S, the number of ranks that keep one copy of the parameters between them. S
+     * divides the world size. Over tcp:// and other transports it is required. Must be 0 for other
+     * strategies. Default: 0, all ranks, which must be on one host.
      */
     uint32_t shard_ranks;
-    /** TRIREME_UNUSED_*. */
+    /** Gradients that are not handed in: TRIREME_UNUSED_*. Default: TRIREME_UNUSED_ERROR. */
     int32_t unused;
-    /** 0 or a sum of TRIREME_MODEL_FLAG_*. */
+    /** 0 or a sum of TRIREME_MODEL_FLAG_*. Default: 0. */
     uint32_t flags;
-    /** TRIREME_SHARE_*. */
+    /** One copy a host: TRIREME_SHARE_*. Default: TRIREME_SHARE_AUTO. */
     int32_t share_parameters;
-    /** Called for each bucket. NULL: none. All ranks have one or none has. */
+    /** Called for each bucket. All ranks have one or none has. Default: NULL, none. */
     trireme_bucket_callback bucket_hook;
-    /** Handed to bucket_hook. */
+    /** Handed to bucket_hook. Default: NULL. */
     void *hook_data;
     /**
-     * Most that any rank may plan to hold: parameters, gradients and working memory at
-     * trireme_model_seal(), with planned_rule optimizer state too; optimizer state at
-     * trireme_optimizer_create(); above it, both fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks
-     * before anything is allocated. What the two habits named above take beyond the plan does not
-     * count, nor do the words of an optimizer with norm_ranks (552 bytes for each group of
-     * group_max_norms and each different count of replicas), and on ranks of a transport one more
-     * group that hybrid_shard or reshard_ranks sends from. Default: no limit.
+     * Most bytes that any rank may plan to hold. Above it trireme_model_seal() and
+     * trireme_optimizer_create() fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks, before
+     * anything is allocated. See "Memory limit" at the top of this file. Default: 0, no limit.
      */
     uint64_t memory_limit_bytes;
     /**
-     * hybrid_shard: the ranks of a copy are this far apart, such as N/S for those of S hosts with
-     * N/S ranks each, or the size of all axes of a mesh that vary faster than the one of shards.
-     * shard_ranks * shard_stride must divide the world size. 0: 1, neighbours. 0 for the other
-     * strategies.
+     * hybrid_shard: the ranks of a copy are this far apart. N/S fits S hosts with N/S ranks each.
+     * On a mesh it is the size of all axes that vary faster than the one of shards. shard_ranks *
+     * shard_stride divides the world size. Must be 0 for other strategies. Default: 1, neighbours.
      */
     uint32_t shard_stride;
     /**
-     * zero3, hybrid_shard: how many neighbours among the ranks that keep a copy of the parameters
-     * spread a unit between them once it is gathered, until the parameters change: it comes first
-     * from all of those ranks, and again, as for backward, from these alone, such as those of one
-     * host. Working memory then holds a part of each unit, one of reshard_ranks. Must divide the
-     * number of ranks that keep a copy. 0, or all of them: a unit comes from all each time. 1: this
-     * rank alone, which is TRIREME_MODEL_FLAG_KEEP_GATHERED; with that flag at most 1. Nothing to
-     * do where ranks share the parameters. 0 for the other strategies.
+     * zero3, hybrid_shard: this many neighbouring ranks keep each unit spread between them after
+     * its first gather. It divides the number of ranks that keep a copy. Must be 0 for other
+     * strategies. See "Resharding" at the top of this file. Default: 0, each gather comes from all
+     * of them.
      */
     uint32_t reshard_ranks;
     /**
-     * TRIREME_DTYPE_F16 or BF16: what a rank adds to a gradient is rounded to this type once, to
-     * nearest even (beyond its range, which f16 has from 65,520 on, to inf), and travels in 2 bytes
-     * an element; ranks add in f32 and sums stay f32, so trained bits depend on strategy, ranks and
-     * buckets as little as without. A contribution is what is reduced at once: of a leaf, of a
-     * pass, or of all passes where NO_SYNC keeps the sum. data_parallel gives sums to all ranks in
-     * f32. Takes working memory for the rounded copy: of data_parallel and zero1 half of the
-     * gradients, else half of the buckets in flight. With trained parameters of f32, f16 and bf16;
-     * not with TRIREME_OPTIMIZER_FLAG_ONE_SWEEP. 0: gradients travel as f32, or f64 where the
-     * parameter is.
+     * TRIREME_DTYPE_F16 or BF16: type in which gradients travel; sums stay f32. See "Gradients of 2
+     * bytes" at the top of this file. Not with TRIREME_OPTIMIZER_FLAG_ONE_SWEEP. Default: 0,
+     * gradients travel as f32, or as f64 where the parameter is f64.
      */
     trireme_dtype reduce_dtype;
     /**
-     * TRIREME_OPTIMIZER_FLAG_*, but not USER: trireme_model_seal() counts state and working memory
-     * of this rule with its default options against memory_limit_bytes. Plans only: the optimizer
-     * may have another rule, and trireme_optimizer_create() compares what that one takes. The
-     * options of an optimizer may take more, such as momentum of SGD and master weights. Not
-     * without memory_limit_bytes. 0: no rule is counted.
+     * TRIREME_RULE_*, but not TRIREME_RULE_USER: rule whose state trireme_model_seal() counts
+     * against memory_limit_bytes, which it needs. See "Planned rule" at the top of this file.
+     * Default: 0, no rule is counted.
      */
     int32_t planned_rule;
     /**
-     * zero3, hybrid_shard: a directory. What this rank holds of the parameters (units that stay
-     * whole excepted) lies in a file in it, which each rank makes for itself, without a name, so
-     * that nothing is left of it when the process ends: see "Parameters in a file" in model.h. The
-     * bits are the same. The caller's update rule (TRIREME_RULE_USER) gets pieces that end where a
-     * block of the file does. Read as a path of the rank's own host; copied. Not with
-     * TRIREME_SHARE_ALWAYS; without it ranks share no parameters then. All ranks have one or none
-     * has. NULL: parameters stay in memory.
+     * zero3, hybrid_shard: directory on this rank's host for a file of parameters, copied. See
+     * "Parameters in a file" in model.h. All ranks have one or none has. Not with
+     * TRIREME_SHARE_ALWAYS; TRIREME_SHARE_AUTO shares nothing then. Default: NULL, parameters stay
+     * in memory.
      */
     const char *offload_path;
     /**
-     * Which part of those bytes lies in the file, in (0, 1], rounded up to whole blocks. Default:
-     * 1.
+     * Part of the parameters' bytes that lies in the file. In (0, 1]; rounded up to whole blocks.
+     * Needs offload_path. Default: 1.
      */
     double offload_ratio;
-    /** Most memory for what is on its way to and from the file, at least 32,768. Default: 8 MiB. */
+    /**
+     * Most bytes of memory for blocks on their way to and from the file; at least 32,768. Needs
+     * offload_path. Default: 8 MiB.
+     */
     uint64_t offload_buffer_bytes;
 } trireme_model_options; /* since 1.0 */
 
 /** Options of which only the strategy is missing. */
-#define TRIREME_MODEL_OPTIONS_INIT { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_OPTIONS_INIT \
+    { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+      0, 0, 0 }
 
 /** Flags of a parameter. */
 enum {
-    /** Gathered with its unit, but has no gradient and is not updated. */
+    /** The parameter is gathered with its unit, but has no gradient and is not updated. */
     TRIREME_PARAMETER_FLAG_FROZEN = 1
 };
 
@@ -297,46 +333,49 @@ enum {
 typedef struct trireme_parameter_options {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
-    /** TRIREME_PARAMETER_FLAG_FROZEN or 0. */
+    /** TRIREME_PARAMETER_FLAG_FROZEN or 0. Default: 0. */
     uint32_t flags;
-    /** TRIREME_DTYPE_F32, F64, F16 or BF16; one per unit. */
+    /**
+     * Type of the elements: TRIREME_DTYPE_F32, F64, F16 or BF16. All parameters of a unit have the
+     * same. Required.
+     */
     trireme_dtype dtype;
-    /** Numbers at `shape`; 0 is a scalar. At most 16. */
+    /** Numbers at `shape`; at most 16. Default: 0, a scalar. */
     uint32_t dimensions;
-    /** Copied. An extent may be 0. */
+    /** Extents of the dimensions, copied. An extent may be 0. */
     const uint64_t *shape;
-    /** Unique in the model; UTF-8, at most 255 bytes; required; copied. */
+    /** Unique in the model; UTF-8, at most 255 bytes; copied. Required. */
     const char *name;
     /**
-     * Name of the unit. Default: a unit of the parameter's own name. Parameters of one unit are
-     * added one after the other. An alias belongs to the unit of the parameter it is tied to; leave
-     * NULL or name that one.
+     * Name of the unit. The caller adds the parameters of one unit one after the other. An alias
+     * belongs to the unit of the parameter it is tied to: leave it NULL or name that unit. Default:
+     * NULL, a unit of the parameter's own name.
      */
     const char *unit;
     /**
-     * Name of an earlier parameter that this one is an alias of: same dtype, shape and flags, same
-     * memory, gradients added in the order of registration.
+     * Name of an earlier parameter that this one is an alias of. Both have the same dtype, shape,
+     * flags and memory. Gradients are added in the order of registration. Default: NULL, no alias.
      */
     const char *tied_to;
     /**
-     * How many models hold this same parameter, such as a layer norm that every tensor-parallel
-     * rank has: an optimizer with norm_ranks counts it once. Default: 1; of an alias that of the
-     * parameter it is tied to.
+     * Number of models that hold this same parameter, such as a layer norm that every
+     * tensor-parallel rank has. An optimizer with norm_ranks counts it once. Default: 1; for an
+     * alias, the number of the parameter it is tied to.
      */
     uint32_t replicas;
     /**
-     * Number of the group of parameters that this one belongs to, for an optimizer that has
-     * group_max_norms, group_rate_factors or group_weight_decays. A parameter of several replicas
-     * is in the same one in all models. Default: 0; of an alias that of the parameter it is tied
-     * to.
+     * Number of the parameter's group, for group_max_norms, group_rate_factors and
+     * group_weight_decays of an optimizer. A parameter of several replicas has the same group in
+     * all models. Default: 0; for an alias, the group of the parameter it is tied to.
      */
     uint32_t norm_group;
 } trireme_parameter_options; /* since 1.0 */
 
 /** A parameter that is described by nothing yet. */
-#define TRIREME_PARAMETER_OPTIONS_INIT { sizeof(trireme_parameter_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_PARAMETER_OPTIONS_INIT \
+    { sizeof(trireme_parameter_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/** What a sealed model looks like. Set struct_size before the call. */
+/** The shape of a sealed model. Set struct_size before the call. */
 typedef struct trireme_model_info {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
@@ -360,17 +399,14 @@ typedef struct trireme_model_info {
     uint64_t buckets;
     /** Groups in which units are gathered, persistent ones included. */
     uint64_t groups;
-    /**
-     * Size of the copy of the parameters that ranks keep between them in shared memory; 0: every
-     * rank has its own memory.
-     */
+    /** Bytes of the copy of the parameters that ranks share; 0 if every rank has its own memory. */
     uint64_t shared_bytes;
 } trireme_model_info; /* since 1.0 */
 
 /** Info ready for trireme_model_get_info(). */
 #define TRIREME_MODEL_INFO_INIT { sizeof(trireme_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/** What one unit looks like on this rank. Set struct_size before the call. */
+/** The place of one unit on this rank. Set struct_size before the call. */
 typedef struct trireme_unit_info {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
@@ -380,7 +416,10 @@ typedef struct trireme_unit_info {
     uint64_t elements;
     /** First element of the unit that this rank owns. */
     uint64_t shard_first;
-    /** Elements of the unit that this rank owns; the group's shard may lie in other units. */
+    /**
+     * Elements of the unit that this rank owns. The rank's shard of the group may lie in other
+     * units.
+     */
     uint64_t shard_count;
     /** Where the unit begins in the flat vectors. */
     uint64_t flat_first;
@@ -391,19 +430,21 @@ typedef struct trireme_unit_info {
 /** Info ready for trireme_model_get_unit_info(). */
 #define TRIREME_UNIT_INFO_INIT { sizeof(trireme_unit_info), 0, 0, 0, 0, 0, 0 }
 
-/** Bytes of this rank by kind: as the plan says, and as really allocated. Set struct_size before the call. */
+/**
+ * Bytes of this rank by kind: as planned, and as really allocated. Set struct_size before the call.
+ */
 typedef struct trireme_model_memory {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
     /** 0. */
     uint32_t reserved;
-    /** Parameters held for good. */
+    /** Parameters that this rank always holds in memory. */
     uint64_t planned_parameters;
-    /** Gradients held for good. */
+    /** Gradients that this rank always holds. */
     uint64_t planned_gradients;
     /** State of the optimizer; 0 before one is created. */
     uint64_t planned_optimizer_state;
-    /** Units and buckets in flight, partial sums of the tree. */
+    /** Units and buckets in flight, partial sums of the tree, and more: see model.h. */
     uint64_t planned_working;
     /** As planned_parameters, counted where memory is allocated. */
     uint64_t allocated_parameters;
@@ -414,14 +455,15 @@ typedef struct trireme_model_memory {
     /** As planned_working, counted where memory is allocated. */
     uint64_t allocated_working;
     /**
-     * Bytes of gradients and parameters (and of what TRIREME_RULE_MUON makes of gradients) this
-     * rank gives its peers to read in a step of one micro-batch, in which zero3 gathers each unit
-     * twice (once with TRIREME_MODEL_FLAG_KEEP_GATHERED; the second time from reshard_ranks).
+     * Bytes of gradients and parameters that this rank gives its peers to read in a step of one
+     * micro-batch. zero3 gathers each unit twice; the second time from reshard_ranks. With
+     * TRIREME_MODEL_FLAG_KEEP_GATHERED it gathers once. TRIREME_RULE_MUON adds the directions that
+     * it makes of gradients.
      */
     uint64_t planned_step_bytes;
     /**
-     * Such bytes it gave from the step before the last one to the last one, counted where they are
-     * sent.
+     * Bytes of that kind that this rank gave from the step before the last one to the last one,
+     * counted where they are sent.
      */
     uint64_t sent_step_bytes;
 } trireme_model_memory; /* since 1.0 */
@@ -429,36 +471,38 @@ typedef struct trireme_model_memory {
 /** A report ready for trireme_model_get_memory(). */
 #define TRIREME_MODEL_MEMORY_INIT { sizeof(trireme_model_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/** What the model's calls have done on this rank since it was sealed. Set struct_size before the call. */
+/**
+ * Counts of the model's calls on this rank since it was sealed. Set struct_size before the call.
+ */
 typedef struct trireme_model_statistics {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
     /** 0. */
     uint32_t reserved;
-    /** Optimizer steps, those that join() shadowed included. */
+    /** Optimizer steps, with those that trireme_optimizer_join() shadowed. */
     uint64_t steps;
-    /** Groups that were gathered from their owners. */
+    /** Groups that this rank gathered from their owners. */
     uint64_t gathers;
-    /** Those of them that began before they were asked for. */
+    /** Those of `gathers` that began before the caller asked for them. */
     uint64_t prefetched;
     /** Buckets that were reduced, once for each pass. */
     uint64_t reductions;
-    /** Most groups that were whole in flight at one time. */
+    /** Most groups that were whole, or on their way, at one time. */
     uint64_t peak_groups;
     /**
-     * Time in which calls of this model waited for operations: communication that compute did not
-     * hide. With ONE_SWEEP the update is part of an operation.
+     * Nanoseconds in which calls of this model waited for operations: communication that compute
+     * did not hide. With ONE_SWEEP the update is part of an operation.
      */
     uint64_t exposed_ns;
     /**
-     * How often a bucket took memory beyond the plan, because gradients came in another order than
-     * buckets are reduced in, this rank was absent, or others may lack gradients (TRIREME_UNUSED_*)
+     * How often a bucket took memory beyond the plan. Causes: gradients came in another order than
+     * buckets are reduced in; this rank was absent; or others may lack gradients (TRIREME_UNUSED_*)
      * and need this rank in a gather first.
      */
     uint64_t extra_buckets;
     /**
-     * Buckets that are reduced at another place than the reverse order of registration gives them,
-     * since the first step has shown the order of gradients.
+     * Buckets that moved since the first step has shown the order of gradients. They are reduced at
+     * another place than the reverse order of registration gives them.
      */
     uint64_t moved_buckets;
     /** Those of `gathers` that came from reshard_ranks only. */
@@ -466,9 +510,13 @@ typedef struct trireme_model_statistics {
 } trireme_model_statistics; /* since 1.0 */
 
 /** A report ready for trireme_model_get_statistics(). */
-#define TRIREME_MODEL_STATISTICS_INIT { sizeof(trireme_model_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_STATISTICS_INIT \
+    { sizeof(trireme_model_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/** What lies in a file, of this rank: parameters of a model, state of an optimizer, or activations of a trainer. Set struct_size before the call. */
+/**
+ * Contents and transfers of a file of this rank. It holds parameters of a model, state of an
+ * optimizer, or activations of a trainer. Set struct_size before the call.
+ */
 typedef struct trireme_offload_info {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
@@ -478,36 +526,40 @@ typedef struct trireme_offload_info {
     int32_t ring;
     /** errno of the last write that failed; 0 if none did. */
     int32_t failed_errno;
-    /** The directory, as given; lives as long as what was asked, as the next two do. */
+    /**
+     * The directory, as given. This string and the next two live as long as the object that was
+     * asked.
+     */
     const char *path;
-    /** What refused O_DIRECT; "" if it is in use. */
+    /** The reason why O_DIRECT is not in use; "" if it is. */
     const char *why_not_direct;
-    /** What refused io_uring; "" if it is in use. */
+    /** The reason why io_uring is not in use; "" if it is. */
     const char *why_not_ring;
-    /** What lies in the file. */
+    /** Bytes in the file. */
     uint64_t file_bytes;
-    /** What stays in memory: by offload_ratio, and what could not be written. */
+    /** Bytes that stay in memory: by offload_ratio, and blocks that could not be written. */
     uint64_t resident_bytes;
-    /** Memory for what is on its way. */
+    /** Bytes of memory for blocks on their way. */
     uint64_t buffer_bytes;
-    /** The largest piece that is read or written at once. */
+    /** Bytes of the largest piece that is read or written at once. */
     uint64_t block_bytes;
-    /** Asked of the file so far. */
+    /** Bytes asked of the file so far. */
     uint64_t read_bytes;
-    /** Given to the file so far. */
+    /** Bytes given to the file so far. */
     uint64_t written_bytes;
-    /** That calls waited for the disk, so far. */
+    /** Seconds that calls have waited for the disk so far. */
     double waited_seconds;
     /**
-     * Blocks that could not be written; they stay in memory since, where there was memory for them.
+     * Blocks that could not be written. They stay in memory since, where there was memory for them.
      */
     uint64_t failed_writes;
-    /** Where in the file the last one of them failed. */
+    /** Where in the file the last failed write was, in bytes. */
     uint64_t failed_offset;
 } trireme_offload_info; /* since 1.0 */
 
 /** Info ready for trireme_model_get_offload_info() and its like. */
-#define TRIREME_OFFLOAD_INFO_INIT { sizeof(trireme_offload_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_OFFLOAD_INFO_INIT \
+    { sizeof(trireme_offload_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 TRIREME_END_C
 
