@@ -1,10 +1,10 @@
 /**
  * @file batch.h
- * @brief Several operations as one: batches of calls, lists of buffers, and calls that find out how
- * much comes.
+ * @brief Several operations as one: batches of calls, lists of buffers, and calls whose receivers
+ * do not know the length.
  *
- * What collectives.h says at its top, of order, memory and the statuses that every operation
- * shares, holds here, too.
+ * The top of collectives.h holds here, too: it describes order, memory, and the statuses that every
+ * operation shares.
  *
  * Ownership: buffers belong to the caller and must live until the operation is done.
  * Thread safety: all functions here may be called from any thread, also concurrently.
@@ -19,15 +19,18 @@
 TRIREME_BEGIN_C
 
 /**
- * Opens a batch: what this thread calls until trireme_batch_end() is started, not waited for.
+ * Opens a batch: until trireme_batch_end() this thread only starts operations. The end waits for
+ * them.
  *
- * Does not block. Every blocking operation of collectives.h, rooted_collectives.h, messages.h and
- * the lists below that this thread calls in between answers TRIREME_OK once it is started, on any
- * communicator; its buffers belong to the library until trireme_batch_end() has returned. Sends and
- * receives of one batch need no order among the ranks. Batches nest: only the outermost end waits.
- * A thread that ends inside a batch lets go of its operations; they go on. Calls whose outcome is
- * more than a status (trireme_receive_message(), trireme_probe(), those with a buffer as their
- * result) answer TRIREME_ERROR_INVALID_STATE inside a batch.
+ * Does not block. The batch holds the blocking operations of collectives.h, rooted_collectives.h,
+ * messages.h and the lists below that this thread calls, on any communicator:
+ * - Each of them answers TRIREME_OK once it is started.
+ * - Their buffers belong to the library until trireme_batch_end() has returned.
+ * - Sends and receives of one batch need no order among the ranks.
+ * - Batches nest: only the outermost end waits.
+ * - A thread that ends inside a batch lets go of its operations; they go on.
+ * - Calls whose outcome is more than a status answer TRIREME_ERROR_INVALID_STATE. These are
+ *   trireme_receive_message(), trireme_probe(), and those with a buffer as their result.
  *
  * @retval TRIREME_OK
  *
@@ -37,13 +40,13 @@ TRIREME_BEGIN_C
 TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_batch_begin(void);
 
 /**
- * Closes a batch and waits for all operations that were called in it.
+ * Closes a batch and waits for all operations that this thread called in it.
  *
  * Blocks until each of them is done or its own deadline has passed.
  *
- * @retval TRIREME_OK  All went well.
+ * @retval TRIREME_OK  All operations are done. Of an inner batch: it is closed.
  * @retval TRIREME_ERROR_INVALID_STATE  No batch is open on this thread.
- * @return Otherwise the failure of the first of them, in the order of the calls, that failed.
+ * @return Otherwise the failure of the first call, in their order, that failed.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
@@ -269,19 +272,19 @@ trireme_broadcast_list_start(trireme_communicator *communicator, void *const *da
                              trireme_request **out_request);
 
 /**
- * Gives every rank the root's elements in new memory; only the root knows how many.
+ * Gives every rank the root's elements in new memory. Only the root knows how many there are.
  *
  * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. Not
  * inside a batch (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
- * @param data  The root's elements; elsewhere not used, may be NULL.
- * @param count  Elements of the root; elsewhere not used.
+ * @param data  The root's elements; not used elsewhere, may be NULL there.
+ * @param count  Elements of the root; not used elsewhere.
  * @param dtype  Type of the elements.
  * @param root  Rank whose elements are given.
  * @param options  Deadline and more; NULL for the defaults.
  * @param[out] out_buffer  A buffer with the elements; its size says how many. On the root it may
- *                  be NULL, then no copy is made there. Free it with trireme_buffer_destroy().
+ *                  be NULL: then no copy is made there. Free it with trireme_buffer_destroy().
  *                  Not written on failure.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
@@ -295,16 +298,16 @@ trireme_broadcast_to_buffer(trireme_communicator *communicator, const void *data
                             const trireme_operation_options *options, trireme_buffer **out_buffer);
 
 /**
- * Gives rank r block r of what the root has, in new memory; only the root knows the lengths.
+ * Gives rank r block r of the root's elements, in new memory. Only the root knows the lengths.
  *
  * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. Not
  * inside a batch (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
- * @param send  All blocks, one after the other in rank order; on the root only, else it may be
- *                  NULL.
- * @param counts  World size numbers: elements of each block; on the root only, else it may be
- *                  NULL.
+ * @param send  All blocks, one after the other in rank order. Read on the root only; may be NULL
+ *                  elsewhere.
+ * @param counts  World size numbers: elements of each block. Read on the root only; may be NULL
+ *                  elsewhere.
  * @param dtype  Type of the elements.
  * @param root  Rank that has the blocks.
  * @param options  Deadline and more; NULL for the defaults.
@@ -322,14 +325,14 @@ trireme_scatter_to_buffer(trireme_communicator *communicator, const void *send,
                           const trireme_operation_options *options, trireme_buffer **out_buffer);
 
 /**
- * Gives every rank the blocks of all ranks in new memory; each rank knows only its own length.
+ * Gives every rank the blocks of all ranks in new memory. Each rank knows only its own length.
  *
  * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. Not
  * inside a batch (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
  * @param send  This rank's block.
- * @param send_count  Elements of it.
+ * @param send_count  Elements of this rank's block.
  * @param dtype  Type of the elements.
  * @param options  Deadline and more; NULL for the defaults.
  * @param[out] out_counts  World size numbers: elements of each block.

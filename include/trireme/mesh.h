@@ -2,15 +2,15 @@
  * @file mesh.h
  * @brief Ranks arranged in named axes, such as data, tensor and pipeline.
  *
- * A mesh gives every rank of a communicator one coordinate on each axis, and makes one
- * communicator for each axis: of the ranks that differ in that coordinate only.
+ * A mesh gives every rank of a communicator one coordinate on each axis. It also makes one
+ * communicator for each axis, of the ranks that differ in this coordinate only.
  *
- * Ownership: a mesh is created by trireme_mesh_create() and destroyed by trireme_mesh_destroy().
- * The communicators of its axes belong to it. It keeps what it needs of its communicator, so
- * handles may be destroyed in any order.
+ * Ownership: trireme_mesh_create() creates a mesh, and trireme_mesh_destroy() destroys it. The
+ * communicators of its axes belong to it. A mesh keeps the parts of its communicator that it needs,
+ * so the caller may destroy handles in any order.
  *
  * Thread safety: every function here may run on any thread concurrently with other calls on the
- * same mesh. All ranks must make those that are collective in the same order.
+ * same mesh. All ranks must make collective calls in the same order.
  */
 #ifndef TRIREME_MESH_H
 #define TRIREME_MESH_H
@@ -29,11 +29,11 @@ TRIREME_BEGIN_C
 /** How ranks are numbered along the axes. 0 is the default, by name. */
 typedef int32_t trireme_mesh_order;
 
-/** Numbers of the orders. Along the fastest axis lie ranks that follow each other. */
+/** Numbers of the orders. Ranks along the fastest axis have consecutive numbers. */
 enum {
     /**
-     * "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names are
-     * slower than these, the last one of them fastest.
+     * "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline". Other names are
+     * slower than these. Of the other names the last one is fastest.
      */
     TRIREME_MESH_ORDER_BY_NAME       = 0,
     /** The last axis of the list is fastest. */
@@ -48,15 +48,15 @@ typedef struct trireme_mesh_options {
     uint32_t struct_size;
     /** Must be 0. */
     uint32_t flags;
-    /** Numbers and names below; 1 to TRIREME_MESH_MAX_AXES. */
+    /** Number of axes: entries of the two lists below; 1 to TRIREME_MESH_MAX_AXES. Required. */
     uint32_t axis_count;
-    /** How ranks are numbered. Default: by name. */
+    /** How ranks are numbered. Default: TRIREME_MESH_ORDER_BY_NAME. */
     trireme_mesh_order order;
-    /** Any names, each once; UTF-8, at most 31 bytes; required. */
+    /** Names of the axes, any text, each once; UTF-8, at most 31 bytes. Required. */
     const char *const *axis_names;
-    /** Ranks along each axis; one of them may be 0: what is left. Required. */
+    /** Ranks along each axis. One of them may be 0: that axis gets the rest. Required. */
     const int32_t     *axis_sizes;
-    /** Longest the creation may wait. Default: the communicator's timeout. */
+    /** Longest that the creation may wait, in nanoseconds. Default: the communicator's timeout. */
     uint64_t timeout_ns;
 } trireme_mesh_options; /* since 1.0 */
 
@@ -67,15 +67,15 @@ typedef struct trireme_mesh_options {
  * Arranges the ranks of a communicator in axes and makes a communicator for each axis.
  *
  * Collective: blocks until the ranks along each of this rank's axes have met. All ranks give the
- * same axes. Keeps no pointer into `options`. Uses the communicator no more once it is done.
+ * same axes. Keeps no pointer into `options`. Does not use the communicator after it returns.
  *
  * @param communicator  All ranks of the mesh.
  * @param options       The axes. Required.
  * @param[out] out_mesh  The new mesh; free it with trireme_mesh_destroy(). Not written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a name is empty, too long or given
- * twice, a size is negative, two are 0, or their product is not the world size.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL. A name is empty, too long or given
+ * twice. Or a size is negative, two sizes are 0, or their product is not the world size.
  * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of the communicator.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
  * @retval TRIREME_ERROR_MISMATCH  Ranks gave different axes, or called different things.
@@ -93,10 +93,10 @@ trireme_mesh_create(trireme_communicator *communicator, const trireme_mesh_optio
                     trireme_mesh **out_mesh);
 
 /**
- * Leaves the communicators of the axes and gives the handle back.
+ * Leaves the communicators of the axes and destroys the handle.
  *
- * Never waits for a peer. Handles of trireme_mesh_get_axis_communicator() are stale afterwards, what
- * trireme_mesh_create_communicator() made lives on.
+ * Never waits for a peer. Handles of trireme_mesh_get_axis_communicator() are stale afterwards.
+ * Communicators of trireme_mesh_create_communicator() live on.
  *
  * @param mesh  A mesh; NULL and a stale handle are ignored.
  *
@@ -106,7 +106,7 @@ trireme_mesh_create(trireme_communicator *communicator, const trireme_mesh_optio
 TRIREME_API void TRIREME_CALL trireme_mesh_destroy(trireme_mesh *mesh);
 
 /**
- * Gives the size of an axis, also of the one that was left open.
+ * Gives the size of an axis, also of the one whose size was given as 0.
  *
  * Does not block.
  *
@@ -133,7 +133,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_axis_size(const trirem
  * @param rank  Rank of the mesh's communicator.
  * @param[out] out_coordinates  One number for each axis, in the order of the options. Not written
  *                  on failure.
- * @param capacity  Numbers that fit there; at least the number of axes.
+ * @param capacity  Numbers that fit in out_coordinates; at least the number of axes.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_coordinates is NULL, or a number is out of range.
@@ -146,13 +146,13 @@ trireme_mesh_get_coordinates(const trireme_mesh *mesh, int32_t rank, int32_t *ou
                          uint64_t capacity);
 
 /**
- * Gives the rank at a place.
+ * Gives the rank with these coordinates.
  *
  * Does not block.
  *
  * @param mesh         The mesh.
  * @param coordinates  One number for each axis, in the order of the options.
- * @param count        How many; the number of axes.
+ * @param count        Numbers at `coordinates`; must be the number of axes.
  * @param[out] out_rank  Rank of the mesh's communicator. Not written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
@@ -166,22 +166,23 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_get_rank(const trireme
                                                                uint64_t count, int32_t *out_rank);
 
 /**
- * Lists the ranks that differ from a rank on some axes only: a row of the table of groups.
+ * Lists the ranks that differ from a rank on the given axes only: its group along these axes.
  *
  * Does not block.
  *
  * @param mesh        The mesh.
  * @param axes        Names of axes, each once.
- * @param axis_count  How many; 1 or more.
+ * @param axis_count  Number of names; 1 or more.
  * @param rank        Rank of the mesh's communicator; it is in the list.
  * @param[out] out_ranks  Ranks of the mesh's communicator, ascending; NULL to ask for their number
  *                    only. Not written on failure.
- * @param capacity    Numbers that fit there; with out_ranks at least the number of ranks.
+ * @param capacity    Numbers that fit in out_ranks; at least the number of ranks, unless out_ranks
+ *                    is NULL.
  * @param[out] out_count  Number of ranks in the list; may be NULL.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A name is NULL, twice there or no axis, the rank is out
- *                  of range, or capacity is too small.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A name is NULL, given twice or no axis. Or the rank is
+ *                  out of range, or capacity is too small.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
@@ -191,10 +192,10 @@ trireme_mesh_get_group(const trireme_mesh *mesh, const char *const *axes, uint32
                    int32_t rank, int32_t *out_ranks, uint64_t capacity, uint64_t *out_count);
 
 /**
- * Gives the communicator of this rank's ranks along one axis; a rank's number there is its
- * coordinate.
+ * Gives the communicator of the ranks along one axis that this rank is in. A rank's number there is
+ * its coordinate.
  *
- * Does not block: it was made with the mesh. Every call gives the same handle.
+ * Does not block: the mesh has made the communicator. Every call gives the same handle.
  *
  * @param mesh  The mesh.
  * @param axis  Name of an axis.
@@ -214,12 +215,12 @@ trireme_mesh_get_axis_communicator(const trireme_mesh *mesh, const char *axis,
 /**
  * Makes a communicator over several axes together, for example "data" and "shard".
  *
- * Collective over the mesh's communicator, which must be live and well on all ranks; blocks until
+ * Collective over the mesh's communicator, which must be live and well on all ranks. Blocks until
  * the ranks of this rank's group have met. Ranks are in ascending order. Keeps no pointer.
  *
  * @param mesh        The mesh.
  * @param axes        Names of axes, each once, the same on all ranks in any order.
- * @param axis_count  How many; 1 or more.
+ * @param axis_count  Number of names; 1 or more.
  * @param options     Name and deadline; NULL for the defaults.
  * @param[out] out_communicator  The new communicator; free it with trireme_communicator_destroy().
  *                    Not written on failure.

@@ -2,10 +2,13 @@
  * @file messages.h
  * @brief Messages between two ranks: send, receive, probe.
  *
- * Matching is by sender and tag, in the order of sending; a receive may leave either open. Messages
- * are independent of collectives under way. What collectives.h says at its top, of memory and of
- * the statuses that every operation shares, holds here, too; a message that ends with
- * TRIREME_ERROR_TIMEOUT or TRIREME_ERROR_CANCELLED before any of it has moved harms nobody else.
+ * A receive takes messages by sender and tag, in the order of sending. It may leave either open.
+ * Messages are independent of collectives under way.
+ *
+ * The top of collectives.h holds here, too: it describes memory, and the statuses that every
+ * operation shares. There is one exception. If a message ends with TRIREME_ERROR_TIMEOUT or
+ * TRIREME_ERROR_CANCELLED before any of it has moved, neither the communicator nor any other
+ * operation fails.
  *
  * Ownership: buffers belong to the caller and must live until the operation is done.
  * Thread safety: all functions here may be called from any thread, also concurrently.
@@ -19,20 +22,20 @@
 
 TRIREME_BEGIN_C
 
-/** In place of the rank that sends. */
+/** In place of the rank that sends: any rank. */
 enum { TRIREME_ANY_SOURCE = -1 };
 
-/** What a receive or a probe has met. Set struct_size before the call. */
+/** The message that a receive or a probe has found. Set struct_size before the call. */
 typedef struct trireme_message_info {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
     /** Rank that sent it. */
     int32_t source;
-    /** Tag it was sent with. */
+    /** Tag with which that rank sent it. */
     uint64_t tag;
-    /** Elements. */
+    /** Elements in it. */
     uint64_t count;
-    /** Their type. */
+    /** Type of the elements. */
     trireme_dtype dtype;
     /** 0. */
     uint32_t reserved;
@@ -43,14 +46,15 @@ typedef struct trireme_message_info {
 /**
  * Sends elements to one rank.
  *
- * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Done when the
- * memory may be used again, which can be before the receiver has it. Messages with one tag
- * between two ranks arrive in order. Sending to oneself works with the `_start` form, in a group,
- * buffered, or with a receive on another thread.
+ * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. A send is done
+ * when the caller may use the memory again. That can be before the receiver has the message.
+ * Messages with one tag between two ranks arrive in order. A rank can send to itself in four ways:
+ * with the `_start` form, inside a batch (trireme_batch_begin()), buffered, or with a receive on
+ * another thread.
  *
- * With TRIREME_OPERATION_FLAG_BUFFERED the elements are copied and the call returns without a
- * receiver; it waits only while more than 64 MiB of this communicator are on their way. A rank
- * that leaves before its buffered messages were taken loses them, and its receivers get
+ * With TRIREME_OPERATION_FLAG_BUFFERED the library copies the elements, and the call returns
+ * without a receiver. It waits only while more than 64 MiB of this communicator are on their way.
+ * If a rank leaves before its buffered messages are received, they are lost, and the receivers get
  * TRIREME_ERROR_PEER_LOST. The `_start` form refuses the flag.
  *
  * @param communicator  The communicator.
@@ -101,9 +105,9 @@ trireme_send_start(trireme_communicator *communicator, const void *data, uint64_
  * Receives elements from one rank, or from any.
  *
  * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Takes the
- * earliest message of that rank with this tag, or of any rank or tag; earlier ones that do not
- * match are set aside, up to 64 MiB for each sender, beyond which their sender waits. A message
- * of another count or dtype is TRIREME_ERROR_MISMATCH, with both in the message.
+ * earliest message of that rank with this tag, or of any rank or tag. Earlier messages that do not
+ * match are set aside, up to 64 MiB for each sender. Beyond that their sender waits. A message of
+ * another count or dtype is TRIREME_ERROR_MISMATCH, whose text has both sides.
  *
  * @param communicator  The communicator.
  * @param[out] data  Memory for `count` elements.
@@ -149,11 +153,12 @@ trireme_receive_start(trireme_communicator *communicator, void *data, uint64_t c
                       const trireme_operation_options *options, trireme_request **out_request);
 
 /**
- * Receives at most `capacity` elements, and tells what came.
+ * Receives at most `capacity` elements, and describes the message.
  *
  * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. As
- * trireme_receive(), but the message may be shorter. A longer one is TRIREME_ERROR_MISMATCH, with
- * both sizes. Not inside a batch (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
+ * trireme_receive(), but the message may be shorter. A longer one is TRIREME_ERROR_MISMATCH, whose
+ * text has both sizes. Not inside a batch (trireme_batch_begin()), which is
+ * TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
  * @param[out] data  Memory for `capacity` elements.
@@ -162,7 +167,7 @@ trireme_receive_start(trireme_communicator *communicator, void *data, uint64_t c
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
  * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
- * @param[out] out_info  What came. Set struct_size before the call. Not written on failure.
+ * @param[out] out_info  The message. Set struct_size before the call. Not written on failure.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *
@@ -178,7 +183,8 @@ trireme_receive_message(trireme_communicator *communicator, void *data, uint64_t
  * Starts trireme_receive_message() and returns at once.
  *
  * Does not wait for a peer. Keeps the buffers until the request is done. Messages progress
- * independently of collectives and of each other. trireme_request_get_message() tells what came.
+ * independently of collectives and of each other. trireme_request_get_message() describes the
+ * message.
  *
  * @param communicator  The communicator.
  * @param[out] data  Memory for `capacity` elements.
@@ -205,7 +211,7 @@ trireme_receive_message_start(trireme_communicator *communicator, void *data, ui
  * Receives a message of any size into new memory.
  *
  * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. As
- * trireme_receive(), but the sender alone knows the size. Not inside a batch
+ * trireme_receive(), but only the sender knows the size. Not inside a batch
  * (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
@@ -213,7 +219,7 @@ trireme_receive_message_start(trireme_communicator *communicator, void *data, ui
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
  * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
  * @param options  Deadline and flags; NULL for the defaults.
- * @param[out] out_info  What came; may be NULL. Set struct_size before the call. Not written on
+ * @param[out] out_info  The message; may be NULL. Set struct_size before the call. Not written on
  *                  failure.
  * @param[out] out_buffer  A buffer with the elements. Free it with trireme_buffer_destroy(). Not
  *                  written on failure.
@@ -229,11 +235,11 @@ trireme_receive_to_buffer(trireme_communicator *communicator, trireme_dtype dtyp
                           trireme_message_info *out_info, trireme_buffer **out_buffer);
 
 /**
- * Waits until a message is there that a receive would take, and leaves it there.
+ * Waits for a message that a receive would take, and leaves it for the receive.
  *
- * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Another thread
- * may take the message before this one does. With a short timeout it only looks. Not inside a batch
- * (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
+ * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Another thread may
+ * take the message before this one does. With a short timeout the call only looks. Not inside a
+ * batch (trireme_batch_begin()), which is TRIREME_ERROR_INVALID_STATE.
  *
  * @param communicator  The communicator.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
@@ -253,8 +259,8 @@ trireme_probe(trireme_communicator *communicator, int32_t from, uint64_t tag,
 /**
  * Starts trireme_probe() and returns at once.
  *
- * Does not wait for a peer. trireme_request_get_message() tells what is there once the request is
- * done.
+ * Does not wait for a peer. Once the request is done, trireme_request_get_message() describes the
+ * message.
  *
  * @param communicator  The communicator.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
@@ -273,11 +279,11 @@ trireme_probe_start(trireme_communicator *communicator, int32_t from, uint64_t t
                     const trireme_operation_options *options, trireme_request **out_request);
 
 /**
- * Sends to one rank and receives from one, which may be the same or itself.
+ * Sends to one rank and receives from one. Both may be the same rank, or this rank itself.
  *
  * Blocks until it is done on this rank or the deadline passes. Keeps no pointer. Both halves are
- * under way at once, so that rings and pairs of such calls need no order. As trireme_send() and
- * trireme_receive() otherwise.
+ * under way at once, so that rings and pairs of such calls need no order. Otherwise each half does
+ * the same as trireme_send() and trireme_receive().
  *
  * @param communicator  The communicator.
  * @param send  `send_count` elements.
