@@ -26,7 +26,7 @@
  * parameters between them. With shard_stride these ranks are shard_stride apart. Gathers stay among
  * them. The N/S such groups are replicas. All N ranks spread gradients and state between them. Each
  * replica updates its part of a shard and gives it to the others. That moves as many bytes as an
- * all-reduce of the shard's gradients, and holds S/N of their memory. With 16-bit parameters it
+ * all-reduce of the shard's gradients, and takes S/N of their memory. With 16-bit parameters it
  * moves fewer bytes, as replicas give these back in 2 bytes.
  *
  * Groups: units are gathered in groups. Neighbouring units of one type are joined until they have
@@ -34,9 +34,9 @@
  * vector of n elements. Ranks own parts of it (all divisions here are of integers):
  * - Rank r owns n/N elements, and each of the first n%N ranks one more.
  * - hybrid_shard cuts the same way, twice. Rank r keeps part r mod S of S. It owns part r / S of
- *   the N/S parts of that.
+ *   the N/S parts of the part that it keeps.
  * - hybrid_shard with shard_stride t: rank r keeps part r / t mod S. It owns part
- *   r / (S t) * t + r mod t of the N/S parts of that.
+ *   r / (S t) * t + r mod t of the N/S parts of the part that it keeps.
  * - TRIREME_MODEL_FLAG_WHOLE_ROWS moves these cuts to where a row of a parameter ends.
  *
  * Memory: gradients and optimizer state exist for trainable parameters only. The memory report
@@ -71,9 +71,9 @@
  *
  * One copy a host: ranks that share memory need no copies of what they gather. They map the same
  * pages and see the parameters whole. Each rank counts n/N of these pages as its own. The owner of
- * an element writes it in trireme_optimizer_step(), during which no rank may read. A gather is then
- * a look at a table: 0 bytes, no wait, no working memory. The caller must not write to parameters
- * of such a model. trireme_model_get_info() tells whether ranks share.
+ * an element writes it in trireme_optimizer_step(), during which no rank may read. A gather then
+ * only looks at a table: 0 bytes, no wait, no working memory. The caller must not write to
+ * parameters of such a model. trireme_model_get_info() tells whether ranks share.
  * - zero3 and hybrid_shard share by themselves.
  * - zero1 and zero2 share on demand (share_parameters).
  * - data_parallel cannot share, because every rank updates everything. zero1 with
@@ -93,10 +93,11 @@
  *
  * Update in backward (LOMO: Lv et al. 2023, arXiv 2306.09782): with
  * TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD the owner updates a bucket's elements as soon as they are
- * reduced. That is in the call that hands in a later gradient or ends the pass, at the latest in
- * trireme_optimizer_step(). Then the bucket's memory is free again. So gradients never exist as a
- * whole: they count 0 for every strategy, and two of the largest bucket are in flight. The bits are
- * those of a training without the flag. `leaves` changes the buckets in flight:
+ * reduced. This happens in the call that hands in a later gradient or ends the pass, at the latest
+ * in trireme_optimizer_step(). Then the bucket's memory is free again. So gradients never exist as
+ * a whole. In the list of strategies above they count 0 for every strategy, and two of the largest
+ * bucket are in flight. The bits are those of a training without the flag. The memory depends on
+ * `leaves`:
  * - As many leaves as ranks: each of the two buckets has its own partial sums.
  * - More leaves: all partial sums exist until the last pass. With zero2 and zero3 that is as much
  *   memory as without the flag. data_parallel may have all buckets in flight, beyond the plan, on
@@ -108,11 +109,12 @@
  *   moment lies in the last pass in which this rank has one. With tied parameters it is that of the
  *   last name. Where ranks share one copy, another rank may change the parameter. So hand in a
  *   gradient after the last use of its parameter. Frozen parameters never change.
- * - The update of a unit that this rank keeps gathered waits, in memory beyond the plan.
+ * - The update of a unit that this rank keeps gathered waits. Its gradients wait in memory beyond
+ *   the plan.
  * - trireme_model_gather_parameters() is refused while a step is under way.
- * - The optimizer exists before the first pass of a step. The rates of the step are those of that
- *   moment. To set a rate until the step ends is refused. A rank without a leaf cannot know that;
- *   then the step is a MISMATCH.
+ * - The caller creates the optimizer before the first pass of a step. The rates of the step are
+ *   those of the moment in which that pass begins. Until the step ends, a call that sets a rate is
+ *   refused. A rank without a leaf cannot know this; if it sets a rate, the step is a MISMATCH.
  * - There is no way back once all ranks have handed in the first bucket of the last pass, and their
  *   rates agree. If a step is discarded or fails later, parameters are neither the old nor the new
  *   ones, and the model has failed on all ranks. Before that moment nothing has changed.
@@ -124,9 +126,9 @@
  *   ADAFACTOR, MUON).
  *
  * Parameters in a file (ZeRO-Infinity: Rajbhandari et al. 2021, arXiv 2104.07857): with
- * offload_path a rank's part of what it gathers lies in a file, but not units that stay whole. Each
- * rank makes its own file in the directory. The file has no name, so nothing is left of it when the
- * process ends. The bits are those of parameters in memory.
+ * offload_path each rank's part of the parameters lies in a file, except for units that stay whole.
+ * Each rank makes its own file in the directory. The file has no name, so nothing is left of it
+ * when the process ends. The bits are those of parameters in memory.
  * - A gather reads this rank's part to where the unit will be whole. The peers read it there. Units
  *   that followed the last time are read ahead, within offload_buffer_bytes.
  * - trireme_optimizer_step() reads, updates and writes block by block. hybrid_shard goes through
@@ -135,7 +137,7 @@
  * - A file has whole pages of 4,096 bytes. trireme_model_seal() reserves all its room.
  * - The buffer is working memory. planned_parameters is what stays in memory. memory_limit_bytes
  *   counts no file.
- * - In a world of 1 parameters lie in a file, too. Units must then be gathered there.
+ * - In a world of 1 parameters lie in a file, too. The caller must then gather units there, too.
  * - Every rule, flag and feature works. Ranges of parameters have no address:
  *   trireme_optimizer_read_range() copies them.
  * - With optimizer state in a file, too (offload_path of the optimizer), each has its own file.
@@ -146,7 +148,7 @@
  * - A block that cannot be written stays in memory from then on, and nothing is lost. failed_writes
  *   of trireme_model_get_offload_info() counts it. Without memory for it the model fails with
  *   TRIREME_ERROR_OUT_OF_MEMORY.
- * - A block that cannot be read, twice, fails the model with TRIREME_ERROR_SYSTEM.
+ * - A block that cannot be read in two attempts fails the model with TRIREME_ERROR_SYSTEM.
  * - A block that is not what was written fails the model with TRIREME_ERROR_CORRUPT.
  * - A disk that does not answer fails the model with TRIREME_ERROR_TIMEOUT.
  * - trireme_optimizer_read_range(), trireme_optimizer_write_range() and trireme_optimizer_save()
