@@ -615,7 +615,7 @@ trireme_model_begin_backward(trireme_model *model, uint32_t flags);
  * - zero1: if the parameter's group is alone in its bucket, if one rank owns all of it, or in a
  *   world of one rank. bucket_bytes 1 leaves every group alone in its bucket.
  * - zero2, zero3 and hybrid_shard: never, as they keep shards only.
- * - With TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD: never.
+ * - With TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD: never, with any strategy.
  * - A parameter with aliases: one view for each name in its turn, once the caller has handed in the
  *   names added before it.
  * - A parameter with 0 elements: never.
