@@ -2,8 +2,11 @@
  * @file failpoint.h
  * @brief Places where tests can make a rank die, sleep or fail.
  *
- * Ownership: names belong to the library. Thread safety: all functions here may be called from
- * any thread. Failpoints cost one predictable branch each while none is set.
+ * A failpoint is a named place in the library. A test sets an action for it, which the library
+ * carries out when it comes there. While none is set, each costs one predictable branch.
+ *
+ * Ownership: names belong to the library.
+ * Thread safety: any thread may call all functions here.
  */
 #ifndef TRIREME_FAILPOINT_H
 #define TRIREME_FAILPOINT_H
@@ -40,19 +43,28 @@ TRIREME_API uint32_t TRIREME_CALL trireme_failpoint_count(void);
 TRIREME_API const char *TRIREME_CALL trireme_failpoint_name(uint32_t index);
 
 /**
- * Sets what failpoints of this process do, in place of everything set before.
+ * Sets the actions of this process's failpoints, in place of all actions set before.
  *
- * The same text in the environment variable TRIREME_FAILPOINTS is read once, when the library is
- * first used. Does not block. Keeps no pointer.
+ * The library also reads such a text from the environment variable TRIREME_FAILPOINTS, once, when
+ * it is loaded. Does not block. Keeps no pointer.
  *
- * @param text  "NAME=ACTION[@HIT]", several with ";" between them. ACTION is `kill` (SIGKILL to
- * the own process), `stop` (SIGSTOP), `sleep(MILLISECONDS)`, `fail` (the step answers
- * TRIREME_ERROR_SYSTEM), `fail(ERRNO)` (with that error number), `short` (`file.read` and
- * `file.write` move a part of the bytes; others fail) or `off`. HIT is the visit that acts, from 1,
- * or with a "+" behind it the first one that does; without it every visit does. NULL or "" clears
- * all.
+ * ACTION is one of these:
+ *
+ * - `kill`: the process gets SIGKILL.
+ * - `stop`: the process gets SIGSTOP.
+ * - `sleep(MILLISECONDS)`: the thread sleeps.
+ * - `fail`: the step answers TRIREME_ERROR_SYSTEM.
+ * - `fail(ERRNO)`: the same, with that error number.
+ * - `short`: `file.read` and `file.write` move a part of the bytes; other failpoints fail.
+ * - `off`: nothing.
+ *
+ * HIT says which visits to the failpoint act. "2" is the second visit alone. "2+" is the second and
+ * all later ones. Without HIT every visit acts.
+ *
+ * @param text  "NAME=ACTION[@HIT]", several with ";" between them, for example
+ * "all_reduce.after_publish=kill@2". NULL or "" clears all.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  The text names no failpoint or no action; nothing was
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  The text names no failpoint or no action. Nothing was
  * changed.
  *
  * Thread safety: any thread, also concurrently.
@@ -61,12 +73,12 @@ TRIREME_API const char *TRIREME_CALL trireme_failpoint_name(uint32_t index);
 TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_failpoint_set(const char *text);
 
 /**
- * Tells how often a failpoint was visited since it was set.
+ * Tells how often the library has visited a failpoint since it was set.
  *
  * Does not block. Keeps no pointer.
  *
  * @param name       Name of a failpoint.
- * @param[out] out_hits  Visits counted; only failpoints that are set count.
+ * @param[out] out_hits  Number of visits. The library counts only for failpoints that are set.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or there is no such failpoint.
  *

@@ -1,9 +1,9 @@
 /**
  * @file log.h
- * @brief Hearing what the library has to say. It prints nothing unless TRIREME_LOG is set.
+ * @brief Log messages of the library. It prints nothing unless TRIREME_LOG is set.
  *
- * Ownership: messages belong to the library and live for the call. Thread safety: the callback
- * may be called from any thread of the library, several at once.
+ * Ownership: messages belong to the library and live for the call.
+ * Thread safety: any thread of the library may call the callback, several at once.
  */
 #ifndef TRIREME_LOG_H
 #define TRIREME_LOG_H
@@ -14,7 +14,7 @@
 
 TRIREME_BEGIN_C
 
-/** How much a message matters. 0 is none. */
+/** Importance of a message: TRIREME_LOG_*. 0 is none. */
 typedef int32_t trireme_log_level;
 
 /** Numbers of the levels. */
@@ -26,21 +26,22 @@ enum {
 };
 
 /**
- * Called with one line of UTF-8 without a line end. It must not call the library, except to
- * read names and the last error.
+ * Called with each message: one line of UTF-8 without a line end. It must not call the library,
+ * except to read names and the last error.
  */
 typedef void(TRIREME_CALL *trireme_log_callback)(trireme_log_level level, const char *message,
                                                  void *user_data);
 
 /**
- * Sets the function that hears log messages, for the whole process.
+ * Sets the function that gets log messages, for the whole process.
  *
- * Waits until no thread is inside the callback that was set before, so that its user_data may be
- * freed afterwards; called from inside the callback it does not wait. Keeps `callback` and
+ * Waits until no thread is inside the callback that was set before. So the caller may free its
+ * user_data afterwards. Called from inside the callback, it does not wait. Keeps `callback` and
  * `user_data` until the next call.
  *
- * @param callback   Called for each message; NULL for silence. Before the first call TRIREME_LOG counts.
- * @param level      Messages up to this level are told; ignored when callback is NULL.
+ * @param callback   Called for each message; NULL for silence. Before the first call, TRIREME_LOG
+ *                   decides.
+ * @param level      Least important level that is told; ignored when callback is NULL.
  * @param user_data  Handed to the callback.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  level is none of TRIREME_LOG_*.

@@ -2,11 +2,11 @@
  * @file rooted_collectives.h
  * @brief Collectives in which one rank, the root, gives or gets: reduce, gather and scatter.
  *
- * All ranks name the same root. What collectives.h says at its top, of order, memory and the
- * statuses that every operation shares, holds here, too. (trireme_broadcast() is in collectives.h.)
+ * All ranks name the same root. The rules at the top of collectives.h hold here, too: order, memory
+ * and the statuses that every operation shares. trireme_broadcast() is in collectives.h.
  *
  * Ownership: buffers belong to the caller and must live until the operation is done.
- * Thread safety: all functions here may be called from any thread, also concurrently.
+ * Thread safety: any thread may call all functions here, also concurrently.
  */
 #ifndef TRIREME_ROOTED_COLLECTIVES_H
 #define TRIREME_ROOTED_COLLECTIVES_H
@@ -19,15 +19,15 @@ TRIREME_BEGIN_C
 /**
  * Reduces `count` elements over all ranks and gives the root the result.
  *
- * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. On
- * the root it works in place when receive == send; elsewhere `receive` is not used.
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. The
+ * root may pass receive == send, to reduce in place. Other ranks do not use `receive`.
  *
  * @param communicator  The communicator.
  * @param send  This rank's `count` elements.
- * @param[out] receive  Result, `count` elements; on the root only, else it may be NULL.
+ * @param[out] receive  Result, `count` elements. Only the root needs it; else it may be NULL.
  * @param count  Elements.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined.
+ * @param reduction  How the ranks' elements are combined.
  * @param root  Rank that gets the result.
  * @param options  Deadline and scale; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
@@ -49,15 +49,15 @@ trireme_reduce(trireme_communicator *communicator, const void *send, void *recei
  *
  * @param communicator  The communicator.
  * @param send  This rank's `count` elements.
- * @param[out] receive  Result, `count` elements; on the root only, else it may be NULL.
+ * @param[out] receive  Result, `count` elements. Only the root needs it; else it may be NULL.
  * @param count  Elements.
  * @param dtype  Type of the elements.
- * @param reduction  How they are combined.
+ * @param reduction  How the ranks' elements are combined.
  * @param root  Rank that gets the result.
  * @param options  Deadline and scale; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
- * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @retval TRIREME_OK  Started. The request tells the outcome.
  * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
  *
  * Thread safety: any thread, also concurrently.
@@ -71,13 +71,14 @@ trireme_reduce_start(trireme_communicator *communicator, const void *send, void 
 /**
  * Gives the root the blocks of all ranks, one after the other in rank order.
  *
- * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. On
- * the root it works in place when send is this rank's block of receive; elsewhere `receive` is
- * not used.
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. The
+ * root may pass its own block of `receive` as `send`, to gather in place. Other ranks do not use
+ * `receive`.
  *
  * @param communicator  The communicator.
  * @param send  This rank's block, `send_count` elements.
- * @param[out] receive  `send_count` x world size elements; on the root only, else it may be NULL.
+ * @param[out] receive  `send_count` x world size elements. Only the root needs it; else it may be
+ *                  NULL.
  * @param send_count  Elements of one block.
  * @param dtype  Type of the elements.
  * @param root  Rank that gets the blocks.
@@ -101,14 +102,15 @@ trireme_gather(trireme_communicator *communicator, const void *send, void *recei
  *
  * @param communicator  The communicator.
  * @param send  This rank's block, `send_count` elements.
- * @param[out] receive  `send_count` x world size elements; on the root only, else it may be NULL.
+ * @param[out] receive  `send_count` x world size elements. Only the root needs it; else it may be
+ *                  NULL.
  * @param send_count  Elements of one block.
  * @param dtype  Type of the elements.
  * @param root  Rank that gets the blocks.
  * @param options  Deadline and more; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
- * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @retval TRIREME_OK  Started. The request tells the outcome.
  * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
  *
  * Thread safety: any thread, also concurrently.
@@ -122,15 +124,15 @@ trireme_gather_start(trireme_communicator *communicator, const void *send, void 
 /**
  * Gives the root the blocks of all ranks, which may differ in length.
  *
- * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. On
- * the root it works in place when send is this rank's block of receive; elsewhere `receive` is
- * not used.
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. The
+ * root may pass its own block of `receive` as `send`, to gather in place. Other ranks do not use
+ * `receive`.
  *
  * @param communicator  The communicator.
  * @param send  This rank's block, counts[rank] elements.
- * @param[out] receive  All blocks, one after the other in rank order; on the root only, else it
- *                  may be NULL.
- * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
+ * @param[out] receive  All blocks, one after the other in rank order. Only the root needs it; else
+ *                  it may be NULL.
+ * @param counts  Elements of each block, one number for each rank. The same on all ranks. Copied.
  * @param dtype  Type of the elements.
  * @param root  Rank that gets the blocks.
  * @param options  Deadline and more; NULL for the defaults.
@@ -153,15 +155,15 @@ trireme_gather_v(trireme_communicator *communicator, const void *send, void *rec
  *
  * @param communicator  The communicator.
  * @param send  This rank's block, counts[rank] elements.
- * @param[out] receive  All blocks, one after the other in rank order; on the root only, else it
- *                  may be NULL.
- * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
+ * @param[out] receive  All blocks, one after the other in rank order. Only the root needs it; else
+ *                  it may be NULL.
+ * @param counts  Elements of each block, one number for each rank. The same on all ranks. Copied.
  * @param dtype  Type of the elements.
  * @param root  Rank that gets the blocks.
  * @param options  Deadline and more; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
- * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @retval TRIREME_OK  Started. The request tells the outcome.
  * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
  *
  * Thread safety: any thread, also concurrently.
@@ -173,14 +175,14 @@ trireme_gather_v_start(trireme_communicator *communicator, const void *send, voi
                        const trireme_operation_options *options, trireme_request **out_request);
 
 /**
- * Gives rank r block r of what the root has.
+ * Gives rank r block r of the root's elements.
  *
- * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. On
- * the root it works in place when receive is this rank's block of send; elsewhere `send` is not
- * used.
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. The
+ * root may pass its own block of `send` as `receive`, to scatter in place. Other ranks do not use
+ * `send`.
  *
  * @param communicator  The communicator.
- * @param send  `receive_count` x world size elements; on the root only, else it may be NULL.
+ * @param send  `receive_count` x world size elements. Only the root needs it; else it may be NULL.
  * @param[out] receive  This rank's block, `receive_count` elements.
  * @param receive_count  Elements of one block.
  * @param dtype  Type of the elements.
@@ -204,7 +206,7 @@ trireme_scatter(trireme_communicator *communicator, const void *send, void *rece
  * in the order of their calls.
  *
  * @param communicator  The communicator.
- * @param send  `receive_count` x world size elements; on the root only, else it may be NULL.
+ * @param send  `receive_count` x world size elements. Only the root needs it; else it may be NULL.
  * @param[out] receive  This rank's block, `receive_count` elements.
  * @param receive_count  Elements of one block.
  * @param dtype  Type of the elements.
@@ -212,7 +214,7 @@ trireme_scatter(trireme_communicator *communicator, const void *send, void *rece
  * @param options  Deadline and more; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
- * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @retval TRIREME_OK  Started. The request tells the outcome.
  * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
  *
  * Thread safety: any thread, also concurrently.
@@ -224,17 +226,17 @@ trireme_scatter_start(trireme_communicator *communicator, const void *send, void
                       const trireme_operation_options *options, trireme_request **out_request);
 
 /**
- * Gives rank r block r of what the root has; blocks may differ in length.
+ * Gives rank r block r of the root's elements. Blocks may differ in length.
  *
- * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. On
- * the root it works in place when receive is this rank's block of send; elsewhere `send` is not
- * used.
+ * Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer. The
+ * root may pass its own block of `send` as `receive`, to scatter in place. Other ranks do not use
+ * `send`.
  *
  * @param communicator  The communicator.
- * @param send  All blocks, one after the other in rank order; on the root only, else it may be
- *                  NULL.
+ * @param send  All blocks, one after the other in rank order. Only the root needs it; else it may
+ *                  be NULL.
  * @param[out] receive  This rank's block, counts[rank] elements.
- * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
+ * @param counts  Elements of each block, one number for each rank. The same on all ranks. Copied.
  * @param dtype  Type of the elements.
  * @param root  Rank that has the blocks.
  * @param options  Deadline and more; NULL for the defaults.
@@ -256,16 +258,16 @@ trireme_scatter_v(trireme_communicator *communicator, const void *send, void *re
  * in the order of their calls.
  *
  * @param communicator  The communicator.
- * @param send  All blocks, one after the other in rank order; on the root only, else it may be
- *                  NULL.
+ * @param send  All blocks, one after the other in rank order. Only the root needs it; else it may
+ *                  be NULL.
  * @param[out] receive  This rank's block, counts[rank] elements.
- * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
+ * @param counts  Elements of each block, one number for each rank. The same on all ranks. Copied.
  * @param dtype  Type of the elements.
  * @param root  Rank that has the blocks.
  * @param options  Deadline and more; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
- * @retval TRIREME_OK  Started; its own outcome comes through the request.
+ * @retval TRIREME_OK  Started. The request tells the outcome.
  * @return An argument, handle, memory or earlier failure as listed at the top of collectives.h.
  *
  * Thread safety: any thread, also concurrently.

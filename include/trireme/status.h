@@ -1,9 +1,9 @@
 /**
  * @file status.h
- * @brief What a call answers, and what it says when it failed.
+ * @brief Status codes that calls return, and details of the last failure.
  *
- * Ownership: strings returned here belong to the library. Thread safety: the last error is
- * kept per thread, so each thread sees its own.
+ * Ownership: strings returned here belong to the library.
+ * Thread safety: each thread has a last error of its own.
  */
 #ifndef TRIREME_STATUS_H
 #define TRIREME_STATUS_H
@@ -13,24 +13,24 @@
 
 TRIREME_BEGIN_C
 
-/** 0 is success, negative is failure; positive values are never used. */
+/** Answer of a call: 0 is success, negative is failure. Positive values are never used. */
 typedef int32_t trireme_status;
 
 /** One code for each thing a caller can do about a failure. */
 enum {
-    /** Done. */
+    /** Success. */
     TRIREME_OK = 0,
     /** A value breaks a rule; the message names both. */
     TRIREME_ERROR_INVALID_ARGUMENT = -1,
-    /** Stale, foreign, destroyed twice, or used after fork. */
+    /** The handle is stale, of another kind or process, destroyed before, or used after fork. */
     TRIREME_ERROR_INVALID_HANDLE    = -2,
-    /** Right call, wrong moment. */
+    /** The call is right, but its moment is wrong. */
     TRIREME_ERROR_INVALID_STATE = -3,
-    /** Known, but not in this build or backend. */
+    /** The library knows the feature, but this build or backend does not have it. */
     TRIREME_ERROR_UNSUPPORTED = -4,
     /** Host memory has run out. */
     TRIREME_ERROR_OUT_OF_MEMORY = -5,
-    /** The deadline passed; the message names who is missing. */
+    /** The deadline passed; the message names the missing ranks. */
     TRIREME_ERROR_TIMEOUT           = -6,
     /** A rank called trireme_communicator_abort(). */
     TRIREME_ERROR_ABORTED = -7,
@@ -42,7 +42,7 @@ enum {
     TRIREME_ERROR_CORRUPT = -10,
     /** A peer could not show that it belongs to the job. */
     TRIREME_ERROR_AUTHENTICATION = -11,
-    /** The operating system refused; see system_error. */
+    /** The operating system refused; see system_error of trireme_error_info. */
     TRIREME_ERROR_SYSTEM = -12,
     /** A callback of the caller failed. */
     TRIREME_ERROR_CALLBACK = -13,
@@ -63,19 +63,20 @@ typedef struct trireme_error_info {
     trireme_status code;
     /** Number of the operation in its communicator, from 1; 0 if none. */
     uint64_t sequence;
-    /** How many ranks are to blame, also those past the array's end. */
+    /** Number of ranks to blame, also of those that `blamed` has no room for. */
     uint32_t blamed_count;
-    /** errno, or 0. */
+    /** Error number of the operating system (errno), or 0. */
     int32_t system_error;
     /** The first ranks to blame, ascending. */
     int32_t blamed[TRIREME_MAX_BLAMED_RANKS];
-    /** "all_reduce"; empty if the failure is of no operation. */
+    /** Name of the operation, such as "all_reduce"; empty if no operation failed. */
     char operation[32];
     /** Name of the communicator; empty if none. */
     char communicator[64];
     /**
-     * 1: the group can go on, and all ranks that got this call the same function again. Set by
-     * trireme_communicator_shrink() if a rank was lost before the new group was whole. Else 0.
+     * 1: the group can go on if all ranks that got this failure call the same function again.
+     * trireme_communicator_shrink() sets it if a rank was lost before the new group was whole. Else
+     * 0.
      */
     uint32_t try_again;
     /** 0. */
@@ -101,7 +102,7 @@ TRIREME_API const char *TRIREME_CALL trireme_status_name(trireme_status status);
 /**
  * Tells what went wrong in the last call of this thread that failed.
  *
- * Does not block. Cannot fail. A call that succeeds leaves the message alone.
+ * Does not block. Cannot fail. A call that succeeds does not change the message.
  *
  * @return One line of UTF-8 that begins with the function's name; "" if nothing has failed yet.
  *         It belongs to the thread and lives until that thread's next failure.
@@ -112,14 +113,14 @@ TRIREME_API const char *TRIREME_CALL trireme_status_name(trireme_status status);
 TRIREME_API const char *TRIREME_CALL trireme_last_error(void);
 
 /**
- * Gives the last failure of this thread in parts a program can use.
+ * Gives the last failure of this thread, in parts that a program can read.
  *
  * Does not block. Keeps no pointer.
  *
  * @param[out] out_info  Filled up to its own struct_size. Required.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL or its struct_size is below the first
- *                  release's.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL, or its struct_size is smaller than that
+ *                  of the first release.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0

@@ -2,8 +2,9 @@
  * @file types.h
  * @brief Handles, element types, reductions, devices, and their names.
  *
- * Ownership: a handle is a token that the library looks up and never follows; copying it copies
- * no object. Thread safety: all functions here may be called from any thread.
+ * Ownership: a handle is a number that the library looks up; it never follows it as a pointer. A
+ * copy of a handle means the same object.
+ * Thread safety: any thread may call all functions here.
  */
 #ifndef TRIREME_TYPES_H
 #define TRIREME_TYPES_H
@@ -26,7 +27,7 @@ typedef struct trireme_buffer trireme_buffer;
 typedef struct trireme_model trireme_model;
 /** The update rule of a model and its state on this rank. */
 typedef struct trireme_optimizer trireme_optimizer;
-/** Layers of a model that are trained as one. */
+/** Layers of a model, which makes a training step from their callbacks. */
 typedef struct trireme_trainer trireme_trainer;
 
 /** Type of the elements of a buffer. 0 is none. */
@@ -54,16 +55,16 @@ enum {
     TRIREME_DTYPE_F8E5M2 = 14,
     /** One byte, 0 or 1. Reductions: min (and), max (or), band, bor, bxor. */
     TRIREME_DTYPE_BOOL   = 15,
-    /** One byte that is moved and never reduced. */
+    /** One byte, which operations move and never reduce. */
     TRIREME_DTYPE_BYTES = 16
 };
 
-/** How contributions of ranks become one value. 0 is none. */
+/** How the ranks' contributions become one value. 0 is none. */
 typedef int32_t trireme_reduction;
 
 /**
- * Numbers of the reductions. Contributions are combined in the order of ranks, but see
- * trireme_algorithm.
+ * Numbers of the reductions. Contributions are combined in the order of ranks. Some algorithms use
+ * another order; see trireme_algorithm.
  */
 enum {
     TRIREME_REDUCTION_SUM        = 1,
@@ -91,7 +92,7 @@ typedef int32_t trireme_device_kind;
 enum {
     /** The host. */
     TRIREME_DEVICE_DEFAULT = 0,
-    /** Memory the CPU reads. */
+    /** Memory that the CPU reads. */
     TRIREME_DEVICE_HOST = 1,
     /** Memory of a CUDA device; UNSUPPORTED in this release. */
     TRIREME_DEVICE_CUDA = 2
@@ -99,19 +100,19 @@ enum {
 
 /** A device. All zero is the host. */
 typedef struct trireme_device {
-    /** TRIREME_DEVICE_HOST and so on. */
+    /** TRIREME_DEVICE_*. Default: the host. */
     trireme_device_kind kind;
-    /** Number of the device among those of its kind; 0 for the host. */
+    /** Number of the device among those of its kind, from 0; 0 for the host. */
     int32_t index;
 } trireme_device; /* since 1.0, never grows */
 
-/** A queue of a device. All zero is none, the only one for the host. */
+/** A queue of work on a device. All zero means no stream, which is all that the host has. */
 typedef struct trireme_stream {
     /** Kind of device the stream belongs to; 0 for none. */
     trireme_device_kind kind;
     /** Must be 0. */
     uint32_t reserved;
-    /** cudaStream_t, for example. */
+    /** The device's own handle, for example a cudaStream_t. */
     void *native;
 } trireme_stream; /* since 1.0, never grows */
 

@@ -1,9 +1,9 @@
 /**
  * @file version.h
- * @brief Which library this is and what it can do.
+ * @brief Version, build and capabilities of the library.
  *
- * Ownership: strings returned here belong to the library. Thread safety: all functions here may
- * be called from any thread.
+ * Ownership: strings returned here belong to the library.
+ * Thread safety: any thread may call all functions here.
  */
 #ifndef TRIREME_VERSION_H
 #define TRIREME_VERSION_H
@@ -22,7 +22,7 @@ TRIREME_BEGIN_C
 /** One number for comparisons: major * 1000000 + minor * 1000 + patch. */
 #define TRIREME_VERSION 1000000
 
-/** Operations a backend can be asked about. 0 is none. */
+/** A kind of operation, in a question for trireme_capability(). 0 is none. */
 typedef int32_t trireme_operation;
 
 /** Numbers of the operations. */
@@ -64,7 +64,7 @@ typedef struct trireme_capability_query {
     const char *backend;
 } trireme_capability_query; /* since 1.0 */
 
-/** A query that asks about nothing in particular. */
+/** A query with 0 or NULL in every field. */
 #define TRIREME_CAPABILITY_QUERY_INIT { sizeof(trireme_capability_query), 0, 0, 0, 0, 0, 0 }
 
 /**
@@ -80,7 +80,7 @@ typedef struct trireme_capability_query {
 TRIREME_API uint32_t TRIREME_CALL trireme_version(void);
 
 /**
- * Tells how the library was built: version, compiler, backends, vector instructions in use.
+ * Tells how the library was built: version, compiler, backends and vector instructions in use.
  *
  * Does not block. Cannot fail.
  *
@@ -98,10 +98,10 @@ TRIREME_API const char *TRIREME_CALL trireme_build_info(void);
  *
  * @param query  The combination. Required.
  * @retval TRIREME_OK  It works.
- * @retval TRIREME_ERROR_UNSUPPORTED  It does not; trireme_last_error() says why in one sentence.
- *                  Also: the query sets a field newer than this library.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  query is NULL, or a field holds a number that means
- *                  nothing.
+ * @retval TRIREME_ERROR_UNSUPPORTED  It does not work; trireme_last_error() says why in one
+ *                  sentence. Or the query sets a field newer than this library.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  query is NULL, or a field holds a number without a
+ *                  meaning.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
