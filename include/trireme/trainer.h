@@ -228,8 +228,8 @@ typedef struct trireme_trainer_metrics {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
     /**
-     * 1: a rank has asked to stop before the ranks told each other in this step. Else 0. The same
-     * on all ranks; see trireme_trainer_request_stop().
+     * 1: a rank had asked to stop when the ranks told each other in this step, or before. Else 0.
+     * The same on all ranks; see trireme_trainer_request_stop().
      */
     int32_t stop;
     /** 1: a gradient was inf or NaN and nothing was updated, with the optimizer's loss_scale. */
@@ -252,7 +252,7 @@ typedef struct trireme_trainer_metrics {
     double loss_scale;
     /** Seconds that the step took on this rank. */
     double seconds;
-    /** Seconds of these in which the rank waited for communication. */
+    /** Seconds of the step in which the rank waited for communication. */
     double exposed_seconds;
 } trireme_trainer_metrics; /* since 1.0 */
 
@@ -294,14 +294,14 @@ typedef struct trireme_trainer_options {
     /** Must be 0. */
     uint32_t reserved;
     /**
-     * Cut checkpoints after every so many layers and compute the layers between again. Not with
-     * activation_budget_bytes. Default: keep everything.
+     * Keep a checkpoint after every so many layers, and compute the layers between again. Not with
+     * activation_budget_bytes. Default: 0, keep everything.
      */
     uint64_t checkpoint_every;
     /**
-     * Most bytes for activations and gradients of outputs. The trainer cuts checkpoints so that as
+     * Most bytes for activations and gradients of outputs. The trainer sets checkpoints so that as
      * few layers as possible are computed again; none with offload_path. Not with checkpoint_every.
-     * Default: no limit.
+     * Default: 0, no limit.
      */
     uint64_t activation_budget_bytes;
     /** Seed from which the trainer derives each random_seed. Default: 0. */
@@ -324,7 +324,7 @@ typedef struct trireme_trainer_options {
     uint64_t offload_buffer_bytes;
 } trireme_trainer_options; /* since 1.0 */
 
-/** Options of which all have their defaults. */
+/** Options with all defaults. */
 #define TRIREME_TRAINER_OPTIONS_INIT \
     { sizeof(trireme_trainer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
