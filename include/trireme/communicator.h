@@ -191,9 +191,10 @@ typedef struct trireme_child_options {
  * within timeout_ns. May be tried again.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  * @retval TRIREME_ERROR_SYSTEM  A socket, thread or mapping could not be made.
- * @retval TRIREME_ERROR_AUTHENTICATION  tcp://: the environment has no token of 16 to 1024 bytes. It
- * comes from a file named by TRIREME_TOKEN_FILE, from TRIREME_TOKEN_FD or from TRIREME_TOKEN. tcp://
- * and host://: others may read the file. host:// needs no token, but checks a file that is named.
+ * @retval TRIREME_ERROR_AUTHENTICATION  tcp://: the environment has no token of 16 to 1024 bytes.
+ * It comes from a file named by TRIREME_TOKEN_FILE, from TRIREME_TOKEN_FD or from TRIREME_TOKEN.
+ * tcp:// and host://: others may read the file. host:// needs no token, but checks a file that is
+ * named.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
