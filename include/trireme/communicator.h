@@ -193,8 +193,8 @@ typedef struct trireme_child_options {
  * @retval TRIREME_ERROR_SYSTEM  A socket, thread or mapping could not be made.
  * @retval TRIREME_ERROR_AUTHENTICATION  tcp://: the environment has no token of 16 to 1024 bytes.
  * It comes from a file named by TRIREME_TOKEN_FILE, from TRIREME_TOKEN_FD or from TRIREME_TOKEN.
- * tcp:// and host://: others may read the file. host:// needs no token, but checks a file that is
- * named.
+ * tcp:// and host://: others may read or write that file, or it belongs to another user (not root).
+ * host:// needs no token.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
