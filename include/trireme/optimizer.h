@@ -165,8 +165,8 @@ TRIREME_API const char *TRIREME_CALL trireme_rule_name(trireme_rule_kind kind);
  * trireme_model_seal() gives it. The model goes on without an optimizer.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library, or more than
  * 1,024 groups. Or two options do not go together, or one does not go with the model, such as
- * max_norm with group_max_norms (docs/features.md). Or norm_ranks is over a transport, which
- * carries one group, or the model is TRIREME_MODEL_FLAG_UNEVEN. The message says which.
+ * max_norm with group_max_norms (docs/features.md). norm_ranks cannot be over a transport, which
+ * carries one group, nor go with TRIREME_MODEL_FLAG_UNEVEN. The message says which.
  * @retval TRIREME_ERROR_SYSTEM  Also: a rank cannot make a file in offload_path, or it has no room
  * for the state. That rank's message names the path, the bytes that it needs and those that are
  * free. The model goes on without an optimizer.
