@@ -153,13 +153,13 @@ trireme_status trireme_model_check_replicas(trireme_model* model) {
 trireme_status trireme_model_broadcast_parameters(trireme_model* model, const void* values,
                                             uint64_t count, trireme_dtype dtype, int32_t root) {
   return together(__func__, model,
-                  [&](Model& found) { return found.set_parameters(values, count, dtype, root); });
+                  [&](Model& found) { return found.broadcast_parameters(values, count, dtype, root); });
 }
 
 trireme_status trireme_model_gather_parameters(trireme_model* model, void* values, uint64_t count,
                                             trireme_dtype dtype) {
   return together(__func__, model,
-                  [&](Model& found) { return found.get_parameters(values, count, dtype); });
+                  [&](Model& found) { return found.gather_parameters(values, count, dtype); });
 }
 
 trireme_status trireme_model_gather_unit(trireme_model* model, uint64_t unit) {

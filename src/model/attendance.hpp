@@ -16,7 +16,7 @@ namespace trireme::strategies {
 
 // What a rank did in a step, call by call.
 struct StepEvent {
-  enum class Kind { gather_unit, release_unit, get_parameters, begin_backward, end_backward };
+  enum class Kind { gather_unit, release_unit, gather_parameters, begin_backward, end_backward };
   Kind kind;
   std::uint64_t value = 0;  // the unit, or the flags
 };

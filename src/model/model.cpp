@@ -500,7 +500,7 @@ char* Model::unit_memory(std::uint64_t unit) const {
          layout_->unit_first[unit] * dtype_size(registry_.units()[unit].dtype);
 }
 
-Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dtype dtype,
+Status Model::broadcast_parameters(const void* values, std::uint64_t count, trireme_dtype dtype,
                              std::int32_t root) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   if (root < 0 || root >= link_.communicator->world_size()) {
@@ -516,7 +516,7 @@ Status Model::set_parameters(const void* values, std::uint64_t count, trireme_dt
   return parameters_set_ != nullptr ? keep(tell_disk(parameters_set_())) : Status::success();
 }
 
-Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dtype) {
+Status Model::gather_parameters(void* values, std::uint64_t count, trireme_dtype dtype) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(check_flat(values, "values", count, dtype, false));
   if (reducer_->may_have_updated() || (updates_in_backward() && reducer_->step_under_way())) {
@@ -532,7 +532,7 @@ Status Model::get_parameters(void* values, std::uint64_t count, trireme_dtype dt
     return Status::success();
   }
   TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
-  attendance_.note(Event::get_parameters);
+  attendance_.note(Event::gather_parameters);
   return keep(gather_all(static_cast<char*>(values)));
 }
 

@@ -55,9 +55,9 @@ class Model {
   Status statistics(trireme_model_statistics* out) const;
   Status check_replicas();
 
-  Status set_parameters(const void* values, std::uint64_t count, trireme_dtype dtype,
+  Status broadcast_parameters(const void* values, std::uint64_t count, trireme_dtype dtype,
                         std::int32_t root);
-  Status get_parameters(void* values, std::uint64_t count, trireme_dtype dtype);
+  Status gather_parameters(void* values, std::uint64_t count, trireme_dtype dtype);
   Status gather_unit(std::uint64_t unit);
   Status release_unit(std::uint64_t unit);
   Status parameter_data(std::uint64_t parameter, void** out_data, std::uint64_t* out_count) const;

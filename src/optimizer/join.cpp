@@ -71,7 +71,7 @@ Status Optimizer::shadow_step(bool* nobody) {
     switch (event.kind) {
       case Event::gather_unit: TRIREME_RETURN_IF_ERROR(model.gather_unit(event.value)); break;
       case Event::release_unit: TRIREME_RETURN_IF_ERROR(model.release_unit(event.value)); break;
-      case Event::get_parameters:
+      case Event::gather_parameters:
         TRIREME_RETURN_IF_ERROR(model.keep(model.gather_all(nullptr)));
         break;
       case Event::begin_backward:

@@ -202,7 +202,7 @@ Status Optimizer::check_no_copy(const OwnedRange& range) const {
   if (!model.pool_->has_copy(model.layout_->group_of[unit])) return Status::success();
   return invalid_state("unit " + std::to_string(unit) + " (" +
                        sharding::quoted(model.registry_.units()[unit].name) +
-                       ") was gathered since the last step, load or set_parameters, and copies of "
+                       ") was gathered since the last step, load or broadcast_parameters, and copies of "
                        "it may stay; write parameters right after one of these");
 }
 
