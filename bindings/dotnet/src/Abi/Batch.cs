@@ -4,18 +4,20 @@ using System.Runtime.InteropServices;
 
 namespace Trireme
 {
-    // Several operations as one: batches of calls, lists of buffers, and calls that find out how
-    // much comes.
+    // Several operations as one: batches of calls, lists of buffers, and calls whose receivers do
+    // not know the length.
     internal static partial class NativeMethods
     {
         /// <summary>
-        /// Opens a batch: what this thread calls until trireme_batch_end() is started, not waited
-        /// for.
+        /// Opens a batch: until trireme_batch_end() this thread only starts operations. The end
+        /// waits for them.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_batch_begin();
 
-        /// <summary>Closes a batch and waits for all operations that were called in it.</summary>
+        /// <summary>
+        /// Closes a batch and waits for all operations that this thread called in it.
+        /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_batch_end();
 
@@ -74,7 +76,8 @@ namespace Trireme
             out RequestHandle outRequest);
 
         /// <summary>
-        /// Gives every rank the root's elements in new memory; only the root knows how many.
+        /// Gives every rank the root's elements in new memory. Only the root knows how many there
+        /// are.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_broadcast_to_buffer(
@@ -82,7 +85,7 @@ namespace Trireme
             NativeOperationOptions* options, IntPtr* outBuffer);
 
         /// <summary>
-        /// Gives rank r block r of what the root has, in new memory; only the root knows the
+        /// Gives rank r block r of the root's elements, in new memory. Only the root knows the
         /// lengths.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
@@ -91,7 +94,7 @@ namespace Trireme
             NativeOperationOptions* options, out BufferHandle outBuffer);
 
         /// <summary>
-        /// Gives every rank the blocks of all ranks in new memory; each rank knows only its own
+        /// Gives every rank the blocks of all ranks in new memory. Each rank knows only its own
         /// length.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]

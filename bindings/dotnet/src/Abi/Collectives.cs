@@ -4,7 +4,9 @@ using System.Runtime.InteropServices;
 
 namespace Trireme
 {
-    /// <summary>Options of one call; NULL in place of a pointer to it means all defaults.</summary>
+    /// <summary>
+    /// Options of one call. NULL in place of a pointer to them means all defaults.
+    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeOperationOptions
     {
@@ -12,11 +14,13 @@ namespace Trireme
         public uint StructSize;
 
         /// <summary>
-        /// TRIREME_OPERATION_FLAG_REPRODUCIBLE and so on, where the operation knows it.
+        /// 0 or a sum of TRIREME_OPERATION_FLAG_*, where the operation knows it. Default: 0.
         /// </summary>
         public uint Flags;
 
-        /// <summary>Deadline of this call from now. Default: the communicator's.</summary>
+        /// <summary>
+        /// Nanoseconds from now to the deadline of this call. Default: the communicator's.
+        /// </summary>
         public ulong TimeoutNs;
 
         /// <summary>
@@ -29,18 +33,21 @@ namespace Trireme
         public NativeStream Stream;
 
         /// <summary>
-        /// Collectives run in order among those of one priority; all ranks must name the same. Not
-        /// for messages.
+        /// Collectives of one priority run in the order of their calls. All ranks must name the
+        /// same. Not for messages. Default: TRIREME_PRIORITY_NORMAL.
         /// </summary>
         public int Priority;
 
-        /// <summary>All ranks must name the same. Not for messages.</summary>
+        /// <summary>
+        /// TRIREME_ALGORITHM_*. All ranks must name the same. Not for messages. Default:
+        /// TRIREME_ALGORITHM_AUTOMATIC.
+        /// </summary>
         public int Algorithm;
 
         /// <summary>
-        /// f16, bf16, f8e4m3 or f8e5m2: what f32 elements are rounded to before they travel, and
-        /// results with them; sums are still made in f32. Default: the dtype itself. Not for
-        /// barriers, all_to_all_v, lists and messages.
+        /// f16, bf16, f8e4m3 or f8e5m2: f32 elements are rounded to it before they travel, and so
+        /// are results. Sums are still made in f32. Not for barriers, all_to_all_v, lists and
+        /// messages. Default: the dtype itself.
         /// </summary>
         public int WireDtype;
 
@@ -52,15 +59,14 @@ namespace Trireme
     internal static partial class NativeMethods
     {
         /// <summary>
-        /// Collectives: combine in rank order, so that every backend and algorithm gives the same
-        /// bits.
+        /// Collectives: combine in rank order. So every backend and algorithm gives the same bits.
         /// </summary>
         internal const int TRIREME_OPERATION_FLAG_REPRODUCIBLE = 1;
 
-        /// <summary>trireme_send(): do not wait for the receiver.</summary>
+        /// <summary>trireme_send(): return without waiting for the receiver.</summary>
         internal const int TRIREME_OPERATION_FLAG_BUFFERED = 2;
 
-        /// <summary>Receives and probes: whatever the tag.</summary>
+        /// <summary>Receives and probes: take a message of any tag.</summary>
         internal const int TRIREME_OPERATION_FLAG_ANY_TAG = 4;
 
         internal const int TRIREME_ALGORITHM_AUTOMATIC = 0;
@@ -87,13 +93,15 @@ namespace Trireme
         internal const int TRIREME_ALGORITHM_PAIRWISE = 7;
 
         /// <summary>
-        /// What the backend offers itself. Over tcp:// also a started call waits for all to join.
+        /// The backend's own. Over tcp:// also a started call waits until all ranks have joined.
         /// </summary>
         internal const int TRIREME_ALGORITHM_NATIVE = 8;
 
         internal const int TRIREME_PRIORITY_NORMAL = 0;
 
-        /// <summary>Does not wait behind normal operations: it has a queue of its own.</summary>
+        /// <summary>
+        /// Operations do not wait behind normal ones: they have a queue of their own.
+        /// </summary>
         internal const int TRIREME_PRIORITY_HIGH = 1;
 
         /// <summary>Names an algorithm, for example "halving_doubling".</summary>

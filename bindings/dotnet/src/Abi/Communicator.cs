@@ -5,7 +5,7 @@ using System.Runtime.InteropServices;
 namespace Trireme
 {
     /// <summary>
-    /// Start from TRIREME_COMMUNICATOR_OPTIONS_INIT. In every field 0 or NULL means the default.
+    /// How to join a group. Start from TRIREME_COMMUNICATOR_OPTIONS_INIT. 0 or NULL: the default.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeCommunicatorOptions
@@ -14,61 +14,54 @@ namespace Trireme
         public uint StructSize;
 
         /// <summary>
-        /// 0 &lt;= rank &lt; world_size; env:// reads it from the environment, mpi:// asks MPI.
+        /// This rank's number: 0 &lt;= rank &lt; world_size. env:// and mpi:// find it themselves.
         /// </summary>
         public int Rank;
 
-        /// <summary>
-        /// Number of ranks; required, but env:// reads it from the environment, mpi:// asks MPI.
-        /// </summary>
+        /// <summary>Number of ranks. env:// and mpi:// find it themselves; else required.</summary>
         public int WorldSize;
 
         /// <summary>Must be 0.</summary>
         public uint Flags;
 
         /// <summary>
-        /// "local://NAME" (threads of this process), "host://NAME" (processes of this host),
-        /// "tcp://ADDRESS:PORT[/NAME][?interface=NAME][&amp;host=LABEL][&amp;silence_ms=N]"
-        /// (processes of any hosts, who know the job's token), "host-transport://NAME" (over
-        /// `transport`), "mpi://" (all ranks of mpirun; MPI is initialised unless the program has
-        /// done so, and then finalised when the process exits; ranks that all share one host work
-        /// by its memory) or "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR,
-        /// MASTER_PORT and the job's token: then over tcp:// where the ranks are on several hosts;
-        /// without RANK and WORLD_SIZE those of Open MPI, of MPICH or of Slurm, where inside mpirun
-        /// "mpi://" is meant if nothing else is said; see docs/launching.md); UTF-8; required.
+        /// Where the ranks meet, for example "host://training" or "env://". See "Rendezvous" at the
+        /// top of this file. Required.
         /// </summary>
         public IntPtr Rendezvous;
 
         /// <summary>
-        /// "local", "host" over sockets or a transport, "mpi" (MPI moves everything, on one host,
-        /// too), or "gloo": with tcp:// alone. The same on all ranks. Default: the best one of the
-        /// rendezvous, which is never "gloo".
+        /// "local"; "host", over sockets or a transport; "mpi", where MPI moves everything, on one
+        /// host, too; or "gloo", with tcp:// alone. The same on all ranks. Default: the best one
+        /// for the rendezvous, which is never "gloo".
         /// </summary>
         public IntPtr Backend;
 
         /// <summary>Name in messages, at most 63 bytes. Default: the rendezvous.</summary>
         public IntPtr Name;
 
-        /// <summary>Longest any blocking call may wait. Default: 300 s.</summary>
+        /// <summary>Longest time in ns that any blocking call may wait. Default: 300 s.</summary>
         public ulong TimeoutNs;
 
         /// <summary>Where buffers live. Default: the host.</summary>
         public NativeDevice Device;
 
-        /// <summary>What carries the bytes of "host-transport://NAME"; copied. Else NULL.</summary>
+        /// <summary>
+        /// Functions that carry the bytes of "host-transport://NAME"; copied. Default: NULL.
+        /// </summary>
         public IntPtr Transport;
 
         /// <summary>
-        /// A wait for a peer that lasts this long is told to the log (TRIREME_LOG_WARNING), and
-        /// again whenever it has doubled; UINT64_MAX: never. Default: 10 s.
+        /// When a wait for a peer has lasted this many ns, the log tells it (TRIREME_LOG_WARNING),
+        /// and again each time it has doubled. UINT64_MAX: never. Default: 10 s.
         /// </summary>
         public ulong StallWarningNs;
     }
 
     /// <summary>
-    /// What a communicator has done so far. Set struct_size before the call. Its bytes leave out
-    /// what the backend's own collectives move over tcp:// ("gloo (tcp)", "hierarchical (...)") and
-    /// mpi://.
+    /// Counts of a communicator's work so far. Set struct_size before the call. The bytes leave out
+    /// those that the backend's own collectives move over tcp:// ("gloo (tcp)", "hierarchical
+    /// (...)") and mpi://.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeCommunicatorStatistics
@@ -79,15 +72,16 @@ namespace Trireme
         /// <summary>0.</summary>
         public uint Reserved;
 
-        /// <summary>Collectives and messages that ended, well or not.</summary>
+        /// <summary>Collectives and messages that have ended, in success or failure.</summary>
         public ulong Operations;
 
-        /// <summary>Those that ended in a failure.</summary>
+        /// <summary>Collectives and messages that have ended in failure.</summary>
         public ulong Failures;
 
         /// <summary>
-        /// Bytes of this rank that peers were given to read, by collectives and messages. Not what
-        /// MPI moves, nor what goes through the memory of each host in a hierarchical group.
+        /// Bytes of this rank that peers were given to read, by collectives and messages. Leaves
+        /// out bytes that MPI moves, or that go through the memory of a host in a hierarchical
+        /// group.
         /// </summary>
         public ulong BytesSent;
 
@@ -108,12 +102,14 @@ namespace Trireme
         public uint Flags;
 
         /// <summary>
-        /// Name of the child in messages, at most 63 bytes; need not be the same on all ranks.
-        /// Default: the parent's and a number.
+        /// Name of the child in messages, at most 63 bytes; may differ between ranks. Default: the
+        /// parent's name and a number.
         /// </summary>
         public IntPtr Name;
 
-        /// <summary>Longest this call may wait. Default: the parent's timeout.</summary>
+        /// <summary>
+        /// Longest time in ns that this call may wait. Default: the parent's timeout.
+        /// </summary>
         public ulong TimeoutNs;
     }
 
@@ -145,10 +141,7 @@ namespace Trireme
             CommunicatorHandle communicator, out int outWorldSize);
 
         /// <summary>
-        /// Tells which backend and transport carry the bytes, for example "local (processes)", or
-        /// "local (processes, met by Open MPI)" where mpi:// has found all ranks on one host. Over
-        /// tcp:// it may say more once all ranks have joined: "hierarchical (2 hosts x 4)" where
-        /// they share hosts, as mpi:// says at once.
+        /// Tells which backend and transport carry the bytes, for example "local (processes)".
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_communicator_get_backend(
@@ -159,7 +152,7 @@ namespace Trireme
         internal static extern Status trireme_communicator_abort(
             CommunicatorHandle communicator, IntPtr reason);
 
-        /// <summary>Tells what the communicator has done so far.</summary>
+        /// <summary>Counts the communicator's work so far.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_communicator_get_statistics(
             CommunicatorHandle communicator, ref NativeCommunicatorStatistics outStatistics);
@@ -171,7 +164,7 @@ namespace Trireme
         internal static extern unsafe Status trireme_communicator_get_flight_record(
             CommunicatorHandle communicator, byte* text, ulong capacity, out ulong outLength);
 
-        /// <summary>Writes what each rank called last, as far as this rank can see it.</summary>
+        /// <summary>Writes the last calls of each rank, as far as this rank can see them.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_communicator_get_last_calls(
             CommunicatorHandle communicator, byte* text, ulong capacity, out ulong outLength);

@@ -16,12 +16,12 @@ namespace Trireme
         internal static extern IntPtr trireme_failpoint_name(uint index);
 
         /// <summary>
-        /// Sets what failpoints of this process do, in place of everything set before.
+        /// Sets the actions of this process's failpoints, in place of all actions set before.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_failpoint_set(IntPtr text);
 
-        /// <summary>Tells how often a failpoint was visited since it was set.</summary>
+        /// <summary>Tells how often the library has visited a failpoint since it was set.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_failpoint_hits(IntPtr name, out ulong outHits);
     }

@@ -4,7 +4,7 @@ using System.Runtime.InteropServices;
 
 namespace Trireme
 {
-    // Hearing what the library has to say. It prints nothing unless TRIREME_LOG is set.
+    // Log messages of the library. It prints nothing unless TRIREME_LOG is set.
     internal static partial class NativeMethods
     {
         internal const int TRIREME_LOG_ERROR = 1;
@@ -16,13 +16,13 @@ namespace Trireme
         internal const int TRIREME_LOG_DEBUG = 4;
 
         /// <summary>
-        /// Called with one line of UTF-8 without a line end. It must not call the library, except
-        /// to read names and the last error.
+        /// Called with each message: one line of UTF-8 without a line end. It must not call the
+        /// library, except to read names and the last error.
         /// </summary>
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate void LogCallback(LogLevel level, IntPtr message, IntPtr userData);
 
-        /// <summary>Sets the function that hears log messages, for the whole process.</summary>
+        /// <summary>Sets the function that gets log messages, for the whole process.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_set_log_callback(
             LogCallback callback, LogLevel level, IntPtr userData);

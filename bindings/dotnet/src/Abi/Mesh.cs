@@ -14,19 +14,27 @@ namespace Trireme
         /// <summary>Must be 0.</summary>
         public uint Flags;
 
-        /// <summary>Numbers and names below; 1 to TRIREME_MESH_MAX_AXES.</summary>
+        /// <summary>
+        /// Number of axes: entries of the two lists below; 1 to TRIREME_MESH_MAX_AXES. Required.
+        /// </summary>
         public uint AxisCount;
 
-        /// <summary>How ranks are numbered. Default: by name.</summary>
+        /// <summary>How ranks are numbered. Default: TRIREME_MESH_ORDER_BY_NAME.</summary>
         public int Order;
 
-        /// <summary>Any names, each once; UTF-8, at most 31 bytes; required.</summary>
+        /// <summary>
+        /// Names of the axes, any text, each once; UTF-8, at most 31 bytes. Required.
+        /// </summary>
         public IntPtr AxisNames;
 
-        /// <summary>Ranks along each axis; one of them may be 0: what is left. Required.</summary>
+        /// <summary>
+        /// Ranks along each axis. One of them may be 0: that axis gets the rest. Required.
+        /// </summary>
         public IntPtr AxisSizes;
 
-        /// <summary>Longest the creation may wait. Default: the communicator's timeout.</summary>
+        /// <summary>
+        /// Longest that the creation may wait, in nanoseconds. Default: the communicator's timeout.
+        /// </summary>
         public ulong TimeoutNs;
     }
 
@@ -37,8 +45,8 @@ namespace Trireme
         internal const int TRIREME_MESH_MAX_AXES = 16;
 
         /// <summary>
-        /// "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names
-        /// are slower than these, the last one of them fastest.
+        /// "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline". Other names
+        /// are slower than these. Of the other names the last one is fastest.
         /// </summary>
         internal const int TRIREME_MESH_ORDER_BY_NAME = 0;
 
@@ -55,11 +63,11 @@ namespace Trireme
         internal static extern Status trireme_mesh_create(
             CommunicatorHandle communicator, ref NativeMeshOptions options, out MeshHandle outMesh);
 
-        /// <summary>Leaves the communicators of the axes and gives the handle back.</summary>
+        /// <summary>Leaves the communicators of the axes and destroys the handle.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern void trireme_mesh_destroy(IntPtr mesh);
 
-        /// <summary>Gives the size of an axis, also of the one that was left open.</summary>
+        /// <summary>Gives the size of an axis, also of the one whose size was given as 0.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_mesh_axis_size(
             MeshHandle mesh, IntPtr axis, out int outSize);
@@ -69,13 +77,14 @@ namespace Trireme
         internal static extern unsafe Status trireme_mesh_get_coordinates(
             MeshHandle mesh, int rank, int* outCoordinates, ulong capacity);
 
-        /// <summary>Gives the rank at a place.</summary>
+        /// <summary>Gives the rank with these coordinates.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_mesh_get_rank(
             MeshHandle mesh, int* coordinates, ulong count, out int outRank);
 
         /// <summary>
-        /// Lists the ranks that differ from a rank on some axes only: a row of the table of groups.
+        /// Lists the ranks that differ from a rank on the given axes only: its group along these
+        /// axes.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_mesh_get_group(
@@ -83,8 +92,8 @@ namespace Trireme
             out ulong outCount);
 
         /// <summary>
-        /// Gives the communicator of this rank's ranks along one axis; a rank's number there is its
-        /// coordinate.
+        /// Gives the communicator of the ranks along one axis that this rank is in. A rank's number
+        /// there is its coordinate.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_mesh_get_axis_communicator(

@@ -4,7 +4,9 @@ using System.Runtime.InteropServices;
 
 namespace Trireme
 {
-    /// <summary>What a receive or a probe has met. Set struct_size before the call.</summary>
+    /// <summary>
+    /// The message that a receive or a probe has found. Set struct_size before the call.
+    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeMessageInfo
     {
@@ -14,13 +16,13 @@ namespace Trireme
         /// <summary>Rank that sent it.</summary>
         public int Source;
 
-        /// <summary>Tag it was sent with.</summary>
+        /// <summary>Tag with which that rank sent it.</summary>
         public ulong Tag;
 
-        /// <summary>Elements.</summary>
+        /// <summary>Elements in it.</summary>
         public ulong Count;
 
-        /// <summary>Their type.</summary>
+        /// <summary>Type of the elements.</summary>
         public int Dtype;
 
         /// <summary>0.</summary>
@@ -56,7 +58,7 @@ namespace Trireme
             CommunicatorHandle communicator, void* data, ulong count, ElementType dtype, int from,
             ulong tag, NativeOperationOptions* options, out RequestHandle outRequest);
 
-        /// <summary>Receives at most `capacity` elements, and tells what came.</summary>
+        /// <summary>Receives at most `capacity` elements, and describes the message.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_receive_message(
             CommunicatorHandle communicator, void* data, ulong capacity, ElementType dtype,
@@ -76,7 +78,7 @@ namespace Trireme
             out BufferHandle outBuffer);
 
         /// <summary>
-        /// Waits until a message is there that a receive would take, and leaves it there.
+        /// Waits for a message that a receive would take, and leaves it for the receive.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_probe(
@@ -90,7 +92,7 @@ namespace Trireme
             out RequestHandle outRequest);
 
         /// <summary>
-        /// Sends to one rank and receives from one, which may be the same or itself.
+        /// Sends to one rank and receives from one. Both may be the same rank, or this rank itself.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_send_receive(

@@ -8,15 +8,15 @@ namespace Trireme
     internal static partial class NativeMethods
     {
         /// <summary>
-        /// This rank has no data for it and hands in nothing: the pass begins and ends empty. With
-        /// TRIREME_MODEL_FLAG_UNEVEN only; may differ between ranks.
+        /// This rank has no data for the pass and hands in nothing: the pass begins and ends empty.
+        /// Only with TRIREME_MODEL_FLAG_UNEVEN. The flag may differ between ranks.
         /// </summary>
         internal const int TRIREME_BACKWARD_FLAG_ABSENT = 2;
 
         /// <summary>
-        /// Not the last pass of a step: the next one adds to it. data_parallel and zero1 keep the
-        /// sum on this rank and reduce it with the last pass. zero2 and zero3 have no room for
-        /// that: they reduce every pass and add to the owned shard, so the bits may differ from
+        /// This is not the last pass of a step: the next one adds to it. data_parallel and zero1
+        /// keep the sum on this rank and reduce it with the last pass. zero2 and zero3 have no room
+        /// for that. They reduce every pass and add to the owned shard, so the bits may differ from
         /// those of the other two.
         /// </summary>
         internal const int TRIREME_BACKWARD_FLAG_NO_SYNC = 1;
@@ -27,8 +27,8 @@ namespace Trireme
 
         /// <summary>
         /// Finds a strategy by name. Synonyms: ddp, no_shard (data_parallel); shard_grad_op
-        /// (zero2); fsdp, full_shard (zero3); hsdp (hybrid_shard). Neither case nor "_" and "-"
-        /// matter: NoShard, ShardGradOp, FullShard and HybridShard are understood.
+        /// (zero2); fsdp, full_shard (zero3); hsdp (hybrid_shard). The call ignores case, "_" and
+        /// "-", so it understands NoShard, ShardGradOp, FullShard and HybridShard, too.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_strategy_parse(IntPtr text, out Strategy outStrategy);
@@ -39,7 +39,9 @@ namespace Trireme
             CommunicatorHandle communicator, ref NativeModelOptions options,
             out ModelHandle outModel);
 
-        /// <summary>Gives the handle back, and the memory once no optimizer needs it.</summary>
+        /// <summary>
+        /// Destroys the handle of a model. The library frees the memory once no optimizer needs it.
+        /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern void trireme_model_destroy(IntPtr model);
 
@@ -50,17 +52,17 @@ namespace Trireme
 
         /// <summary>
         /// Ends the description: checks that all ranks registered the same, lays out the shards and
-        /// allocates what the plan says. Parameters are 0 afterwards.
+        /// allocates memory as planned. Parameters are 0 afterwards.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_seal(ModelHandle model);
 
-        /// <summary>Tells what a sealed model looks like.</summary>
+        /// <summary>Describes a sealed model.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_get_info(
             ModelHandle model, ref NativeModelInfo outInfo);
 
-        /// <summary>Tells what a unit looks like on this rank.</summary>
+        /// <summary>Describes a unit on this rank.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_get_unit_info(
             ModelHandle model, ulong unit, ref NativeUnitInfo outInfo);
@@ -71,24 +73,21 @@ namespace Trireme
             ModelHandle model, ref NativeModelMemory outMemory);
 
         /// <summary>
-        /// Tells how the parameters of a model with offload_path lie on this rank, and what the
-        /// disk has done for them.
+        /// Tells how the parameters of a model with offload_path lie on this rank, and counts the
+        /// transfers of its disk.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_get_offload_info(
             ModelHandle model, ref NativeOffloadInfo outInfo);
 
-        /// <summary>Tells what the model's calls have done on this rank.</summary>
+        /// <summary>Counts the work of the model's calls on this rank.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_get_statistics(
             ModelHandle model, ref NativeModelStatistics outStatistics);
 
         /// <summary>
-        /// Compares what several ranks hold copies of, bit by bit (by a 64-bit hash of each
-        /// parameter). Of parameters: whole units on all ranks, and with hybrid_shard the shards of
-        /// the replicas. zero3 holds each element once, so only persistent units are compared. Of
-        /// an optimizer: its state with data_parallel, masters included, and with every strategy
-        /// what it counts (trireme_optimizer_counters).
+        /// Compares the copies that several ranks hold, bit by bit (by a 64-bit hash of each
+        /// parameter):
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_check_replicas(ModelHandle model);
@@ -106,13 +105,14 @@ namespace Trireme
             ModelHandle model, void* values, ulong count, ElementType dtype);
 
         /// <summary>
-        /// Makes a unit's parameters whole on this rank, and begins to gather the next unit in the
-        /// order of the last pass, as long as that goes on up or down through the units.
+        /// Makes a unit's parameters whole on this rank. It also begins to gather the next unit in
+        /// the order of the last pass. It does so as long as that order goes on up or down through
+        /// the units.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_gather_unit(ModelHandle model, ulong unit);
 
-        /// <summary>Lets go of a unit's whole parameters.</summary>
+        /// <summary>Releases a unit that trireme_model_gather_unit() made whole.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_release_unit(ModelHandle model, ulong unit);
 
@@ -136,9 +136,9 @@ namespace Trireme
         internal static extern Status trireme_model_begin_backward(ModelHandle model, uint flags);
 
         /// <summary>
-        /// Gives the memory in which the gradient of one parameter is exchanged, so that backward
-        /// writes it there and trireme_model_gradient_ready(), called with this address, has
-        /// nothing to copy.
+        /// Gives a view of one parameter's gradient: the memory in which ranks exchange it.
+        /// Backward writes the gradient there. The caller then hands in this address to
+        /// trireme_model_gradient_ready(), which has nothing to copy.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_get_gradient_data(
@@ -164,7 +164,7 @@ namespace Trireme
         internal static extern unsafe Status trireme_model_accumulate_flat(
             IntPtr model, void* gradients, ulong count, ElementType dtype, uint flags);
 
-        /// <summary>Forgets the gradients of this step, so that the step begins anew.</summary>
+        /// <summary>Discards the gradients of this step, so that the step begins anew.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_discard_gradients(IntPtr model);
     }

@@ -11,13 +11,15 @@ namespace Trireme
         /// <summary>Number of the parameter.</summary>
         public ulong Parameter;
 
-        /// <summary>Which of its elements comes first.</summary>
+        /// <summary>
+        /// Number of the parameter's element with which the stretch begins, from 0.
+        /// </summary>
         public ulong First;
 
-        /// <summary>Elements; 1 or more.</summary>
+        /// <summary>Elements of the stretch; 1 or more.</summary>
         public ulong Count;
 
-        /// <summary>Where it begins in `data`, in elements.</summary>
+        /// <summary>Where the stretch begins in `data`, in elements.</summary>
         public ulong Position;
     }
 
@@ -39,10 +41,10 @@ namespace Trireme
         /// <summary>Elements at `data`.</summary>
         public ulong Elements;
 
-        /// <summary>May be changed, until the hook returns.</summary>
+        /// <summary>The gradients. The hook may change them until it returns.</summary>
         public IntPtr Data;
 
-        /// <summary>`part_count` stretches, in the order of `data`.</summary>
+        /// <summary>`part_count` stretches of parameters, in the order of `data`.</summary>
         public IntPtr Parts;
 
         /// <summary>Number of parts.</summary>
@@ -50,11 +52,11 @@ namespace Trireme
 
         /// <summary>
         /// Type of the elements: f32 or f64. Gradients of f16 and bf16 parameters are f32, and may
-        /// lie in one bucket with those of f32 ones.
+        /// lie in one bucket with those of f32 parameters.
         /// </summary>
         public int Dtype;
 
-        /// <summary>BEFORE: which pass of the step, from 0. AFTER: 0.</summary>
+        /// <summary>BEFORE: number of the pass in the step, from 0. AFTER: 0.</summary>
         public uint Pass;
     }
 
@@ -67,146 +69,135 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>Required.</summary>
+        /// <summary>How the model is spread: TRIREME_STRATEGY_*. Required.</summary>
         public int Strategy;
 
-        /// <summary>TRIREME_GRADIENTS_*.</summary>
+        /// <summary>
+        /// How contributions become one: TRIREME_GRADIENTS_*. Default: TRIREME_GRADIENTS_AVERAGE.
+        /// </summary>
         public int Gradients;
 
         /// <summary>
-        /// Leaves of the global batch for reproducible training; 0: reduction in rank order. At
-        /// most 65,536.
+        /// Leaves of the global batch for reproducible training; at most 65,536. Default: 0, ranks
+        /// reduce in rank order.
         /// </summary>
         public uint Leaves;
 
         /// <summary>
-        /// Gradients are reduced once this much is ready. Default: 25 MiB; a group of units is
-        /// never cut.
+        /// Gradients are reduced once this many bytes are ready. A group of units is never cut.
+        /// Default: 25 MiB.
         /// </summary>
         public ulong BucketBytes;
 
         /// <summary>
-        /// zero3: gathered units may take this much beyond the one in use. Default: the largest
-        /// unit, so that one is prefetched.
+        /// zero3: bytes that gathered units may take beyond the unit in use. Default: those of the
+        /// largest unit, so that one unit is prefetched.
         /// </summary>
         public ulong PrefetchBytes;
 
-        /// <summary>Longest any call may wait. Default: the communicator's.</summary>
+        /// <summary>
+        /// Longest that any call may wait, in nanoseconds. Default: the communicator's.
+        /// </summary>
         public ulong TimeoutNs;
 
         /// <summary>
-        /// Neighbouring units are gathered together until they have this much. Default: 1 MiB; 1
-        /// joins none.
+        /// Neighbouring units are gathered together until they have this many bytes. 1 joins none.
+        /// Default: 1 MiB.
         /// </summary>
         public ulong MinimumUnitBytes;
 
         /// <summary>
-        /// zero3, hybrid_shard: units below this stay whole on every rank and need no gather.
-        /// Default: none.
+        /// zero3, hybrid_shard: units below this many bytes stay whole on every rank and need no
+        /// gather. Default: 0, there are none.
         /// </summary>
         public ulong PersistentUnitBytes;
 
         /// <summary>
-        /// As bucket_bytes, for the bucket that backward fills first, so that the exchange begins
-        /// early. Default: 1 MiB, or bucket_bytes if that is less.
+        /// As bucket_bytes, for the bucket that backward fills first. A small one begins the
+        /// exchange early. Default: 1 MiB, or bucket_bytes if that is less.
         /// </summary>
         public ulong FirstBucketBytes;
 
         /// <summary>
-        /// hybrid_shard: S; must divide the world size. 0: the ranks of a host, where all ranks
-        /// share one; over tcp:// and other transports S must be given. 0 for the other strategies.
+        /// hybrid_shard: S, the number of ranks that keep one copy of the parameters between them.
+        /// S divides the world size. Over tcp:// and other transports it is required. Must be 0 for
+        /// other strategies. Default: 0, all ranks, which must be on one host.
         /// </summary>
         public uint ShardRanks;
 
-        /// <summary>TRIREME_UNUSED_*.</summary>
+        /// <summary>
+        /// Gradients that are not handed in: TRIREME_UNUSED_*. Default: TRIREME_UNUSED_ERROR.
+        /// </summary>
         public int Unused;
 
-        /// <summary>0 or a sum of TRIREME_MODEL_FLAG_*.</summary>
+        /// <summary>0 or a sum of TRIREME_MODEL_FLAG_*. Default: 0.</summary>
         public uint Flags;
 
-        /// <summary>TRIREME_SHARE_*.</summary>
+        /// <summary>One copy a host: TRIREME_SHARE_*. Default: TRIREME_SHARE_AUTO.</summary>
         public int ShareParameters;
 
-        /// <summary>Called for each bucket. NULL: none. All ranks have one or none has.</summary>
+        /// <summary>
+        /// Called for each bucket. All ranks have one or none has. Default: NULL, none.
+        /// </summary>
         public IntPtr BucketHook;
 
-        /// <summary>Handed to bucket_hook.</summary>
+        /// <summary>Handed to bucket_hook. Default: NULL.</summary>
         public IntPtr HookData;
 
         /// <summary>
-        /// Most that any rank may plan to hold: parameters, gradients and working memory at
-        /// trireme_model_seal(), with planned_rule optimizer state too; optimizer state at
-        /// trireme_optimizer_create(); above it, both fail with TRIREME_ERROR_OUT_OF_MEMORY on all
-        /// ranks before anything is allocated. What the two habits named above take beyond the plan
-        /// does not count, nor do the words of an optimizer with norm_ranks (552 bytes for each
-        /// group of group_max_norms and each different count of replicas), and on ranks of a
-        /// transport one more group that hybrid_shard or reshard_ranks sends from. Default: no
-        /// limit.
+        /// Most bytes that any rank may plan to hold. Above it trireme_model_seal() and
+        /// trireme_optimizer_create() fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks, before
+        /// anything is allocated. See "Memory limit" at the top of this file. Default: 0, no limit.
         /// </summary>
         public ulong MemoryLimitBytes;
 
         /// <summary>
-        /// hybrid_shard: the ranks of a copy are this far apart, such as N/S for those of S hosts
-        /// with N/S ranks each, or the size of all axes of a mesh that vary faster than the one of
-        /// shards. shard_ranks * shard_stride must divide the world size. 0: 1, neighbours. 0 for
-        /// the other strategies.
+        /// hybrid_shard: the ranks of a copy are this far apart. N/S fits S hosts with N/S ranks
+        /// each. On a mesh it is the size of all axes that vary faster than the one of shards.
+        /// shard_ranks * shard_stride divides the world size. Must be 0 for other strategies.
+        /// Default: 1, neighbours.
         /// </summary>
         public uint ShardStride;
 
         /// <summary>
-        /// zero3, hybrid_shard: how many neighbours among the ranks that keep a copy of the
-        /// parameters spread a unit between them once it is gathered, until the parameters change:
-        /// it comes first from all of those ranks, and again, as for backward, from these alone,
-        /// such as those of one host. Working memory then holds a part of each unit, one of
-        /// reshard_ranks. Must divide the number of ranks that keep a copy. 0, or all of them: a
-        /// unit comes from all each time. 1: this rank alone, which is
-        /// TRIREME_MODEL_FLAG_KEEP_GATHERED; with that flag at most 1. Nothing to do where ranks
-        /// share the parameters. 0 for the other strategies.
+        /// zero3, hybrid_shard: this many neighbouring ranks keep each unit spread between them
+        /// after its first gather. It divides the number of ranks that keep a copy. Must be 0 for
+        /// other strategies. See "Resharding" at the top of this file. Default: 0, each gather
+        /// comes from all of them.
         /// </summary>
         public uint ReshardRanks;
 
         /// <summary>
-        /// TRIREME_DTYPE_F16 or BF16: what a rank adds to a gradient is rounded to this type once,
-        /// to nearest even (beyond its range, which f16 has from 65,520 on, to inf), and travels in
-        /// 2 bytes an element; ranks add in f32 and sums stay f32, so trained bits depend on
-        /// strategy, ranks and buckets as little as without. A contribution is what is reduced at
-        /// once: of a leaf, of a pass, or of all passes where NO_SYNC keeps the sum. data_parallel
-        /// gives sums to all ranks in f32. Takes working memory for the rounded copy: of
-        /// data_parallel and zero1 half of the gradients, else half of the buckets in flight. With
-        /// trained parameters of f32, f16 and bf16; not with TRIREME_OPTIMIZER_FLAG_ONE_SWEEP. 0:
-        /// gradients travel as f32, or f64 where the parameter is.
+        /// TRIREME_DTYPE_F16 or BF16: type in which gradients travel; sums stay f32. See "Gradients
+        /// of 2 bytes" at the top of this file. Not with TRIREME_OPTIMIZER_FLAG_ONE_SWEEP. Default:
+        /// 0, gradients travel as f32, or as f64 where the parameter is f64.
         /// </summary>
         public int ReduceDtype;
 
         /// <summary>
-        /// TRIREME_OPTIMIZER_FLAG_*, but not USER: trireme_model_seal() counts state and working
-        /// memory of this rule with its default options against memory_limit_bytes. Plans only: the
-        /// optimizer may have another rule, and trireme_optimizer_create() compares what that one
-        /// takes. The options of an optimizer may take more, such as momentum of SGD and master
-        /// weights. Not without memory_limit_bytes. 0: no rule is counted.
+        /// TRIREME_RULE_*, but not TRIREME_RULE_USER: rule whose state trireme_model_seal() counts
+        /// against memory_limit_bytes, which it needs. See "Planned rule" at the top of this file.
+        /// Default: 0, no rule is counted.
         /// </summary>
         public int PlannedRule;
 
         /// <summary>
-        /// zero3, hybrid_shard: a directory. What this rank holds of the parameters (units that
-        /// stay whole excepted) lies in a file in it, which each rank makes for itself, without a
-        /// name, so that nothing is left of it when the process ends: see "Parameters in a file" in
-        /// model.h. The bits are the same. The caller's update rule (TRIREME_RULE_USER) gets pieces
-        /// that end where a block of the file does. Read as a path of the rank's own host; copied.
-        /// Not with TRIREME_SHARE_ALWAYS; without it ranks share no parameters then. All ranks have
-        /// one or none has. NULL: parameters stay in memory.
+        /// zero3, hybrid_shard: directory on this rank's host for a file of parameters, copied. See
+        /// "Parameters in a file" in model.h. All ranks have one or none has. Not with
+        /// TRIREME_SHARE_ALWAYS; TRIREME_SHARE_AUTO shares nothing then. Default: NULL, parameters
+        /// stay in memory.
         /// </summary>
         public IntPtr OffloadPath;
 
         /// <summary>
-        /// Which part of those bytes lies in the file, in (0, 1], rounded up to whole blocks.
-        /// Default: 1.
+        /// Part of the parameters' bytes that lies in the file. In (0, 1]; rounded up to whole
+        /// blocks. Needs offload_path. Default: 1.
         /// </summary>
         public double OffloadRatio;
 
         /// <summary>
-        /// Most memory for what is on its way to and from the file, at least 32,768. Default: 8
-        /// MiB.
+        /// Most bytes of memory for blocks on their way to and from the file; at least 32,768.
+        /// Needs offload_path. Default: 8 MiB.
         /// </summary>
         public ulong OffloadBufferBytes;
     }
@@ -218,51 +209,54 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>TRIREME_PARAMETER_FLAG_FROZEN or 0.</summary>
+        /// <summary>TRIREME_PARAMETER_FLAG_FROZEN or 0. Default: 0.</summary>
         public uint Flags;
 
-        /// <summary>TRIREME_DTYPE_F32, F64, F16 or BF16; one per unit.</summary>
+        /// <summary>
+        /// Type of the elements: TRIREME_DTYPE_F32, F64, F16 or BF16. All parameters of a unit have
+        /// the same. Required.
+        /// </summary>
         public int Dtype;
 
-        /// <summary>Numbers at `shape`; 0 is a scalar. At most 16.</summary>
+        /// <summary>Numbers at `shape`; at most 16. Default: 0, a scalar.</summary>
         public uint Dimensions;
 
-        /// <summary>Copied. An extent may be 0.</summary>
+        /// <summary>Extents of the dimensions, copied. An extent may be 0.</summary>
         public IntPtr Shape;
 
-        /// <summary>Unique in the model; UTF-8, at most 255 bytes; required; copied.</summary>
+        /// <summary>Unique in the model; UTF-8, at most 255 bytes; copied. Required.</summary>
         public IntPtr Name;
 
         /// <summary>
-        /// Name of the unit. Default: a unit of the parameter's own name. Parameters of one unit
-        /// are added one after the other. An alias belongs to the unit of the parameter it is tied
-        /// to; leave NULL or name that one.
+        /// Name of the unit. The caller adds the parameters of one unit one after the other. An
+        /// alias belongs to the unit of the parameter it is tied to: leave it NULL or name that
+        /// unit. Default: NULL, a unit of the parameter's own name.
         /// </summary>
         public IntPtr Unit;
 
         /// <summary>
-        /// Name of an earlier parameter that this one is an alias of: same dtype, shape and flags,
-        /// same memory, gradients added in the order of registration.
+        /// Name of an earlier parameter that this one is an alias of. Both have the same dtype,
+        /// shape, flags and memory. Gradients are added in the order of registration. Default:
+        /// NULL, no alias.
         /// </summary>
         public IntPtr TiedTo;
 
         /// <summary>
-        /// How many models hold this same parameter, such as a layer norm that every
-        /// tensor-parallel rank has: an optimizer with norm_ranks counts it once. Default: 1; of an
-        /// alias that of the parameter it is tied to.
+        /// Number of models that hold this same parameter, such as a layer norm that every
+        /// tensor-parallel rank has. An optimizer with norm_ranks counts it once. Default: 1; for
+        /// an alias, the number of the parameter it is tied to.
         /// </summary>
         public uint Replicas;
 
         /// <summary>
-        /// Number of the group of parameters that this one belongs to, for an optimizer that has
-        /// group_max_norms, group_rate_factors or group_weight_decays. A parameter of several
-        /// replicas is in the same one in all models. Default: 0; of an alias that of the parameter
-        /// it is tied to.
+        /// Number of the parameter's group, for group_max_norms, group_rate_factors and
+        /// group_weight_decays of an optimizer. A parameter of several replicas has the same group
+        /// in all models. Default: 0; for an alias, the group of the parameter it is tied to.
         /// </summary>
         public uint NormGroup;
     }
 
-    /// <summary>What a sealed model looks like. Set struct_size before the call.</summary>
+    /// <summary>The shape of a sealed model. Set struct_size before the call.</summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeModelInfo
     {
@@ -304,13 +298,13 @@ namespace Trireme
         public ulong Groups;
 
         /// <summary>
-        /// Size of the copy of the parameters that ranks keep between them in shared memory; 0:
-        /// every rank has its own memory.
+        /// Bytes of the copy of the parameters that ranks share; 0 if every rank has its own
+        /// memory.
         /// </summary>
         public ulong SharedBytes;
     }
 
-    /// <summary>What one unit looks like on this rank. Set struct_size before the call.</summary>
+    /// <summary>The place of one unit on this rank. Set struct_size before the call.</summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeUnitInfo
     {
@@ -327,7 +321,8 @@ namespace Trireme
         public ulong ShardFirst;
 
         /// <summary>
-        /// Elements of the unit that this rank owns; the group's shard may lie in other units.
+        /// Elements of the unit that this rank owns. The rank's shard of the group may lie in other
+        /// units.
         /// </summary>
         public ulong ShardCount;
 
@@ -339,8 +334,8 @@ namespace Trireme
     }
 
     /// <summary>
-    /// Bytes of this rank by kind: as the plan says, and as really allocated. Set struct_size
-    /// before the call.
+    /// Bytes of this rank by kind: as planned, and as really allocated. Set struct_size before the
+    /// call.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeModelMemory
@@ -351,16 +346,18 @@ namespace Trireme
         /// <summary>0.</summary>
         public uint Reserved;
 
-        /// <summary>Parameters held for good.</summary>
+        /// <summary>Parameters that this rank always holds in memory.</summary>
         public ulong PlannedParameters;
 
-        /// <summary>Gradients held for good.</summary>
+        /// <summary>Gradients that this rank always holds.</summary>
         public ulong PlannedGradients;
 
         /// <summary>State of the optimizer; 0 before one is created.</summary>
         public ulong PlannedOptimizerState;
 
-        /// <summary>Units and buckets in flight, partial sums of the tree.</summary>
+        /// <summary>
+        /// Units and buckets in flight, partial sums of the tree, and more: see model.h.
+        /// </summary>
         public ulong PlannedWorking;
 
         /// <summary>As planned_parameters, counted where memory is allocated.</summary>
@@ -376,23 +373,23 @@ namespace Trireme
         public ulong AllocatedWorking;
 
         /// <summary>
-        /// Bytes of gradients and parameters (and of what TRIREME_RULE_MUON makes of gradients)
-        /// this rank gives its peers to read in a step of one micro-batch, in which zero3 gathers
-        /// each unit twice (once with TRIREME_MODEL_FLAG_KEEP_GATHERED; the second time from
-        /// reshard_ranks).
+        /// Bytes of gradients and parameters that this rank gives its peers to read in a step of
+        /// one micro-batch. zero3 gathers each unit twice; the second time from reshard_ranks. With
+        /// TRIREME_MODEL_FLAG_KEEP_GATHERED it gathers once. TRIREME_RULE_MUON adds the directions
+        /// that it makes of gradients.
         /// </summary>
         public ulong PlannedStepBytes;
 
         /// <summary>
-        /// Such bytes it gave from the step before the last one to the last one, counted where they
-        /// are sent.
+        /// Bytes of that kind that this rank gave from the step before the last one to the last
+        /// one, counted where they are sent.
         /// </summary>
         public ulong SentStepBytes;
     }
 
     /// <summary>
-    /// What the model's calls have done on this rank since it was sealed. Set struct_size before
-    /// the call.
+    /// Counts of the model's calls on this rank since it was sealed. Set struct_size before the
+    /// call.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeModelStatistics
@@ -403,37 +400,37 @@ namespace Trireme
         /// <summary>0.</summary>
         public uint Reserved;
 
-        /// <summary>Optimizer steps, those that join() shadowed included.</summary>
+        /// <summary>Optimizer steps, with those that trireme_optimizer_join() shadowed.</summary>
         public ulong Steps;
 
-        /// <summary>Groups that were gathered from their owners.</summary>
+        /// <summary>Groups that this rank gathered from their owners.</summary>
         public ulong Gathers;
 
-        /// <summary>Those of them that began before they were asked for.</summary>
+        /// <summary>Those of `gathers` that began before the caller asked for them.</summary>
         public ulong Prefetched;
 
         /// <summary>Buckets that were reduced, once for each pass.</summary>
         public ulong Reductions;
 
-        /// <summary>Most groups that were whole in flight at one time.</summary>
+        /// <summary>Most groups that were whole, or on their way, at one time.</summary>
         public ulong PeakGroups;
 
         /// <summary>
-        /// Time in which calls of this model waited for operations: communication that compute did
-        /// not hide. With ONE_SWEEP the update is part of an operation.
+        /// Nanoseconds in which calls of this model waited for operations: communication that
+        /// compute did not hide. With ONE_SWEEP the update is part of an operation.
         /// </summary>
         public ulong ExposedNs;
 
         /// <summary>
-        /// How often a bucket took memory beyond the plan, because gradients came in another order
-        /// than buckets are reduced in, this rank was absent, or others may lack gradients
+        /// How often a bucket took memory beyond the plan. Causes: gradients came in another order
+        /// than buckets are reduced in; this rank was absent; or others may lack gradients
         /// (TRIREME_UNUSED_*) and need this rank in a gather first.
         /// </summary>
         public ulong ExtraBuckets;
 
         /// <summary>
-        /// Buckets that are reduced at another place than the reverse order of registration gives
-        /// them, since the first step has shown the order of gradients.
+        /// Buckets that moved since the first step has shown the order of gradients. They are
+        /// reduced at another place than the reverse order of registration gives them.
         /// </summary>
         public ulong MovedBuckets;
 
@@ -442,8 +439,8 @@ namespace Trireme
     }
 
     /// <summary>
-    /// What lies in a file, of this rank: parameters of a model, state of an optimizer, or
-    /// activations of a trainer. Set struct_size before the call.
+    /// Contents and transfers of a file of this rank. It holds parameters of a model, state of an
+    /// optimizer, or activations of a trainer. Set struct_size before the call.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeOffloadInfo
@@ -463,162 +460,163 @@ namespace Trireme
         public int FailedErrno;
 
         /// <summary>
-        /// The directory, as given; lives as long as what was asked, as the next two do.
+        /// The directory, as given. This string and the next two live as long as the object that
+        /// was asked.
         /// </summary>
         public IntPtr Path;
 
-        /// <summary>What refused O_DIRECT; "" if it is in use.</summary>
+        /// <summary>The reason why O_DIRECT is not in use; "" if it is.</summary>
         public IntPtr WhyNotDirect;
 
-        /// <summary>What refused io_uring; "" if it is in use.</summary>
+        /// <summary>The reason why io_uring is not in use; "" if it is.</summary>
         public IntPtr WhyNotRing;
 
-        /// <summary>What lies in the file.</summary>
+        /// <summary>Bytes in the file.</summary>
         public ulong FileBytes;
 
         /// <summary>
-        /// What stays in memory: by offload_ratio, and what could not be written.
+        /// Bytes that stay in memory: by offload_ratio, and blocks that could not be written.
         /// </summary>
         public ulong ResidentBytes;
 
-        /// <summary>Memory for what is on its way.</summary>
+        /// <summary>Bytes of memory for blocks on their way.</summary>
         public ulong BufferBytes;
 
-        /// <summary>The largest piece that is read or written at once.</summary>
+        /// <summary>Bytes of the largest piece that is read or written at once.</summary>
         public ulong BlockBytes;
 
-        /// <summary>Asked of the file so far.</summary>
+        /// <summary>Bytes asked of the file so far.</summary>
         public ulong ReadBytes;
 
-        /// <summary>Given to the file so far.</summary>
+        /// <summary>Bytes given to the file so far.</summary>
         public ulong WrittenBytes;
 
-        /// <summary>That calls waited for the disk, so far.</summary>
+        /// <summary>Seconds that calls have waited for the disk so far.</summary>
         public double WaitedSeconds;
 
         /// <summary>
-        /// Blocks that could not be written; they stay in memory since, where there was memory for
+        /// Blocks that could not be written. They stay in memory since, where there was memory for
         /// them.
         /// </summary>
         public ulong FailedWrites;
 
-        /// <summary>Where in the file the last one of them failed.</summary>
+        /// <summary>Where in the file the last failed write was, in bytes.</summary>
         public ulong FailedOffset;
     }
 
-    // How a model is to be spread, and what it looks like: the structs of model.h.
+    // The structs of model.h: the options of a model and of its parameters, and its reports.
     internal static partial class NativeMethods
     {
-        /// <summary>Everything on every rank (DDP).</summary>
+        /// <summary>Every rank holds everything (DDP).</summary>
         internal const int TRIREME_STRATEGY_DATA_PARALLEL = 1;
 
-        /// <summary>Optimizer state sharded.</summary>
+        /// <summary>Ranks shard the optimizer state.</summary>
         internal const int TRIREME_STRATEGY_ZERO1 = 2;
 
-        /// <summary>Gradients too.</summary>
+        /// <summary>Ranks shard the gradients, too.</summary>
         internal const int TRIREME_STRATEGY_ZERO2 = 3;
 
-        /// <summary>Parameters too (fully sharded).</summary>
+        /// <summary>Ranks shard the parameters, too (fully sharded).</summary>
         internal const int TRIREME_STRATEGY_ZERO3 = 4;
 
         /// <summary>
-        /// Parameters sharded within groups of shard_ranks, gradients and state over all.
+        /// Groups of shard_ranks ranks shard the parameters. All ranks shard the gradients and the
+        /// optimizer state.
         /// </summary>
         internal const int TRIREME_STRATEGY_HYBRID_SHARD = 5;
 
         /// <summary>
-        /// Sum, then division by the number of contributions: leaves when reproducible, else ranks.
-        /// Micro-batches that were accumulated are summed.
+        /// The sum, divided by the number of contributions: of leaves when reproducible, else of
+        /// ranks. Micro-batches that were accumulated are summed.
         /// </summary>
         internal const int TRIREME_GRADIENTS_AVERAGE = 0;
 
-        /// <summary>Sum; the caller has scaled its gradients.</summary>
+        /// <summary>The sum. The caller scales its gradients itself.</summary>
         internal const int TRIREME_GRADIENTS_SUM = 1;
 
-        /// <summary>It fails and names the parameters.</summary>
+        /// <summary>The call fails and names the parameters.</summary>
         internal const int TRIREME_UNUSED_ERROR = 0;
 
-        /// <summary>They count as zero: state and weight decay go on.</summary>
+        /// <summary>They count as zero. Optimizer state and weight decay go on.</summary>
         internal const int TRIREME_UNUSED_ZERO = 1;
 
         /// <summary>
-        /// They count as zero where another rank or pass has one. A parameter that had none
+        /// They count as zero where another rank or pass has one. A parameter that has none
         /// anywhere in the step is not updated, and the step does not count for its ADAM
-        /// correction; the ranks agree on which at the step.
+        /// correction. The ranks agree at the step which parameters these are.
         /// </summary>
         internal const int TRIREME_UNUSED_SKIP = 2;
 
         /// <summary>
-        /// zero3 and hybrid_shard, if the ranks of the communicator share memory.
+        /// zero3 and hybrid_shard share, if the ranks of the communicator share memory.
         /// </summary>
         internal const int TRIREME_SHARE_AUTO = 0;
 
         /// <summary>
-        /// zero1 and zero2 too, or trireme_model_create() fails. A copy of which one rank holds all
-        /// (a world of 1, shard_ranks 1) has nobody to share with.
+        /// zero1 and zero2 share, too. If sharing is not possible, trireme_model_create() fails. A
+        /// rank that holds a whole copy alone (a world of 1, or shard_ranks 1) has no peer to share
+        /// with.
         /// </summary>
         internal const int TRIREME_SHARE_ALWAYS = 1;
 
         /// <summary>Every rank has memory of its own, and gathers copy.</summary>
         internal const int TRIREME_SHARE_NEVER = 2;
 
-        /// <summary>Ranks may be absent; see "Uneven inputs" above.</summary>
+        /// <summary>Ranks may be absent: see "Uneven inputs" in model.h.</summary>
         internal const int TRIREME_MODEL_FLAG_UNEVEN = 1;
 
         /// <summary>
-        /// Buckets are reduced in the reverse order of registration in all steps. Without it that
-        /// is so in the first step only, and afterwards they are reduced in the order in which
-        /// their gradients came there on rank 0.
+        /// All steps reduce buckets in the reverse order of registration. Without the flag only the
+        /// first step does. Later steps reduce them in the order in which rank 0 had their
+        /// gradients.
         /// </summary>
         internal const int TRIREME_MODEL_FLAG_FIXED_ORDER = 2;
 
         /// <summary>
-        /// Shards are cut between rows, so that each row of a parameter (what has one index of its
-        /// first dimension; of a scalar, and of a parameter of one dimension, an element) lies on
-        /// one rank: where the even cut would divide a row, it is moved to the nearest end of it.
-        /// For rules and compressions that work on rows. Shards may differ by a row; nothing is
-        /// padded.
+        /// Shards are cut between rows, so that each row of a parameter lies on one rank. This
+        /// serves rules and compressions that work on rows. A row is everything with one index of
+        /// the first dimension. In a scalar, and in a parameter of one dimension, it is an element.
+        /// Where the even cut would divide a row, it moves to the nearest end of that row. Shards
+        /// may differ by a row; nothing is padded.
         /// </summary>
         internal const int TRIREME_MODEL_FLAG_WHOLE_ROWS = 4;
 
         /// <summary>
-        /// zero3, hybrid_shard: a unit that was gathered stays whole after its release until the
-        /// parameters change, so that each is gathered once a step and not twice, and not again for
-        /// another micro-batch or an evaluation. Working memory then holds all units. Nothing to do
-        /// where ranks share the parameters.
+        /// zero3, hybrid_shard: a gathered unit stays whole after its release until the parameters
+        /// change. So a step gathers each unit once and not twice. Another micro-batch or an
+        /// evaluation does not gather it again. Working memory then holds all units. Where ranks
+        /// share the parameters, the flag has no effect.
         /// </summary>
         internal const int TRIREME_MODEL_FLAG_KEEP_GATHERED = 8;
 
         /// <summary>
-        /// A bucket is updated as soon as its gradients are reduced, in backward, and no gradients
-        /// are kept: see "Update in backward" in model.h.
+        /// The owner updates a bucket in backward, as soon as its gradients are reduced. No
+        /// gradients are kept: see "Update in backward" in model.h.
         /// </summary>
         internal const int TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD = 16;
 
         /// <summary>
-        /// This rank's contribution is complete and no peer sees it yet. On the thread that handed
-        /// in the last gradient, or ended the pass.
+        /// This rank's contribution is complete, and no peer sees it yet. The hook runs on the
+        /// thread that handed in the last gradient, or ended the pass.
         /// </summary>
         internal const int TRIREME_HOOK_BEFORE = 1;
 
         /// <summary>
-        /// The part of the reduced gradients that this rank updates, before it is clipped. On the
-        /// thread of trireme_optimizer_step(), or with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD on
-        /// that of the call that finds the bucket reduced.
+        /// The bucket is reduced. The hook gets the part that this rank updates, before it is
+        /// clipped. It runs on the thread of trireme_optimizer_step(). With
+        /// TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD it runs on the thread of the call that finds the
+        /// bucket reduced.
         /// </summary>
         internal const int TRIREME_HOOK_AFTER = 2;
 
-        /// <summary>Gathered with its unit, but has no gradient and is not updated.</summary>
+        /// <summary>
+        /// The parameter is gathered with its unit, but has no gradient and is not updated.
+        /// </summary>
         internal const int TRIREME_PARAMETER_FLAG_FROZEN = 1;
 
         /// <summary>
         /// A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0,
-        /// or any other number to fail the step on all ranks. It may destroy the model and its
-        /// optimizer, which live on until the call under way is over; any other call on them
-        /// answers TRIREME_ERROR_INVALID_STATE. AFTER is called where a rank updates elements of
-        /// the bucket (data_parallel: everywhere, with all of them, and all ranks must do the same
-        /// to them). BEFORE is called once a bucket and pass; data_parallel and zero1 call it with
-        /// the sum of all passes before the last one reduces it, so with NO_SYNC not at all.
+        /// or any other number to fail the step on all ranks.
         /// </summary>
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate int BucketCallback(IntPtr bucket, IntPtr userData);

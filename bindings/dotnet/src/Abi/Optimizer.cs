@@ -4,7 +4,7 @@ using System.Runtime.InteropServices;
 
 namespace Trireme
 {
-    // The update rule of a model, run on the part of it that this rank owns.
+    // The update rule of a model. Each rank runs it on the part of the model that it owns.
     internal static partial class NativeMethods
     {
         /// <summary>Names an update rule, for example "adamw".</summary>
@@ -18,70 +18,61 @@ namespace Trireme
             out OptimizerHandle outOptimizer);
 
         /// <summary>
-        /// Gives the handle and the state back. The model may then get another optimizer, unless a
-        /// trainer of it is left.
+        /// Frees the handle and the state. The model may then get another optimizer, unless a
+        /// trainer of this one is left.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern void trireme_optimizer_destroy(IntPtr optimizer);
 
         /// <summary>
-        /// Ends a step: waits for the reductions, clips, updates the owned shards and gives the
-        /// strategies that hold whole parameters the new ones.
+        /// Ends a step. The call waits for the reductions, clips the gradients and updates the
+        /// owned shards. Strategies that hold whole parameters then get the new ones.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_step(IntPtr optimizer);
 
         /// <summary>
-        /// Takes part in the steps of ranks that still have data, for a rank that has run out:
-        /// makes the same gathers and absent passes as in its own last step (before the first: in
-        /// each micro-batch gathers up and down through the units, and its pass) and ends the
-        /// steps, until all ranks have come here. All then hold the same parameters, as after any
-        /// step. Rank by rank it takes the place of begin_backward() to step().
+        /// Follows the steps of the ranks that still have data. A rank calls it when its own data
+        /// is over, in place of begin_backward() to step(). It returns when all ranks have called
+        /// it. All then hold the same parameters, as after any step.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_join(IntPtr optimizer, out ulong outSteps);
 
         /// <summary>
-        /// Sets the learning rate of the steps that follow; with a schedule, what it multiplies.
-        /// All ranks must set the same.
+        /// Sets the learning rate of the steps that follow. A schedule multiplies this rate. All
+        /// ranks must set the same.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_set_learning_rate(
             OptimizerHandle optimizer, double learningRate);
 
         /// <summary>
-        /// Sets the factor that the learning rate of one group of parameters is multiplied by, in
-        /// the steps that follow. All ranks must set the same, and none while another is in
-        /// trireme_optimizer_join(). It is not part of what trireme_optimizer_save() writes.
+        /// Sets the factor of one group of parameters: the steps that follow multiply the group's
+        /// learning rate by it. All ranks must set the same, and none while another rank is in
+        /// trireme_optimizer_join(). trireme_optimizer_save() does not write the factor.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_set_group_rate_factor(
             OptimizerHandle optimizer, ulong group, double factor);
 
         /// <summary>
-        /// Gives the learning rate a schedule: that of a step is from now on the learning rate as
-        /// set, times the schedule's factor for the number of steps that were made before. So a
-        /// schedule that is set in the middle begins in the middle, and a training that is loaded
-        /// goes on where it was saved, once the schedule is set again: the learning rate as set and
-        /// the number of steps are saved, the schedule is not. With TRIREME_UNUSED_SKIP it goes by
-        /// the optimizer's steps, also for parameters that were left out of some. All ranks must
-        /// set the same, and none while another is in trireme_optimizer_join(), where a rank takes
-        /// the rates of the others.
+        /// Gives the learning rate a schedule. The rate of a step is then the learning rate as set,
+        /// times the schedule's factor for the number of steps made before.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_optimizer_set_schedule(
             OptimizerHandle optimizer, NativeScheduleOptions* options);
 
         /// <summary>
-        /// Gives the learning rate of the next step: the one as set, times the schedule's factor;
-        /// without a schedule the one as set. Factors of groups are not in it. Asked before a step,
-        /// it is what that step will take.
+        /// Gives the learning rate that the next step will take: the rate as set, times the
+        /// schedule's factor if there is a schedule. It does not contain the factors of groups.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_get_step_rate(
             IntPtr optimizer, out double outRate);
 
-        /// <summary>Gives the learning rate as set: with a schedule, what it multiplies.</summary>
+        /// <summary>Gives the learning rate as set, without the factor of a schedule.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_get_learning_rate(
             OptimizerHandle optimizer, out double outLearningRate);
@@ -92,124 +83,124 @@ namespace Trireme
             OptimizerHandle optimizer, out ulong outSteps);
 
         /// <summary>
-        /// Gives the global L2 norm of the last step's gradients before clipping: the square root
-        /// of the exact sum of the squares, the same bits on all ranks for every world size and
-        /// strategy. With norm_ranks it is that of all their models.
+        /// Gives the global L2 norm of the last step's gradients before clipping. It is the square
+        /// root of the exact sum of the squares. All ranks have the same bits, for every world size
+        /// and strategy. With norm_ranks it is the norm over all their models.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_get_gradient_norm(
             OptimizerHandle optimizer, out double outNorm);
 
         /// <summary>
-        /// Gives the L2 norm of the gradients of one group of parameters in the last step, before
-        /// clipping: as exact as trireme_optimizer_get_gradient_norm(), of the parameters whose
-        /// norm_group is `group`, and with norm_ranks those of all models. 0 if there are none, NaN
-        /// if a gradient among them was inf or NaN.
+        /// Gives the L2 norm of one group's gradients in the last step, before clipping. The
+        /// group's parameters have `group` as their norm_group; with norm_ranks, those of all
+        /// models. The norm is as exact as that of trireme_optimizer_get_gradient_norm(). It is 0
+        /// if the group is empty, and NaN if a gradient of the group was inf or NaN.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_get_group_norm(
             OptimizerHandle optimizer, ulong group, out double outNorm);
 
         /// <summary>
-        /// Gives the number by which the caller multiplies the loss of the next backward pass, or
-        /// its gradient. It changes in trireme_optimizer_step(), trireme_optimizer_join() and
-        /// trireme_optimizer_load() only, and is the same on all ranks. 1 without loss_scale.
+        /// Gives the loss scale: the caller multiplies the loss of the next backward pass by it, or
+        /// the loss' gradient. It is the same on all ranks, and 1 without loss_scale. It changes
+        /// only in trireme_optimizer_step(), trireme_optimizer_join(), trireme_optimizer_load() and
+        /// trireme_optimizer_restore().
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_get_loss_scale(
             OptimizerHandle optimizer, out double outScale);
 
         /// <summary>
-        /// Tells of the loss scale, and of the last step that was made or skipped since the
-        /// optimizer was created or loaded. The same on all ranks of the model.
+        /// Describes the loss scale and how the last step went with it. The last step is one that
+        /// was made or skipped since the optimizer was created, loaded or restored. All ranks of
+        /// the model get the same.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_get_loss_scale_info(
             OptimizerHandle optimizer, ref NativeLossScaleInfo outInfo);
 
         /// <summary>
-        /// Tells what the optimizer counts: the state of training that is in no range. With the
-        /// ranges of all ranks it is all that a training needs to go on with another strategy or
-        /// number of ranks; see trireme_optimizer_restore() and docs/training.md.
+        /// Gives the optimizer's counts: the state of training that is in no range. With them and
+        /// the ranges of all ranks, a training can go on with another strategy or number of ranks.
+        /// See trireme_optimizer_restore() and docs/training.md.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_get_counters(
             OptimizerHandle optimizer, ref NativeOptimizerCounters counters);
 
         /// <summary>
-        /// Goes on with a training whose state was written range by range: gives every rank what
-        /// the owners of the ranges have written, parameters and state of the rule, wherever
-        /// several ranks hold copies, and sets what the optimizer counts. Call it once on all
-        /// ranks, after each has written its ranges. The schedule is the caller's: set it again,
-        /// and it goes on at `steps`.
+        /// Goes on with a training whose state the ranks have written range by range. Each rank
+        /// writes its own ranges; then all ranks call this once. Where several ranks hold copies,
+        /// of parameters or of the rule's state, each gets what the owner of the range has written.
+        /// The call also sets what the optimizer counts. Set the schedule again; it goes on at
+        /// `steps`.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_restore(
             OptimizerHandle optimizer, ref NativeOptimizerCounters counters);
 
         /// <summary>
-        /// Tells in how many ranges the state of training lies on this rank: parameters, frozen
-        /// ones included, and the vectors of the update rule. Over all ranks the ranges hold every
-        /// element once, whatever the strategy, so what is read rank by rank can be put together
-        /// for another number of ranks.
+        /// Gives the number of ranges in which the state of training lies on this rank. Ranges hold
+        /// parameters, frozen ones included, and the vectors of the update rule. Over all ranks
+        /// they hold every element once, for every strategy. So a program can read them rank by
+        /// rank, and put the state together for another number of ranks.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_get_range_count(
             OptimizerHandle optimizer, out ulong outCount);
 
         /// <summary>
-        /// Describes one range and gives its address. Between steps the elements may be read. Who
-        /// writes parameters changes this rank's copy alone (data_parallel, zero1, zero2,
-        /// persistent units, and one replica's with hybrid_shard) or everybody's where ranks share
-        /// them, and does so before any unit is gathered since the last step, load or
-        /// trireme_model_broadcast_parameters(): gathered copies may stay. With data_parallel every
-        /// rank has all vectors of the rule, of which a range is a part, so who writes one changes
-        /// this rank's copy of that alone, too. trireme_optimizer_restore() gives the other copies
-        /// what their owners have written.
+        /// Describes one range and gives its address. Between steps the caller may read the
+        /// elements, and may write them with this care:
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_get_range(
             OptimizerHandle optimizer, ulong index, ref NativeStateRange outRange);
 
-        /// <summary>Copies the elements of one range, wherever they lie.</summary>
+        /// <summary>
+        /// Copies the elements of one range into memory of the caller, from memory or from a file.
+        /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_optimizer_read_range(
             OptimizerHandle optimizer, ulong index, void* data, ulong bytes);
 
         /// <summary>
-        /// Writes the elements of one range, wherever they lie. For parameters it is as writing
-        /// through the address of trireme_optimizer_get_range(), with the same care.
+        /// Writes the elements of one range, to memory or to a file. For parameters it needs the
+        /// same care as writing through the address of trireme_optimizer_get_range().
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_optimizer_write_range(
             OptimizerHandle optimizer, ulong index, void* data, ulong bytes);
 
         /// <summary>
-        /// Tells how the state of an optimizer with offload_path lies on this rank, and what the
-        /// disk has done for it.
+        /// Describes the file of an optimizer with offload_path on this rank: how the state lies
+        /// there, and what the disk has done for it.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_get_offload_info(
             OptimizerHandle optimizer, ref NativeOffloadInfo outInfo);
 
-        /// <summary>Tells how many bytes trireme_optimizer_save() writes on this rank.</summary>
+        /// <summary>
+        /// Gives the number of bytes that trireme_optimizer_save() writes on this rank.
+        /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_get_saved_bytes(
             OptimizerHandle optimizer, out ulong outBytes);
 
         /// <summary>
-        /// Writes what this rank holds of the training (parameters, state of the update rule,
-        /// number of steps, learning rate, loss scale) into memory of the caller, with a
-        /// description of the layout and a checksum (64-bit XXH3).
+        /// Writes this rank's part of the training into memory of the caller: parameters, state of
+        /// the update rule, number of steps, learning rate, loss scale. A description of the layout
+        /// and a checksum (64-bit XXH3) go with it.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_optimizer_save(
             OptimizerHandle optimizer, void* state, ulong capacity, out ulong outBytes);
 
         /// <summary>
-        /// Takes back what trireme_optimizer_save() wrote on this rank of a training of the same
-        /// model, options, strategy, world size, update rule and way of sharing parameters. Nothing
-        /// changes unless all ranks can load parts of the same step.
+        /// Takes back the part that trireme_optimizer_save() wrote on this rank. That training had
+        /// the same model, options, strategy, world size, update rule and way of sharing
+        /// parameters. Nothing changes unless all ranks can load parts of the same step.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_optimizer_load(

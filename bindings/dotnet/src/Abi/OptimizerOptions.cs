@@ -5,8 +5,8 @@ using System.Runtime.InteropServices;
 namespace Trireme
 {
     /// <summary>
-    /// One piece of the model for a caller's own update rule: the trainable part of one parameter
-    /// that this rank owns.
+    /// One piece of the model for a caller's own update rule: elements of one trainable parameter
+    /// that this rank owns. With offload_path, pieces may be smaller.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeUpdate
@@ -14,33 +14,35 @@ namespace Trireme
         /// <summary>sizeof this struct as the library knows it.</summary>
         public uint StructSize;
 
-        /// <summary>Type of `parameters`: f32 if those are master weights.</summary>
+        /// <summary>
+        /// Type of `parameters`: that of the parameter, or f32 if they are master weights.
+        /// </summary>
         public int Dtype;
 
         /// <summary>Number of the parameter.</summary>
         public ulong Parameter;
 
-        /// <summary>Which of its elements comes first here.</summary>
+        /// <summary>Index, within the parameter, of the first element of this piece.</summary>
         public ulong First;
 
-        /// <summary>Elements; 1 or more.</summary>
+        /// <summary>Elements of this piece; 1 or more.</summary>
         public ulong Count;
 
         /// <summary>
-        /// Number of this step, from 1. With TRIREME_UNUSED_SKIP: of those in which the parameter
-        /// had a gradient.
+        /// Number of this step, from 1. TRIREME_UNUSED_SKIP counts only the steps in which the
+        /// parameter had a gradient.
         /// </summary>
         public ulong Step;
 
         /// <summary>
-        /// Of this step: as set, times the factor of the schedule if there is one, times that of
-        /// the parameter's group.
+        /// Learning rate of this step: as set, times the factors of the schedule and of the
+        /// parameter's group, if there are any.
         /// </summary>
         public double LearningRate;
 
         /// <summary>
-        /// `count` elements, to be updated; with TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS the masters
-        /// of those of 16 bits.
+        /// `count` elements, which the callback updates. With
+        /// TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS, the masters of 16-bit parameters.
         /// </summary>
         public IntPtr Parameters;
 
@@ -48,7 +50,7 @@ namespace Trireme
         public IntPtr Gradients;
 
         /// <summary>
-        /// `count` elements each, 0 before the first step; NULL past state_count.
+        /// State vectors, `count` elements each; 0 before the first step. NULL past state_count.
         /// </summary>
         public IntPtr States;
         public IntPtr States1;
@@ -64,12 +66,15 @@ namespace Trireme
         /// </summary>
         public int GradientDtype;
 
-        /// <summary>0.</summary>
+        /// <summary>Always 0.</summary>
         public uint Reserved;
     }
 
     /// <summary>
-    /// Start from TRIREME_OPTIMIZER_OPTIONS_INIT. In every field 0 or NULL means the default.
+    /// Start from TRIREME_OPTIMIZER_OPTIONS_INIT. In every field 0 or NULL means the default. Names
+    /// in capitals are update rules, such as SGD for TRIREME_RULE_SGD. A field that begins with
+    /// names of rules is for these rules alone. trireme_optimizer_create() refuses a field that the
+    /// rule does not know.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeOptimizerOptions
@@ -77,201 +82,210 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>Required.</summary>
+        /// <summary>The update rule, a TRIREME_RULE_*. Required.</summary>
         public int Kind;
 
         /// <summary>
-        /// A sum of TRIREME_OPTIMIZER_FLAG_NESTEROV, ONE_SWEEP, CENTERED, MASTER_WEIGHTS and
-        /// STOCHASTIC_ROUNDING, or 0.
+        /// 0, or a sum of TRIREME_OPTIMIZER_FLAG_NESTEROV, ONE_SWEEP, CENTERED, MASTER_WEIGHTS and
+        /// STOCHASTIC_ROUNDING.
         /// </summary>
         public uint Flags;
 
         /// <summary>
-        /// USER: state vectors, at most TRIREME_MAX_STATES; 0 for the other kinds.
+        /// USER: number of state vectors, at most TRIREME_MAX_STATES. Must be 0 for the other
+        /// kinds.
         /// </summary>
         public uint StateCount;
 
-        /// <summary>Default: 0.001; ADAFACTOR: 0.01.</summary>
+        /// <summary>Step size, 0 or more, finite. Default: 0.001; ADAFACTOR: 0.01.</summary>
         public double LearningRate;
 
-        /// <summary>SGD, RMSPROP, LARS; 0 is none. MUON: 0.95 by default. In [0, 1).</summary>
+        /// <summary>
+        /// SGD, RMSPROP, LARS, MUON: decay of the momentum, in [0, 1). Default: 0, none; MUON:
+        /// 0.95.
+        /// </summary>
         public double Momentum;
 
-        /// <summary>ADAM, ADAMW, LION, LAMB, MUON. Default: 0.9. In (0, 1).</summary>
+        /// <summary>
+        /// ADAM, ADAMW, LION, LAMB, MUON: the formulas' b1, by which the mean of past gradients
+        /// counts. In (0, 1). Default: 0.9.
+        /// </summary>
         public double Beta1;
 
         /// <summary>
-        /// ADAM, ADAMW, LAMB, MUON: 0.999 by default; RMSPROP (where it is also called alpha),
-        /// LION: 0.99. In (0, 1).
+        /// ADAM, ADAMW, RMSPROP, LION, LAMB, MUON: the formulas' b2, the decay of the mean of
+        /// squares. LION: of the mean of gradients. In RMSPROP it is also called alpha. In (0, 1).
+        /// Default: 0.999; RMSPROP and LION: 0.99.
         /// </summary>
         public double Beta2;
 
         /// <summary>
-        /// ADAM, ADAMW, RMSPROP, MUON: 1e-8 by default; ADAGRAD: 1e-10; LAMB: 1e-6; LARS: 0;
-        /// ADAFACTOR: 2^-52 for parameters of f64, else 2^-23.
+        /// The formulas' eps, added to a divisor: not for SGD, LION and USER. ADAFACTOR takes it as
+        /// the least divisor. Default: 1e-8 for ADAM, ADAMW, RMSPROP and MUON; 1e-10 for ADAGRAD;
+        /// 1e-6 for LAMB; 0 for LARS. ADAFACTOR: 2^-52 for parameters of f64, else 2^-23.
         /// </summary>
         public double Epsilon;
 
-        /// <summary>0 is none.</summary>
+        /// <summary>
+        /// The formulas' wd, 0 or more, finite. Not for USER. Default: 0, no weight decay.
+        /// </summary>
         public double WeightDecay;
 
         /// <summary>
-        /// The global L2 norm of all gradients is clipped to this; 0 is no clipping.
+        /// The step clips the global L2 norm of all gradients to this; 0 or more, finite. See
+        /// docs/optimizers.md. Default: 0, no clipping.
         /// </summary>
         public double MaxNorm;
 
-        /// <summary>USER: the rule. NULL for the other kinds.</summary>
+        /// <summary>USER: the rule. Must be NULL for the other kinds.</summary>
         public IntPtr Update;
 
         /// <summary>Handed to `update`.</summary>
         public IntPtr UserData;
 
         /// <summary>
-        /// Each reduced gradient is clipped to [-max_value, max_value], before max_norm sees it; 0
-        /// is no clipping. NaN stays.
+        /// The step clips each reduced gradient to [-max_value, max_value], before max_norm sees
+        /// it. NaN stays. Default: 0, no clipping.
         /// </summary>
         public double MaxValue;
 
         /// <summary>
-        /// After every so many steps, trireme_model_check_replicas() is part of the step; 0 is
+        /// Every check_every steps, the step includes trireme_model_check_replicas(). Default: 0,
         /// never.
         /// </summary>
         public ulong CheckEvery;
 
         /// <summary>
-        /// max_norm, or each of group_max_norms, is for all gradients of these ranks: of several
-        /// models, each with its part of one network (data x tensor x pipeline), that all step
-        /// together. Each gradient counts once: see replicas of trireme_parameter_options. All
-        /// ranks of the model name the same communicator; the optimizer makes a group of its own of
-        /// it and keeps no handle. Not with TRIREME_MODEL_FLAG_UNEVEN. NULL: the model's own ranks.
+        /// The norms of max_norm, or of group_max_norms, cover the models of all these ranks. All
+        /// ranks of the model name the same communicator. The optimizer makes a group of its own of
+        /// it and keeps no handle. See docs/optimizers.md. Default: NULL, the model's own ranks.
         /// </summary>
         public IntPtr NormRanks;
 
         /// <summary>
-        /// Group by group of parameters (see norm_group of trireme_parameter_options), the L2 norm
-        /// of the group's gradients is clipped to this, whatever those of other groups are; 0: the
-        /// group is not clipped. A norm that is no number, for an inf or NaN among the group's
-        /// gradients, leaves that group's as they are, as with max_norm. Copied. Instead of
-        /// max_norm; max_value comes before. NULL: no clipping by groups.
+        /// The step clips the L2 norm of each parameter group's gradients to the group's number
+        /// here; 0 leaves the group as it is. Not with max_norm. Copied. See docs/optimizers.md.
+        /// Default: NULL, no clipping by groups.
         /// </summary>
         public IntPtr GroupMaxNorms;
 
         /// <summary>
         /// Numbers at each of `group_max_norms`, `group_rate_factors`, `group_weight_decays` and
-        /// `group_flags` that is not NULL, at most 1,024: every parameter's norm_group is below. 0:
-        /// no groups.
+        /// `group_flags` that is not NULL. At most 1,024. The norm_group of every parameter is
+        /// below it. Default: 0, no groups.
         /// </summary>
         public ulong GroupCount;
 
         /// <summary>
-        /// The learning rate of a group's parameters is that of the step times the number of the
-        /// group: 0 or more, finite. Copied; see also trireme_optimizer_set_group_rate_factor().
-        /// NULL: all 1.
+        /// The step multiplies the learning rate of a group's parameters by the group's number
+        /// here: 0 or more, finite. Copied. trireme_optimizer_set_group_rate_factor() changes one.
+        /// Default: NULL, all 1.
         /// </summary>
         public IntPtr GroupRateFactors;
 
         /// <summary>
-        /// weight_decay of each group: 0 or more, finite, such as 0 for biases. Copied. Instead of
-        /// weight_decay; not with a rule of the caller. NULL: weight_decay for all.
+        /// The weight decay of each group, in place of weight_decay: 0 or more, finite, such as 0
+        /// for biases. Not for USER. Copied. Default: NULL, weight_decay for all.
         /// </summary>
         public IntPtr GroupWeightDecays;
 
         /// <summary>
-        /// The first loss scale, such as 65536: see the top of optimizer.h. A power of two in
-        /// [2^-64, 2^64]. 0: losses are not scaled, and an inf or NaN goes through the rule.
+        /// The first loss scale, such as 65536: a power of two in [2^-64, 2^64]. See the top of
+        /// optimizer.h. Default: 0, losses are not scaled, and an inf or NaN goes through the rule.
         /// </summary>
         public double LossScale;
 
         /// <summary>
-        /// By which the scale grows, up to 2^64: a power of two in [1, 2^64]. Default: 2. This and
-        /// the next four: only with loss_scale.
+        /// The scale grows by this factor, up to 2^64. A power of two in [1, 2^64]. This field and
+        /// the next four go only with loss_scale. Default: 2.
         /// </summary>
         public double LossScaleGrowth;
 
         /// <summary>
-        /// By which it is multiplied after an overflow: a power of two in [2^-64, 1). Default: 0.5.
+        /// The library multiplies the scale by this after an overflow. A power of two in [2^-64,
+        /// 1). Default: 0.5.
         /// </summary>
         public double LossScaleBackoff;
 
         /// <summary>
-        /// It is never smaller: a power of two in [2^-64, loss_scale]. The same as loss_scale, with
-        /// a growth of 1: the scale is fixed. Default: 1, or loss_scale if that is less.
+        /// The scale never falls below this: a power of two in [2^-64, loss_scale]. To fix the
+        /// scale, set this to loss_scale and loss_scale_growth to 1. Default: 1, or loss_scale if
+        /// that is less.
         /// </summary>
         public double LossScaleFloor;
 
         /// <summary>
-        /// It grows after so many steps without an overflow in between. Default: 2000.
+        /// The scale grows after this many steps in a row without an overflow. Default: 2000.
         /// </summary>
         public ulong LossScaleWindow;
 
         /// <summary>
-        /// It backs off at this overflow since it last grew, and at each further one; those before
-        /// only skip their step. Default: 1.
+        /// The scale backs off at this overflow since it last grew, and at each further one.
+        /// Earlier overflows only skip their step. Default: 1.
         /// </summary>
         public ulong LossScaleHysteresis;
 
-        /// <summary>LARS. Default: 0.001.</summary>
+        /// <summary>LARS: factor of the trust ratio; 0 or more, finite. Default: 0.001.</summary>
         public double TrustCoefficient;
 
-        /// <summary>LAMB, LARS: the trust ratio is at most this; 0 is no limit.</summary>
+        /// <summary>
+        /// LAMB, LARS: the most that the trust ratio may be. Default: 0, no limit.
+        /// </summary>
         public double MaxTrust;
 
         /// <summary>
-        /// A directory: state of the rule lies in a file in it, which each rank makes for itself,
-        /// without a name, so that nothing is left of it when the process ends, and streams through
-        /// memory at each step (see docs/offload.md). The bits are the same. Read as a path of the
-        /// rank's own host; copied. For a rule that has state; not with
-        /// TRIREME_OPTIMIZER_FLAG_ONE_SWEEP, TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS, LAMB, LARS,
-        /// ADAFACTOR or MUON. Pieces of a caller's own rule may be smaller then. NULL: all state
-        /// stays in memory.
+        /// A directory, as a path of the rank's own host. Each rank keeps the rule's state there,
+        /// in a file without a name, and streams it through memory at each step. The bits are the
+        /// same. Copied. See docs/offload.md. Default: NULL, all state stays in memory.
         /// </summary>
         public IntPtr OffloadPath;
 
         /// <summary>
-        /// Which part of the state's bytes lies in the file, in (0, 1], rounded up to whole blocks.
-        /// Default: 1.
+        /// The part of the state's bytes that lies in the file, in (0, 1]. The library rounds it up
+        /// to whole blocks. Default: 1.
         /// </summary>
         public double OffloadRatio;
 
         /// <summary>
-        /// Most memory for what is on its way to and from the file, at least 32,768. Default: 8
-        /// MiB, of which more is rarely faster (see docs/offload.md).
+        /// Most memory, in bytes, for transfers to and from the file; at least 32,768. More than
+        /// the default is rarely faster: see docs/offload.md. Default: 8 MiB.
         /// </summary>
         public ulong OffloadBufferBytes;
 
         /// <summary>
-        /// With TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING: other numbers, other draws. 0 is a
-        /// seed, too.
+        /// TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING: the seed of the draws. Another seed gives
+        /// other draws. Default: 0, which is a seed, too.
         /// </summary>
         public ulong RoundingSeed;
 
         /// <summary>
-        /// ADAFACTOR: the mean of squares moves by t^beta2_decay in step t. Below 0, finite.
+        /// ADAFACTOR: in step t the mean of squares moves by t^beta2_decay. Below 0, finite.
         /// Default: -0.8.
         /// </summary>
         public double Beta2Decay;
 
         /// <summary>
-        /// ADAFACTOR: the root mean square of a parameter's update is clipped to this. Above 0,
+        /// ADAFACTOR: the rule clips the root mean square of a parameter's update to this. Above 0,
         /// finite. Default: 1.
         /// </summary>
         public double MaxUpdateRms;
 
         /// <summary>
-        /// ADAFACTOR: a step is as long as that of a parameter of this root mean square, at least.
-        /// Above 0, finite. Default: 0.001.
+        /// ADAFACTOR: the least root mean square that a parameter counts with when the rule
+        /// computes the length of a step. Above 0, finite. Default: 0.001.
         /// </summary>
         public double MinParameterRms;
 
         /// <summary>
-        /// MUON: of each group, a sum of TRIREME_PARAMETER_GROUP_FLAG_*, or 0. Copied. NULL: all 0.
+        /// MUON: flags of each group, 0 or a sum of TRIREME_PARAMETER_GROUP_FLAG_*. Copied.
+        /// Default: NULL, all 0.
         /// </summary>
         public IntPtr GroupFlags;
 
         /// <summary>MUON: Newton-Schulz steps, at most 99. Default: 5.</summary>
         public uint OrthogonalSteps;
 
-        /// <summary>MUON: TRIREME_MUON_RATE_*.</summary>
+        /// <summary>MUON: TRIREME_MUON_RATE_*. Default: TRIREME_MUON_RATE_ORIGINAL.</summary>
         public int RateAdjustment;
     }
 
@@ -284,49 +298,49 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>1: the last step was skipped, as a gradient was inf or NaN; else 0.</summary>
+        /// <summary>1 if the last step was skipped, as a gradient was inf or NaN; else 0.</summary>
         public int Skipped;
 
-        /// <summary>What the next loss is multiplied by.</summary>
+        /// <summary>The caller multiplies the next loss by this.</summary>
         public double Scale;
 
-        /// <summary>Steps since the scale grew or one was skipped.</summary>
+        /// <summary>Steps since the scale last grew or a step was skipped.</summary>
         public ulong CleanSteps;
 
         /// <summary>
-        /// Skipped steps since the scale grew, of which loss_scale_hysteresis counts.
+        /// Skipped steps since the scale last grew. loss_scale_hysteresis counts these.
         /// </summary>
         public ulong Overflows;
 
-        /// <summary>In all, with those before a state that was loaded.</summary>
+        /// <summary>All skipped steps, with those before a state that was loaded.</summary>
         public ulong SkippedSteps;
 
         /// <summary>
         /// If the last step was skipped: the lowest number of a parameter whose reduced gradient is
-        /// inf or NaN; of tied ones, the one that the others are names of. If it was not, or those
-        /// are in another model of norm_ranks: UINT64_MAX.
+        /// inf or NaN. Of tied parameters, the one that the others name. UINT64_MAX if the step was
+        /// not skipped, or if all these parameters are in another model of norm_ranks.
         /// </summary>
         public ulong Parameter;
 
         /// <summary>
-        /// The lowest rank that handed in an inf or NaN for that parameter. -1: none did, as where
-        /// only the sum is too large or a bucket hook made it.
+        /// The lowest rank that handed in an inf or NaN for that parameter. -1 if no rank did: the
+        /// sum alone is too large, or a bucket hook made the inf or NaN.
         /// </summary>
         public int Rank;
 
         /// <summary>
-        /// 1: the scale would have backed off, but is at its floor; that step has answered
-        /// TRIREME_ERROR_INVALID_STATE.
+        /// 1 if the scale had to back off, but is at its floor. That step has answered
+        /// TRIREME_ERROR_INVALID_STATE. Else 0.
         /// </summary>
         public int AtFloor;
     }
 
     /// <summary>
-    /// What an optimizer counts, and the state of training that is in no range:
-    /// trireme_optimizer_get_counters() fills it, trireme_optimizer_restore() takes it back, also
-    /// with another strategy and number of ranks. Start from TRIREME_OPTIMIZER_COUNTERS_INIT. It is
-    /// the same on all ranks. Of a rule that counts more, a later release has more fields at the
-    /// end, and says so in `version`.
+    /// The counts of an optimizer: the state of training that is in no range. All ranks have the
+    /// same. trireme_optimizer_get_counters() fills it. trireme_optimizer_restore() takes it back,
+    /// also with another strategy or number of ranks. Start from TRIREME_OPTIMIZER_COUNTERS_INIT.
+    /// If a rule of a later release counts more, that release adds fields at the end and raises
+    /// `version`.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeOptimizerCounters
@@ -335,61 +349,71 @@ namespace Trireme
         public uint StructSize;
 
         /// <summary>
-        /// TRIREME_OPTIMIZER_COUNTERS_VERSION. A restore refuses any other, such as the 0 of a
-        /// struct that nobody has filled.
+        /// TRIREME_OPTIMIZER_COUNTERS_VERSION. trireme_optimizer_restore() refuses any other
+        /// number, such as the 0 of a struct that was never filled.
         /// </summary>
         public uint Version;
 
         /// <summary>
-        /// Steps that were made. By it go the bias corrections of a rule, the schedule and
-        /// stochastic rounding.
+        /// Steps that were made. The bias corrections of a rule, the schedule and stochastic
+        /// rounding depend on it.
         /// </summary>
         public ulong Steps;
 
-        /// <summary>As set: with a schedule, what it multiplies.</summary>
+        /// <summary>The learning rate as set, without the factor of a schedule.</summary>
         public double LearningRate;
 
-        /// <summary>What the next loss is multiplied by; 0: losses are not scaled.</summary>
+        /// <summary>
+        /// The caller multiplies the next loss by this. 0 if losses are not scaled.
+        /// </summary>
         public double LossScale;
 
         /// <summary>
-        /// This and the next two as in trireme_loss_scale_info; 0 if losses are not scaled.
+        /// Steps since the scale last grew or a step was skipped. This field and the next two are
+        /// as in trireme_loss_scale_info, and 0 if losses are not scaled.
         /// </summary>
         public ulong CleanSteps;
 
-        /// <summary>Skipped steps since the scale grew.</summary>
+        /// <summary>Skipped steps since the scale last grew.</summary>
         public ulong Overflows;
 
-        /// <summary>In all.</summary>
+        /// <summary>All skipped steps.</summary>
         public ulong SkippedSteps;
 
         /// <summary>
-        /// By number of the parameter: the steps in which it had a gradient, at most `steps`. A
-        /// restore only reads them. NULL in a get: only parameter_count is asked for.
+        /// For each parameter by its number, the steps in which it had a gradient: at most `steps`.
+        /// A restore only reads them. NULL in a get asks for parameter_count only.
         /// </summary>
         public IntPtr ParameterSteps;
 
         /// <summary>
         /// Numbers at `parameter_steps`: all parameters with TRIREME_UNUSED_SKIP, else 0. Before a
-        /// get: for how many there is room.
+        /// get, the caller sets it to the numbers that the memory has room for.
         /// </summary>
         public ulong ParameterCount;
 
         /// <summary>
-        /// By group of parameters, as trireme_optimizer_set_group_rate_factor() sets them. A
-        /// restore only reads them. NULL in a get: only group_count is asked for.
+        /// For each group of parameters, the factor that trireme_optimizer_set_group_rate_factor()
+        /// sets. A restore only reads them. NULL in a get asks for group_count only.
         /// </summary>
         public IntPtr GroupRateFactors;
 
         /// <summary>
-        /// Numbers at `group_rate_factors`: as in trireme_optimizer_options. Before a get: for how
-        /// many there is room.
+        /// Numbers at `group_rate_factors`: group_count of trireme_optimizer_options. Before a get,
+        /// the caller sets it to the numbers that the memory has room for.
         /// </summary>
         public ulong GroupCount;
     }
 
     /// <summary>
     /// A stretch of the state of training that this rank owns. Set struct_size before the call.
+    /// Ranges of TRIREME_STATE_KIND_OPTIMIZER have these state vectors, numbered from 0 in this
+    /// order. The letters are those of the formulas in optimizer.h. - SGD: the momentum v, if there
+    /// is momentum. - ADAM, ADAMW, LAMB: m, v. - LARS: v, if there is momentum. - ADAGRAD: v. -
+    /// RMSPROP: v; then b, if there is momentum; then m, with CENTERED. - LION: m. - ADAFACTOR: v,
+    /// of parameters that are no matrix. - MUON: v, of a matrix. m, v, of other parameters. - USER:
+    /// the vectors of the caller's rule. - With TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS, last, for
+    /// 16-bit parameters only: the masters. MUON has them as vector 2, of a matrix, too.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeStateRange
@@ -401,53 +425,50 @@ namespace Trireme
         public int Kind;
 
         /// <summary>
-        /// Type of the elements. All but PARAMETER: f32 where the parameter is f16 or bf16.
+        /// Type of the elements: that of the parameter. For all kinds but PARAMETER, f32 where the
+        /// parameter is f16 or bf16.
         /// </summary>
         public int Dtype;
 
         /// <summary>
-        /// OPTIMIZER: which state vector, from 0. SGD: momentum; ADAM, ADAMW, LAMB: m, v; LARS: v
-        /// if there is momentum; ADAGRAD: v; RMSPROP: v, then b if there is momentum, then m if
-        /// CENTERED; LION: m; ADAFACTOR: v of parameters that are no matrix; MUON: v of a matrix,
-        /// m, v of others; USER: the caller's. 0 with ROWS and COLUMNS. The last one, of parameters
-        /// of 16 bits only: the masters with TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS; with MUON
-        /// vector 2, of a matrix too.
+        /// OPTIMIZER: number of the state vector, as listed above. 0 for the other kinds.
         /// </summary>
         public uint Vector;
 
         /// <summary>Number of the parameter.</summary>
         public ulong Parameter;
 
-        /// <summary>Its name; lives as long as the model.</summary>
+        /// <summary>Name of the parameter. It lives as long as the model.</summary>
         public IntPtr Name;
 
         /// <summary>
-        /// Its whole shape; lives as long as the model. NULL for a scalar. ROWS, COLUMNS: the one
-        /// number of them, that lives as long as the optimizer.
+        /// Whole shape of the parameter; it lives as long as the model. NULL for a scalar. ROWS,
+        /// COLUMNS: one number, how many rows or columns there are; it lives as long as the
+        /// optimizer.
         /// </summary>
         public IntPtr Shape;
 
         /// <summary>Numbers at `shape`.</summary>
         public uint Dimensions;
 
-        /// <summary>0.</summary>
+        /// <summary>Always 0.</summary>
         public uint Reserved;
 
-        /// <summary>Which of its elements, in row-major order, comes first.</summary>
+        /// <summary>Index of the range's first element, in row-major order of `shape`.</summary>
         public ulong First;
 
-        /// <summary>Elements; 1 or more.</summary>
+        /// <summary>Elements of the range; 1 or more.</summary>
         public ulong Count;
 
         /// <summary>
-        /// Where they lie, good until the optimizer is destroyed. NULL where they lie in a file and
-        /// are in memory during a step only: OPTIMIZER with offload_path, PARAMETER with
-        /// offload_path of the model; see trireme_optimizer_read_range().
+        /// Address of the elements, good until the optimizer is destroyed. NULL where they lie in a
+        /// file: OPTIMIZER with offload_path, PARAMETER with offload_path of the model. Such
+        /// elements are in memory during a step only: see trireme_optimizer_read_range().
         /// </summary>
         public IntPtr Data;
     }
 
-    // An update rule and what it keeps, as numbers: the structs of optimizer.h.
+    // The structs of optimizer.h: the options of an update rule, and the reports about it.
     internal static partial class NativeMethods
     {
         internal const int TRIREME_RULE_SGD = 1;
@@ -456,7 +477,7 @@ namespace Trireme
 
         internal const int TRIREME_RULE_ADAMW = 3;
 
-        /// <summary>The callback `update`.</summary>
+        /// <summary>The caller's own rule: the callback `update`.</summary>
         internal const int TRIREME_RULE_USER = 4;
 
         internal const int TRIREME_RULE_ADAGRAD = 5;
@@ -465,69 +486,70 @@ namespace Trireme
 
         internal const int TRIREME_RULE_LION = 7;
 
-        /// <summary>Like LARS takes 1,104 bytes of working memory for each parameter.</summary>
+        /// <summary>Takes 1,104 bytes of working memory for each parameter.</summary>
         internal const int TRIREME_RULE_LAMB = 8;
 
+        /// <summary>Takes as much working memory as LAMB: 1,104 bytes for each parameter.</summary>
         internal const int TRIREME_RULE_LARS = 9;
 
         /// <summary>
-        /// State of a matrix is one number a row and one a column, each on one rank. Takes 1,104
-        /// bytes of working memory for each parameter, 8 for each matrix, and 24 for each of its
-        /// rows and columns.
+        /// Keeps one number for each row and each column of a matrix, each of them on one rank.
+        /// Working memory: 1,104 bytes for each parameter and 8 for each matrix; also 24 bytes for
+        /// each row and each column.
         /// </summary>
         internal const int TRIREME_RULE_ADAFACTOR = 10;
 
         /// <summary>
-        /// Each matrix is one rank's, which gathers and orthogonalises it: see docs/optimizers.md
-        /// for how long that takes, which the model's timeout must allow, and how much memory.
+        /// Assigns each matrix to one rank, which gathers and orthogonalises it. The model's
+        /// timeout must be longer than that takes: docs/optimizers.md has the time and the memory.
         /// </summary>
         internal const int TRIREME_RULE_MUON = 11;
 
-        /// <summary>SGD with momentum &gt; 0, and MUON.</summary>
+        /// <summary>Nesterov momentum: for SGD with momentum above 0, and for MUON.</summary>
         internal const int TRIREME_OPTIMIZER_FLAG_NESTEROV = 1;
 
         /// <summary>
-        /// zero1: gradients are not reduced during backward, but in the step, which updates each
-        /// element while its sum is in the cache: the fewest bytes, for ranks of one host whose
-        /// compute leaves no memory bandwidth to hide the exchange in. The bits are the same. Not
-        /// with leaves, max_norm, max_value, loss_scale, bucket hooks, reduce_dtype,
-        /// TRIREME_MODEL_FLAG_UNEVEN, TRIREME_UNUSED_SKIP, LAMB, LARS, ADAFACTOR, MUON or a rule of
-        /// the caller.
+        /// zero1 only: the step reduces the gradients, not backward, and updates each element while
+        /// its sum is in the cache. This moves the fewest bytes, for ranks of one host whose
+        /// compute leaves no memory bandwidth to hide the exchange in. The bits are the same.
+        /// docs/optimizers.md lists the options that it does not go with.
         /// </summary>
         internal const int TRIREME_OPTIMIZER_FLAG_ONE_SWEEP = 2;
 
         /// <summary>
-        /// RMSPROP only: gradients are divided by their spread around their mean.
+        /// RMSPROP only: the rule divides gradients by their spread around their mean.
         /// </summary>
         internal const int TRIREME_OPTIMIZER_FLAG_CENTERED = 4;
 
         /// <summary>
-        /// Parameters of f16 and bf16 have a master of f32 each: see the top of optimizer.h. 4
-        /// bytes an element, with its owner. For a model with such parameters; its others stay as
-        /// they are. Not with offload_path.
+        /// The owner of each f16 or bf16 element also keeps it in f32, its master: 4 bytes an
+        /// element. The model needs trained parameters of these types; its others have no masters.
+        /// Not with offload_path. See the top of optimizer.h.
         /// </summary>
         internal const int TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS = 8;
 
         /// <summary>
-        /// Parameters of bf16 are rounded by chance: see the top of optimizer.h. For a model with
-        /// such parameters, and without trained ones of f16. Not with MASTER_WEIGHTS or a rule of
-        /// the caller.
+        /// The step rounds bf16 parameters up or down by chance. The model needs trained parameters
+        /// of bf16, and no trained ones of f16. Not with MASTER_WEIGHTS or a rule of the caller.
+        /// See the top of optimizer.h.
         /// </summary>
         internal const int TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING = 16;
 
-        /// <summary>MUON: none of its parameters is a matrix.</summary>
+        /// <summary>MUON: treats no parameter of the group as a matrix.</summary>
         internal const int TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE = 1;
 
         /// <summary>sqrt(max(1, rows / columns)).</summary>
         internal const int TRIREME_MUON_RATE_ORIGINAL = 0;
 
-        /// <summary>0.2 * sqrt(max(rows, columns)): rates and weight_decay as for ADAMW.</summary>
+        /// <summary>
+        /// 0.2 * sqrt(max(rows, columns)). The learning rate and weight_decay of ADAMW then fit.
+        /// </summary>
         internal const int TRIREME_MUON_RATE_MATCH_ADAMW = 1;
 
         /// <summary>Most state vectors that a caller's own rule can ask for.</summary>
         internal const int TRIREME_MAX_STATES = 8;
 
-        /// <summary>What `version` of a trireme_optimizer_counters is in this release.</summary>
+        /// <summary>The `version` of a trireme_optimizer_counters in this release.</summary>
         internal const int TRIREME_OPTIMIZER_COUNTERS_VERSION = 1;
 
         /// <summary>The parameter's own values.</summary>
@@ -543,12 +565,9 @@ namespace Trireme
         internal const int TRIREME_STATE_KIND_COLUMNS = 4;
 
         /// <summary>
-        /// A caller's own update rule, called for each piece on the thread of
-        /// trireme_optimizer_step(), or with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD on that of the
-        /// call that finds its bucket reduced. It returns 0, or any other number to fail the step.
-        /// It may destroy the model and the optimizer, which live on until the step is over; any
-        /// other call on them answers TRIREME_ERROR_INVALID_STATE. For the same bits on any number
-        /// of ranks it treats each element alone.
+        /// A caller's own update rule. The library calls it once for each piece, on the thread of
+        /// trireme_optimizer_step(). With TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD it runs on the
+        /// thread of the call that finds the piece's bucket reduced.
         /// </summary>
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate int UpdateCallback(IntPtr update, IntPtr userData);

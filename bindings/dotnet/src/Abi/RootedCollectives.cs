@@ -50,7 +50,7 @@ namespace Trireme
             ElementType dtype, int root, NativeOperationOptions* options,
             out RequestHandle outRequest);
 
-        /// <summary>Gives rank r block r of what the root has.</summary>
+        /// <summary>Gives rank r block r of the root's elements.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_scatter(
             CommunicatorHandle communicator, void* send, void* receive, ulong receiveCount,
@@ -64,7 +64,7 @@ namespace Trireme
             out RequestHandle outRequest);
 
         /// <summary>
-        /// Gives rank r block r of what the root has; blocks may differ in length.
+        /// Gives rank r block r of the root's elements. Blocks may differ in length.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_scatter_v(

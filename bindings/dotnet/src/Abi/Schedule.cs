@@ -5,8 +5,9 @@ using System.Runtime.InteropServices;
 namespace Trireme
 {
     /// <summary>
-    /// Start from TRIREME_SCHEDULE_OPTIONS_INIT. In every field 0 or NULL means the default; a
-    /// field that the kind does not know stays 0.
+    /// Start from TRIREME_SCHEDULE_OPTIONS_INIT. In every field 0 or NULL means the default. A
+    /// field that the kind does not know stays 0. Names in capitals are kinds, such as COSINE for
+    /// TRIREME_SCHEDULE_KIND_COSINE.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeScheduleOptions
@@ -14,27 +15,28 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>Required.</summary>
+        /// <summary>The kind, a TRIREME_SCHEDULE_KIND_*. Required.</summary>
         public int Kind;
 
-        /// <summary>A sum of TRIREME_SCHEDULE_FLAG_FROM_ZERO and LINEAR_ANNEALING, or 0.</summary>
+        /// <summary>0, or a sum of TRIREME_SCHEDULE_FLAG_FROM_ZERO and LINEAR_ANNEALING.</summary>
         public uint Flags;
 
         /// <summary>Must be 0.</summary>
         public uint Reserved;
 
-        /// <summary>LINEAR, COSINE, ONE_CYCLE: steps until the end; 1 or more.</summary>
+        /// <summary>
+        /// LINEAR, COSINE, ONE_CYCLE: steps until the end; 1 or more. Required for these kinds.
+        /// </summary>
         public ulong TotalSteps;
 
         /// <summary>
-        /// CONSTANT, LINEAR, COSINE: the first steps, in which the factor rises to 1; of LINEAR and
-        /// COSINE at most total_steps. 0 is none.
+        /// CONSTANT, LINEAR, COSINE: number of first steps, in which the factor rises to 1. At most
+        /// total_steps with LINEAR and COSINE. Default: 0, no warm-up.
         /// </summary>
         public ulong WarmUpSteps;
 
         /// <summary>
-        /// With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps, as
-        /// above.
+        /// With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps.
         /// </summary>
         public double WarmUpFactor;
 
@@ -47,24 +49,23 @@ namespace Trireme
         public double PctStart;
 
         /// <summary>
-        /// ONE_CYCLE: the peak divided by the first factor; 1 or more. Default: 25.
+        /// ONE_CYCLE: the peak divided by the first factor; 1 or more, finite. Default: 25.
         /// </summary>
         public double DivFactor;
 
         /// <summary>
-        /// ONE_CYCLE: the first factor divided by the last; 1 or more. Default: 1e4.
+        /// ONE_CYCLE: the first factor divided by the last; 1 or more, finite. Default: 1e4.
         /// </summary>
         public double FinalDivFactor;
 
-        /// <summary>USER: the schedule. NULL for the other kinds.</summary>
+        /// <summary>USER: the schedule. Must be NULL for the other kinds.</summary>
         public IntPtr Factor;
 
         /// <summary>Handed to `factor`.</summary>
         public IntPtr UserData;
     }
 
-    // Learning rates that follow a plan: a factor for each step, by which the learning rate of an
-    // optimizer is multiplied.
+    // Learning rates that follow a plan: each step multiplies the learning rate by a factor.
     internal static partial class NativeMethods
     {
         internal const int TRIREME_SCHEDULE_KIND_CONSTANT = 1;
@@ -75,30 +76,26 @@ namespace Trireme
 
         internal const int TRIREME_SCHEDULE_KIND_ONE_CYCLE = 4;
 
-        /// <summary>The callback `factor`.</summary>
+        /// <summary>The caller's own schedule: the callback `factor`.</summary>
         internal const int TRIREME_SCHEDULE_KIND_USER = 5;
 
         /// <summary>
-        /// With warm_up_steps, instead of warm_up_factor: the factor of step 0 is 0.
+        /// The warm-up begins with the factor 0. With warm_up_steps, instead of warm_up_factor.
         /// </summary>
         internal const int TRIREME_SCHEDULE_FLAG_FROM_ZERO = 1;
 
-        /// <summary>ONE_CYCLE only: straight lines.</summary>
+        /// <summary>ONE_CYCLE only: the factor rises and falls along straight lines.</summary>
         internal const int TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING = 2;
 
         /// <summary>
-        /// A caller's own schedule: the factor of a step, counted from 0. It is finite and 0 or
-        /// more; any other answer, such as NaN, is a failure. All ranks answer the same for the
-        /// same step. It is called on the thread of the call that asks, may be called more than
-        /// once for a step, and must not use the model or optimizer: calls on them answer
-        /// TRIREME_ERROR_INVALID_STATE, but it may destroy them.
+        /// A caller's own schedule: it returns the factor of a step, counted from 0.
         /// </summary>
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate double ScheduleCallback(ulong step, IntPtr userData);
 
         /// <summary>
-        /// Computes the factor of one step, as an optimizer with this schedule does: to plot a
-        /// schedule, or to use it with other code.
+        /// Computes the factor of one step, as an optimizer with this schedule does. A program can
+        /// plot a schedule with it, or use a schedule with other code.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_schedule_value(

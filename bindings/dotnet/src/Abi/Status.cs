@@ -19,24 +19,29 @@ namespace Trireme
         /// <summary>Number of the operation in its communicator, from 1; 0 if none.</summary>
         public ulong Sequence;
 
-        /// <summary>How many ranks are to blame, also those past the array's end.</summary>
+        /// <summary>
+        /// Number of ranks to blame, also of those that `blamed` has no room for.
+        /// </summary>
         public uint BlamedCount;
 
-        /// <summary>errno, or 0.</summary>
+        /// <summary>Error number of the operating system (errno), or 0.</summary>
         public int SystemError;
 
         /// <summary>The first ranks to blame, ascending.</summary>
         public fixed int Blamed[NativeMethods.TRIREME_MAX_BLAMED_RANKS];
 
-        /// <summary>"all_reduce"; empty if the failure is of no operation.</summary>
+        /// <summary>
+        /// Name of the operation, such as "all_reduce"; empty if no operation failed.
+        /// </summary>
         public fixed byte Operation[32];
 
         /// <summary>Name of the communicator; empty if none.</summary>
         public fixed byte Communicator[64];
 
         /// <summary>
-        /// 1: the group can go on, and all ranks that got this call the same function again. Set by
-        /// trireme_communicator_shrink() if a rank was lost before the new group was whole. Else 0.
+        /// 1: the group can go on if all ranks that got this failure call the same function again.
+        /// trireme_communicator_shrink() sets it if a rank was lost before the new group was whole.
+        /// Else 0.
         /// </summary>
         public uint TryAgain;
 
@@ -44,28 +49,32 @@ namespace Trireme
         public uint Reserved;
     }
 
-    // What a call answers, and what it says when it failed.
+    // Status codes that calls return, and details of the last failure.
     internal static partial class NativeMethods
     {
-        /// <summary>Done.</summary>
+        /// <summary>Success.</summary>
         internal const int TRIREME_OK = 0;
 
         /// <summary>A value breaks a rule; the message names both.</summary>
         internal const int TRIREME_ERROR_INVALID_ARGUMENT = -1;
 
-        /// <summary>Stale, foreign, destroyed twice, or used after fork.</summary>
+        /// <summary>
+        /// The handle is stale, of another kind or process, destroyed before, or used after fork.
+        /// </summary>
         internal const int TRIREME_ERROR_INVALID_HANDLE = -2;
 
-        /// <summary>Right call, wrong moment.</summary>
+        /// <summary>The call is right, but its moment is wrong.</summary>
         internal const int TRIREME_ERROR_INVALID_STATE = -3;
 
-        /// <summary>Known, but not in this build or backend.</summary>
+        /// <summary>
+        /// The library knows the feature, but this build or backend does not have it.
+        /// </summary>
         internal const int TRIREME_ERROR_UNSUPPORTED = -4;
 
         /// <summary>Host memory has run out.</summary>
         internal const int TRIREME_ERROR_OUT_OF_MEMORY = -5;
 
-        /// <summary>The deadline passed; the message names who is missing.</summary>
+        /// <summary>The deadline passed; the message names the missing ranks.</summary>
         internal const int TRIREME_ERROR_TIMEOUT = -6;
 
         /// <summary>A rank called trireme_communicator_abort().</summary>
@@ -83,7 +92,7 @@ namespace Trireme
         /// <summary>A peer could not show that it belongs to the job.</summary>
         internal const int TRIREME_ERROR_AUTHENTICATION = -11;
 
-        /// <summary>The operating system refused; see system_error.</summary>
+        /// <summary>The operating system refused; see system_error of trireme_error_info.</summary>
         internal const int TRIREME_ERROR_SYSTEM = -12;
 
         /// <summary>A callback of the caller failed.</summary>
@@ -106,7 +115,9 @@ namespace Trireme
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern IntPtr trireme_last_error();
 
-        /// <summary>Gives the last failure of this thread in parts a program can use.</summary>
+        /// <summary>
+        /// Gives the last failure of this thread, in parts that a program can read.
+        /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_last_error_info(ref NativeErrorInfo outInfo);
     }

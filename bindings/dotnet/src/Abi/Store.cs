@@ -5,7 +5,7 @@ using System.Runtime.InteropServices;
 namespace Trireme
 {
     /// <summary>
-    /// Start from TRIREME_STORE_OPTIONS_INIT. In every field 0 means the default.
+    /// Options of a store. Start from TRIREME_STORE_OPTIONS_INIT. 0 means the default.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeStoreOptions
@@ -16,7 +16,9 @@ namespace Trireme
         /// <summary>Must be 0.</summary>
         public uint Flags;
 
-        /// <summary>Longest any call may take to be answered. Default: 300 s.</summary>
+        /// <summary>
+        /// Longest time in ns in which the store must answer a call. Default: 300 s.
+        /// </summary>
         public ulong TimeoutNs;
     }
 
@@ -24,7 +26,7 @@ namespace Trireme
     internal static partial class NativeMethods
     {
         /// <summary>
-        /// Serves a store from this process until it is destroyed, and is connected to it.
+        /// Serves a store from this process until the store is destroyed, and connects to it.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_store_serve(
@@ -35,7 +37,9 @@ namespace Trireme
         internal static extern Status trireme_store_connect(
             IntPtr url, ref NativeStoreOptions options, out StoreHandle outStore);
 
-        /// <summary>Leaves a store; one that is served from here is gone for all.</summary>
+        /// <summary>
+        /// Leaves a store. A store that this process serves is then gone for all.
+        /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern void trireme_store_destroy(IntPtr store);
 
@@ -63,19 +67,21 @@ namespace Trireme
             StoreHandle store, IntPtr* keys, ulong keyCount, ulong timeoutNs);
 
         /// <summary>
-        /// Adds to the number under a key, which is 0 if there is none, and gives the sum.
+        /// Adds to the number under a key and gives the sum. A key without a value counts as 0.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_store_add(
             StoreHandle store, IntPtr key, long amount, out long outSum);
 
-        /// <summary>Puts a value under a key if what is there is what the caller expects.</summary>
+        /// <summary>
+        /// Puts a value under a key if the key has the value that the caller expects.
+        /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_store_compare_exchange(
             StoreHandle store, IntPtr key, void* expected, ulong expectedSize, void* value,
             ulong size, out int outExchanged);
 
-        /// <summary>Takes a key and its value away.</summary>
+        /// <summary>Deletes a key and its value.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_store_delete(
             StoreHandle store, IntPtr key, out int outDeleted);

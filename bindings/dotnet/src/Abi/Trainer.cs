@@ -5,9 +5,10 @@ using System.Runtime.InteropServices;
 namespace Trireme
 {
     /// <summary>
-    /// One call of a layer. All memory is the library's, good until the callback returns, aligned
-    /// to 64 bytes (parameters and gradients to their elements), and NULL where it has 0 bytes.
-    /// "Out": what the callback writes, undefined before; gradients are NaN before, or 0 with
+    /// One call of a layer. All memory here belongs to the library and lives until the callback
+    /// returns. It is aligned to 64 bytes; parameters and gradients are aligned to their elements.
+    /// A pointer to 0 bytes is NULL. "Out" marks memory that the callback writes. Its content
+    /// before is undefined. Gradients and input_gradient are NaN before, or 0 with
     /// TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
@@ -25,80 +26,84 @@ namespace Trireme
         /// <summary>trireme_optimizer_get_step_count() before the step.</summary>
         public ulong Step;
 
-        /// <summary>Which one of this rank, from 0.</summary>
+        /// <summary>Number of the micro-batch on this rank, from 0.</summary>
         public uint MicroBatch;
 
-        /// <summary>Which one over all ranks; of a reproducible model the leaf.</summary>
+        /// <summary>
+        /// Number of the micro-batch over all ranks, from 0. In a reproducible model: the leaf.
+        /// </summary>
         public uint Leaf;
 
         /// <summary>
-        /// Of this layer in this micro-batch and step: the same in FORWARD, RECOMPUTE and BACKWARD.
-        /// Depends on options.seed, step, leaf and layer alone.
+        /// Seed for this layer in this micro-batch and step. The same in FORWARD, RECOMPUTE and
+        /// BACKWARD. It depends on options.seed, step, leaf and layer alone.
         /// </summary>
         public ulong RandomSeed;
 
         /// <summary>
-        /// The output of the layer before; NULL for the first, which reads the batch.
+        /// Output of the layer before. NULL for the first layer, which reads the batch.
         /// </summary>
         public IntPtr Input;
 
-        /// <summary>Its size.</summary>
+        /// <summary>Bytes at `input`.</summary>
         public ulong InputBytes;
 
         /// <summary>
-        /// Out in FORWARD, RECOMPUTE and EVALUATE; in BACKWARD what forward wrote.
+        /// Out in FORWARD, RECOMPUTE and EVALUATE. In BACKWARD: the bytes that forward wrote.
         /// </summary>
         public IntPtr Output;
 
-        /// <summary>As in trireme_layer.</summary>
+        /// <summary>Bytes at `output`, as in trireme_layer.</summary>
         public ulong OutputBytes;
 
-        /// <summary>As `output`; BACKWARD may also change it.</summary>
+        /// <summary>
+        /// Data that forward leaves for backward; out as `output`. BACKWARD may change it, too.
+        /// </summary>
         public IntPtr Saved;
 
-        /// <summary>As in trireme_layer.</summary>
+        /// <summary>Bytes at `saved`, as in trireme_layer.</summary>
         public ulong SavedBytes;
 
         /// <summary>
-        /// Elements of each of the layer's parameters, whole, in the order of registration.
+        /// For each parameter of the layer: its elements, whole. In the order of registration.
         /// </summary>
         public IntPtr Parameters;
 
-        /// <summary>Elements of each.</summary>
+        /// <summary>For each parameter of the layer: the number of its elements.</summary>
         public IntPtr ParameterCounts;
 
-        /// <summary>Numbers at `parameters`, `parameter_counts` and `gradients`.</summary>
+        /// <summary>
+        /// Number of entries in `parameters`, `parameter_counts` and `gradients`.
+        /// </summary>
         public ulong ParameterCount;
 
         /// <summary>
-        /// BACKWARD: where the gradient of each parameter is to be overwritten whole, in its dtype,
-        /// or f32 where that is f16 or bf16; NULL of a frozen one. A callback may set a place to
-        /// other memory, which is read when it returns and must not be the model's; or to NULL:
-        /// there is no gradient, and the model's TRIREME_UNUSED_* decides (with
-        /// TRIREME_UNUSED_ERROR the callback has failed). NULL in the other phases.
+        /// BACKWARD: for each parameter, where the callback writes the whole gradient; see
+        /// docs/trainer.md#gradients. In the parameter's dtype, or f32 for f16 and bf16. A place is
+        /// NULL for a frozen parameter. A callback may set a place to other memory or to NULL. In
+        /// the other phases the pointer itself is NULL.
         /// </summary>
         public IntPtr Gradients;
 
         /// <summary>
-        /// BACKWARD: of the output, by the layer behind; NULL for the last, which begins with the
-        /// loss.
+        /// BACKWARD: gradient of `output`, written by the next layer. NULL for the last layer.
         /// </summary>
         public IntPtr OutputGradient;
 
         /// <summary>
-        /// Out in BACKWARD: the gradient of `input`, input_bytes; NULL for the first layer.
+        /// Out in BACKWARD: the gradient of `input`, input_bytes long. NULL for the first layer.
         /// </summary>
         public IntPtr InputGradient;
 
         /// <summary>
-        /// Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch, NaN if it
-        /// is not written. NULL elsewhere.
+        /// Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch. NaN if the
+        /// callback does not write it. NULL for other layers and in other phases.
         /// </summary>
         public IntPtr Loss;
 
         /// <summary>
-        /// BACKWARD: what the last layer multiplies the gradient of the loss by:
-        /// trireme_optimizer_get_loss_scale(), divided by micro_batches where gradients are
+        /// BACKWARD: the last layer multiplies the gradient of its loss by this factor. It is
+        /// trireme_optimizer_get_loss_scale(). It is divided by micro_batches if gradients are
         /// averaged over ranks but added up over micro-batches.
         /// </summary>
         public double LossScale;
@@ -117,35 +122,40 @@ namespace Trireme
         /// <summary>Must be 0.</summary>
         public uint Flags;
 
-        /// <summary>For messages; UTF-8, at most 255 bytes; required; copied.</summary>
+        /// <summary>Name in messages: UTF-8, 1 to 255 bytes. Copied. Required.</summary>
         public IntPtr Name;
 
-        /// <summary>Number of its first parameter.</summary>
+        /// <summary>Number of the layer's first parameter, as the model numbered it.</summary>
         public ulong FirstParameter;
 
         /// <summary>
-        /// How many, by their numbers one after the other; 0: none. Every parameter of the model
-        /// belongs to one layer; one that several layers use has a name in each (tied_to).
+        /// Number of the layer's parameters, whose numbers follow each other; may be 0. Every
+        /// parameter of the model belongs to exactly one layer. Layers that share a parameter each
+        /// have a name for it (tied_to of the model).
         /// </summary>
         public ulong ParameterCount;
 
-        /// <summary>Required.</summary>
+        /// <summary>Computes the output. Required.</summary>
         public IntPtr Forward;
 
-        /// <summary>Required.</summary>
+        /// <summary>Computes the gradients. Required.</summary>
         public IntPtr Backward;
 
-        /// <summary>Handed to both.</summary>
+        /// <summary>Handed to forward and backward; may be NULL.</summary>
         public IntPtr UserData;
 
-        /// <summary>Size of its output for one micro-batch; may be 0 of the last one.</summary>
+        /// <summary>
+        /// Bytes of the layer's output for one micro-batch; may be 0 for the last layer.
+        /// </summary>
         public ulong OutputBytes;
 
-        /// <summary>What forward keeps for backward besides, for one micro-batch.</summary>
+        /// <summary>
+        /// Bytes that forward leaves for backward beside the output, for one micro-batch.
+        /// </summary>
         public ulong SavedBytes;
     }
 
-    /// <summary>What a step has done. Set struct_size before a call that fills it.</summary>
+    /// <summary>Results of a step. Set struct_size before a call that fills it.</summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeTrainerMetrics
     {
@@ -153,13 +163,13 @@ namespace Trireme
         public uint StructSize;
 
         /// <summary>
-        /// 1: a rank has asked to stop, in or after the step before, or by now. The same on all
-        /// ranks.
+        /// 1: a rank had asked to stop when the ranks told each other in this step, or before. Else
+        /// 0. The same on all ranks; see trireme_trainer_request_stop().
         /// </summary>
         public int Stop;
 
         /// <summary>
-        /// 1: with the optimizer's loss_scale, a gradient was inf or NaN and nothing was updated.
+        /// 1: a gradient was inf or NaN and nothing was updated, with the optimizer's loss_scale.
         /// </summary>
         public int Skipped;
 
@@ -169,36 +179,35 @@ namespace Trireme
         /// <summary>trireme_optimizer_get_step_count() after the step.</summary>
         public ulong Step;
 
-        /// <summary>Over all ranks.</summary>
+        /// <summary>Micro-batches of the step, over all ranks.</summary>
         public ulong MicroBatches;
 
         /// <summary>As sent_step_bytes of trireme_model_memory.</summary>
         public ulong SentBytes;
 
-        /// <summary>Mean over all micro-batches; the same on all ranks.</summary>
+        /// <summary>Mean loss over all micro-batches of all ranks; the same on all ranks.</summary>
         public double Loss;
 
         /// <summary>
-        /// As trireme_optimizer_get_gradient_norm(); -1 without max_norm, and of a step that was
-        /// skipped.
+        /// As trireme_optimizer_get_gradient_norm(). -1 without max_norm, or of a skipped step.
         /// </summary>
         public double GradientNorm;
 
-        /// <summary>That the step had.</summary>
+        /// <summary>Learning rate of the step.</summary>
         public double LearningRate;
 
-        /// <summary>Of the optimizer, that the step had.</summary>
+        /// <summary>Loss scale of the optimizer in the step.</summary>
         public double LossScale;
 
-        /// <summary>That the step took on this rank.</summary>
+        /// <summary>Seconds that the step took on this rank.</summary>
         public double Seconds;
 
-        /// <summary>Of these, those in which it waited for communication.</summary>
+        /// <summary>Seconds of the step in which the rank waited for communication.</summary>
         public double ExposedSeconds;
     }
 
     /// <summary>
-    /// Start from TRIREME_TRAINER_OPTIONS_INIT. In every field 0 or NULL means the default.
+    /// How a trainer runs. Start from TRIREME_TRAINER_OPTIONS_INIT. 0 or NULL means the default.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeTrainerOptions
@@ -206,12 +215,13 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>TRIREME_TRAINER_FLAG_*.</summary>
+        /// <summary>0, or a sum of TRIREME_TRAINER_FLAG_*. Default: 0.</summary>
         public uint Flags;
 
         /// <summary>
-        /// Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are
-        /// shared out. At most 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD.
+        /// Micro-batches of each rank in a step, at most 65,536. At most 1 with
+        /// TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. For a reproducible model it must be 0, since the
+        /// trainer shares out the leaves. Default: 1.
         /// </summary>
         public uint MicroBatches;
 
@@ -219,95 +229,105 @@ namespace Trireme
         public uint Reserved;
 
         /// <summary>
-        /// Keep the output of every so many-th layer and compute the rest again. Default: keep
-        /// everything.
+        /// Keep a checkpoint after every so many layers, and compute the layers between again. Not
+        /// with activation_budget_bytes. Default: 0, keep everything.
         /// </summary>
         public ulong CheckpointEvery;
 
         /// <summary>
-        /// Most memory that activations and the gradients of outputs may take; checkpoints are set
-        /// so that as few layers as possible are computed again, and none with offload_path. Not
-        /// with checkpoint_every. Default: no limit.
+        /// Most bytes for activations and gradients of outputs. The trainer sets checkpoints so
+        /// that as few layers as possible are computed again; none with offload_path. Not with
+        /// checkpoint_every. Default: 0, no limit.
         /// </summary>
         public ulong ActivationBudgetBytes;
 
-        /// <summary>From which random_seed comes.</summary>
+        /// <summary>Seed from which the trainer derives each random_seed. Default: 0.</summary>
         public ulong Seed;
 
-        /// <summary>May differ between ranks. NULL: none.</summary>
+        /// <summary>
+        /// Called after each step; may differ between ranks. Default: NULL, none.
+        /// </summary>
         public IntPtr AfterStep;
 
-        /// <summary>Handed to after_step.</summary>
+        /// <summary>Handed to after_step. Default: NULL.</summary>
         public IntPtr UserData;
 
         /// <summary>
-        /// A directory: what is kept between forward and backward lies in a file in it and streams
-        /// through a window of memory: see the top of this file. Each rank makes the file for
-        /// itself, without a name, so that nothing is left of it when the process ends. Read as a
-        /// path of the rank's own host; copied. NULL: all of it stays in memory.
+        /// Directory for a file of activations, a path of the rank's own host; copied. Each rank
+        /// makes a file without a name there, of which nothing is left when the process ends. See
+        /// "Offload" at the top of this file. Default: NULL, activations stay in memory.
         /// </summary>
         public IntPtr OffloadPath;
 
         /// <summary>
-        /// Most memory for that window. Default: what activation_budget_bytes leaves; without that
-        /// as much as four layers need, or four stretches.
+        /// Most bytes for the window of offload_path, without which it must be 0. Default: the part
+        /// of activation_budget_bytes that gradients of outputs leave. Without that option: as much
+        /// as four layers need, or four checkpoints with checkpoint_every.
         /// </summary>
         public ulong OffloadBufferBytes;
     }
 
-    /// <summary>What a trainer looks like on this rank. Set struct_size before the call.</summary>
+    /// <summary>
+    /// Layers and memory of a trainer on this rank. Set struct_size before the call.
+    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeTrainerInfo
     {
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>Most that a rank has in a step.</summary>
+        /// <summary>Most micro-batches that a rank has in a step.</summary>
         public uint MicroBatches;
 
-        /// <summary>Layers.</summary>
+        /// <summary>Number of layers.</summary>
         public ulong Layers;
 
-        /// <summary>Into which they are cut; 1: everything is kept.</summary>
+        /// <summary>
+        /// Stretches into which the layers are cut. 1: the trainer keeps everything.
+        /// </summary>
         public ulong Stretches;
 
         /// <summary>Layers whose forward runs twice in a micro-batch.</summary>
         public ulong Recomputed;
 
-        /// <summary>Outputs that are kept of all stretches but the last.</summary>
+        /// <summary>
+        /// Bytes of the checkpoints: the last outputs of all stretches but the last.
+        /// </summary>
         public ulong PlannedCheckpointBytes;
 
-        /// <summary>Outputs and saved of the largest stretch.</summary>
+        /// <summary>Bytes of outputs and saved of the largest stretch.</summary>
         public ulong PlannedStretchBytes;
 
         /// <summary>
-        /// Gradients of outputs: of two neighbouring layers, the largest of those with an even and
-        /// with an odd number.
+        /// Bytes of gradients of outputs. Two neighbouring layers have theirs at a time. So it is
+        /// the largest gradient of the even layers plus the largest one of the odd layers.
         /// </summary>
         public ulong PlannedGradientBytes;
 
         /// <summary>
-        /// Where backward writes gradients that have no view in the model: the most that one layer
-        /// has.
+        /// Bytes where backward writes gradients that have no view in the model. The trainer has
+        /// room for the layer that needs the most.
         /// </summary>
         public ulong PlannedParameterGradientBytes;
 
-        /// <summary>Losses and answers of all ranks.</summary>
+        /// <summary>Bytes in which ranks tell each other their losses and failures.</summary>
         public ulong PlannedExchangeBytes;
 
-        /// <summary>The sum of these, counted where memory is allocated.</summary>
+        /// <summary>Sum of all planned bytes, counted where memory is allocated.</summary>
         public ulong AllocatedBytes;
 
-        /// <summary>What activations and gradients of outputs take if everything is kept.</summary>
+        /// <summary>
+        /// Bytes of activations and gradients of outputs if the trainer keeps everything.
+        /// </summary>
         public ulong LargestBytes;
 
         /// <summary>The least activation_budget_bytes that works.</summary>
         public ulong LeastBytes;
 
         /// <summary>
-        /// With offload_path: the window, in which what is kept lies in place of checkpoints and
-        /// stretch, or of checkpoints alone; and what could not be written and stays in memory
-        /// since.
+        /// With offload_path: bytes of the window, and of items that could not be written. The
+        /// window stands in place of the checkpoints. If there is one stretch, it also stands in
+        /// place of that.
         /// </summary>
         public ulong PlannedWindowBytes;
     }
@@ -315,42 +335,33 @@ namespace Trireme
     // A whole training step in one call: the caller brings the layers' forward and backward.
     internal static partial class NativeMethods
     {
-        /// <summary>Before backward.</summary>
+        /// <summary>Forward; backward follows.</summary>
         internal const int TRIREME_PHASE_FORWARD = 1;
 
         /// <summary>
-        /// Forward again, of what was not kept: the same output and saved are wanted.
+        /// Forward again, because its data were not kept. It must write the same output and saved.
         /// </summary>
         internal const int TRIREME_PHASE_RECOMPUTE = 2;
 
-        /// <summary>Gradients.</summary>
+        /// <summary>Backward: the callback computes gradients.</summary>
         internal const int TRIREME_PHASE_BACKWARD = 3;
 
         /// <summary>Forward of trireme_trainer_evaluate(): no backward follows.</summary>
         internal const int TRIREME_PHASE_EVALUATE = 4;
 
         /// <summary>
-        /// `gradients` and `input_gradient` are 0 before backward, which may add to them. Nothing
-        /// is looked at for what was not written.
+        /// `gradients` and `input_gradient` are 0 before backward, which may add to them. The
+        /// library does not look for unwritten elements.
         /// </summary>
         internal const int TRIREME_TRAINER_FLAG_ZERO_GRADIENTS = 1;
 
-        /// <summary>
-        /// Forward or backward of a layer, on the thread of the step. It returns 0, or any other
-        /// number to fail the step on all ranks. It may destroy the trainer, the optimizer and the
-        /// model, which live on until the step is over; any other call on them, but
-        /// trireme_trainer_request_stop(), answers TRIREME_ERROR_INVALID_STATE. What it throws
-        /// (C++) counts as a failure and goes no further.
-        /// </summary>
+        /// <summary>Forward or backward of a layer, called on the thread of the step.</summary>
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate int LayerCallback(IntPtr call, IntPtr userData);
 
         /// <summary>
-        /// Called on the thread of trireme_trainer_step() when a step is done, on ranks that have
-        /// one. It returns 0 to go on; any other number, or what it throws, asks all ranks to stop,
-        /// as trireme_trainer_request_stop() does. It may call the model and the optimizer as
-        /// between steps, but trireme_trainer_step() and trireme_trainer_evaluate() answer
-        /// TRIREME_ERROR_INVALID_STATE.
+        /// Called on the thread of trireme_trainer_step() when a step is done, on ranks that set
+        /// one.
         /// </summary>
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
         internal delegate int TrainerCallback(IntPtr metrics, IntPtr userData);
@@ -361,10 +372,7 @@ namespace Trireme
             OptimizerHandle optimizer, NativeLayer* layers, ulong layerCount,
             ref NativeTrainerOptions options, out TrainerHandle outTrainer);
 
-        /// <summary>
-        /// Gives the handle and the memory back. In the middle of a step of this trainer, as from a
-        /// callback, the step goes on to its end.
-        /// </summary>
+        /// <summary>Gives the handle and the memory back.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern void trireme_trainer_destroy(IntPtr trainer);
 
@@ -377,30 +385,22 @@ namespace Trireme
 
         /// <summary>
         /// Runs forward alone, over as many micro-batches as a step has, and tells their mean loss.
-        /// The last layer's callback may copy its output for the caller.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_trainer_evaluate(
             IntPtr trainer, IntPtr batch, out double outLoss);
 
-        /// <summary>
-        /// Asks all ranks to stop. Ranks tell each other in the middle of a step, so `stop` of the
-        /// metrics becomes 1 on all of them after the same step: the one under way or, if that has
-        /// told already, the next; then it stays 1. Nothing else happens: the caller ends its loop.
-        /// </summary>
+        /// <summary>Asks all ranks to stop.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_trainer_request_stop(TrainerHandle trainer);
 
-        /// <summary>Tells what a trainer looks like.</summary>
+        /// <summary>Tells the layers and memory of a trainer.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_trainer_get_info(
             TrainerHandle trainer, ref NativeTrainerInfo outInfo);
 
         /// <summary>
-        /// Tells how the activations of a trainer with offload_path lie on this rank, and what the
-        /// disk has done for them. Of trireme_offload_info, file_bytes is what a micro-batch writes
-        /// and reads, resident_bytes what could not be written, buffer_bytes the window,
-        /// block_bytes the largest item.
+        /// Tells where the activations of a trainer with offload_path lie on this rank.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_trainer_get_offload_info(

@@ -17,23 +17,27 @@ namespace Trireme
         /// <summary>Handed to every function; may be NULL.</summary>
         public IntPtr UserData;
 
-        /// <summary>Longest frame, at least TRIREME_TRANSPORT_FRAME_BYTES_MIN; 0: 65,536.</summary>
+        /// <summary>
+        /// Longest frame in bytes, at least TRIREME_TRANSPORT_FRAME_BYTES_MIN. Default: 65,536.
+        /// </summary>
         public ulong MaximumFrameBytes;
 
-        /// <summary>Required.</summary>
+        /// <summary>Hands a frame to the transport. Required.</summary>
         public IntPtr Send;
 
-        /// <summary>Required.</summary>
+        /// <summary>Takes a frame from the transport. Required.</summary>
         public IntPtr Receive;
 
-        /// <summary>NULL if nobody needs to know.</summary>
+        /// <summary>
+        /// Called when the library needs the transport no more. Default: NULL, none.
+        /// </summary>
         public IntPtr Released;
     }
 
     // A group whose bytes the caller's own functions carry, such as a program's network layer.
     internal static partial class NativeMethods
     {
-        /// <summary>Smallest maximum_frame_bytes.</summary>
+        /// <summary>Least maximum_frame_bytes, in bytes.</summary>
         internal const int TRIREME_TRANSPORT_FRAME_BYTES_MIN = 1024;
 
         /// <summary>Hands one frame to the transport.</summary>

@@ -8,14 +8,16 @@ namespace Trireme
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeDevice
     {
-        /// <summary>TRIREME_DEVICE_HOST and so on.</summary>
+        /// <summary>TRIREME_DEVICE_*. Default: the host.</summary>
         public int Kind;
 
-        /// <summary>Number of the device among those of its kind; 0 for the host.</summary>
+        /// <summary>Number of the device among those of its kind, from 0; 0 for the host.</summary>
         public int Index;
     }
 
-    /// <summary>A queue of a device. All zero is none, the only one for the host.</summary>
+    /// <summary>
+    /// A queue of work on a device. All zero means no stream, which is all that the host has.
+    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeStream
     {
@@ -25,7 +27,7 @@ namespace Trireme
         /// <summary>Must be 0.</summary>
         public uint Reserved;
 
-        /// <summary>cudaStream_t, for example.</summary>
+        /// <summary>The device's own handle, for example a cudaStream_t.</summary>
         public IntPtr Native;
     }
 
@@ -67,7 +69,7 @@ namespace Trireme
         /// <summary>One byte, 0 or 1. Reductions: min (and), max (or), band, bor, bxor.</summary>
         internal const int TRIREME_DTYPE_BOOL = 15;
 
-        /// <summary>One byte that is moved and never reduced.</summary>
+        /// <summary>One byte, which operations move and never reduce.</summary>
         internal const int TRIREME_DTYPE_BYTES = 16;
 
         internal const int TRIREME_REDUCTION_SUM = 1;
@@ -98,7 +100,7 @@ namespace Trireme
         /// <summary>The host.</summary>
         internal const int TRIREME_DEVICE_DEFAULT = 0;
 
-        /// <summary>Memory the CPU reads.</summary>
+        /// <summary>Memory that the CPU reads.</summary>
         internal const int TRIREME_DEVICE_HOST = 1;
 
         /// <summary>Memory of a CUDA device; UNSUPPORTED in this release.</summary>

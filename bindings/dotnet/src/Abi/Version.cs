@@ -32,7 +32,7 @@ namespace Trireme
         public IntPtr Backend;
     }
 
-    // Which library this is and what it can do.
+    // Version, build and capabilities of the library.
     internal static partial class NativeMethods
     {
         /// <summary>Version of these headers.</summary>
@@ -84,7 +84,7 @@ namespace Trireme
         internal static extern uint trireme_version();
 
         /// <summary>
-        /// Tells how the library was built: version, compiler, backends, vector instructions in
+        /// Tells how the library was built: version, compiler, backends and vector instructions in
         /// use.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]

@@ -10,16 +10,16 @@ from .types import trireme_stream
 
 # Flags of one call.
 
-# Collectives: combine in rank order, so that every backend and algorithm gives the same bits.
+# Collectives: combine in rank order. So every backend and algorithm gives the same bits.
 TRIREME_OPERATION_FLAG_REPRODUCIBLE = 1
-# trireme_send(): do not wait for the receiver.
+# trireme_send(): return without waiting for the receiver.
 TRIREME_OPERATION_FLAG_BUFFERED = 2
-# Receives and probes: whatever the tag.
+# Receives and probes: take a message of any tag.
 TRIREME_OPERATION_FLAG_ANY_TAG = 4
 
-# Numbers of the algorithms. Each gives the same bits on all ranks; a reduction of floating point
-# may have other bits by another algorithm unless it is TRIREME_OPERATION_FLAG_REPRODUCIBLE. An
-# operation that has no such algorithm answers TRIREME_ERROR_UNSUPPORTED and names those it has.
+# Numbers of the algorithms. Each gives the same bits on all ranks. Another algorithm may give other
+# bits of a floating-point reduction, unless that is TRIREME_OPERATION_FLAG_REPRODUCIBLE. An
+# operation that lacks an algorithm answers TRIREME_ERROR_UNSUPPORTED and names those it has.
 
 TRIREME_ALGORITHM_AUTOMATIC = 0
 # Every pair exchanges once; sums in rank order.
@@ -36,38 +36,39 @@ TRIREME_ALGORITHM_DOUBLE_TREE = 5
 TRIREME_ALGORITHM_BRUCK = 6
 # One partner after the other.
 TRIREME_ALGORITHM_PAIRWISE = 7
-# What the backend offers itself. Over tcp:// also a started call waits for all to join.
+# The backend's own. Over tcp:// also a started call waits until all ranks have joined.
 TRIREME_ALGORITHM_NATIVE = 8
 
 # Numbers of the priorities.
 
 TRIREME_PRIORITY_NORMAL = 0
-# Does not wait behind normal operations: it has a queue of its own.
+# Operations do not wait behind normal ones: they have a queue of their own.
 TRIREME_PRIORITY_HIGH = 1
 
 
 class trireme_operation_options(Structure):
-    """Options of one call; NULL in place of a pointer to it means all defaults."""
+    """Options of one call. NULL in place of a pointer to them means all defaults."""
 
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
-        # TRIREME_OPERATION_FLAG_REPRODUCIBLE and so on, where the operation knows it.
+        # 0 or a sum of TRIREME_OPERATION_FLAG_*, where the operation knows it. Default: 0.
         ("flags", c_uint32),
-        # Deadline of this call from now. Default: the communicator's.
+        # Nanoseconds from now to the deadline of this call. Default: the communicator's.
         ("timeout_ns", c_uint64),
         # Factor of TRIREME_REDUCTION_SCALED_SUM, finite and not 0; must be 0 for other reductions.
         ("scale", c_double),
         # Must be all zero for the host.
         ("stream", trireme_stream),
-        # Collectives run in order among those of one priority; all ranks must name the same. Not
-        # for messages.
+        # Collectives of one priority run in the order of their calls. All ranks must name the same.
+        # Not for messages. Default: TRIREME_PRIORITY_NORMAL.
         ("priority", c_int32),
-        # All ranks must name the same. Not for messages.
+        # TRIREME_ALGORITHM_*. All ranks must name the same. Not for messages. Default:
+        # TRIREME_ALGORITHM_AUTOMATIC.
         ("algorithm", c_int32),
-        # f16, bf16, f8e4m3 or f8e5m2: what f32 elements are rounded to before they travel, and
-        # results with them; sums are still made in f32. Default: the dtype itself. Not for
-        # barriers, all_to_all_v, lists and messages.
+        # f16, bf16, f8e4m3 or f8e5m2: f32 elements are rounded to it before they travel, and so are
+        # results. Sums are still made in f32. Not for barriers, all_to_all_v, lists and messages.
+        # Default: the dtype itself.
         ("wire_dtype", c_int32),
         # Must be 0.
         ("reserved", c_uint32),

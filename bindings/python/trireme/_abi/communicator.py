@@ -11,49 +11,43 @@ from .types import trireme_device
 
 
 class trireme_communicator_options(Structure):
-    """Start from TRIREME_COMMUNICATOR_OPTIONS_INIT. In every field 0 or NULL means the default."""
+    """How to join a group. Start from TRIREME_COMMUNICATOR_OPTIONS_INIT. 0 or NULL: the default."""
 
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
-        # 0 <= rank < world_size; env:// reads it from the environment, mpi:// asks MPI.
+        # This rank's number: 0 <= rank < world_size. env:// and mpi:// find it themselves.
         ("rank", c_int32),
-        # Number of ranks; required, but env:// reads it from the environment, mpi:// asks MPI.
+        # Number of ranks. env:// and mpi:// find it themselves; else required.
         ("world_size", c_int32),
         # Must be 0.
         ("flags", c_uint32),
-        # "local://NAME" (threads of this process), "host://NAME" (processes of this host),
-        # "tcp://ADDRESS:PORT[/NAME][?interface=NAME][&host=LABEL][&silence_ms=N]" (processes of any
-        # hosts, who know the job's token), "host-transport://NAME" (over `transport`), "mpi://"
-        # (all ranks of mpirun; MPI is initialised unless the program has done so, and then
-        # finalised when the process exits; ranks that all share one host work by its memory) or
-        # "env://" (RANK, WORLD_SIZE and TRIREME_RENDEZVOUS, or MASTER_ADDR, MASTER_PORT and the
-        # job's token: then over tcp:// where the ranks are on several hosts; without RANK and
-        # WORLD_SIZE those of Open MPI, of MPICH or of Slurm, where inside mpirun "mpi://" is meant
-        # if nothing else is said; see docs/launching.md); UTF-8; required.
+        # Where the ranks meet, for example "host://training" or "env://". See "Rendezvous" at the
+        # top of this file. Required.
         ("rendezvous", c_char_p),
-        # "local", "host" over sockets or a transport, "mpi" (MPI moves everything, on one host,
-        # too), or "gloo": with tcp:// alone. The same on all ranks. Default: the best one of the
-        # rendezvous, which is never "gloo".
+        # "local"; "host", over sockets or a transport; "mpi", where MPI moves everything, on one
+        # host, too; or "gloo", with tcp:// alone. The same on all ranks. Default: the best one for
+        # the rendezvous, which is never "gloo".
         ("backend", c_char_p),
         # Name in messages, at most 63 bytes. Default: the rendezvous.
         ("name", c_char_p),
-        # Longest any blocking call may wait. Default: 300 s.
+        # Longest time in ns that any blocking call may wait. Default: 300 s.
         ("timeout_ns", c_uint64),
         # Where buffers live. Default: the host.
         ("device", trireme_device),
-        # What carries the bytes of "host-transport://NAME"; copied. Else NULL.
+        # Functions that carry the bytes of "host-transport://NAME"; copied. Default: NULL.
         ("transport", POINTER(trireme_transport)),
-        # A wait for a peer that lasts this long is told to the log (TRIREME_LOG_WARNING), and again
-        # whenever it has doubled; UINT64_MAX: never. Default: 10 s.
+        # When a wait for a peer has lasted this many ns, the log tells it (TRIREME_LOG_WARNING),
+        # and again each time it has doubled. UINT64_MAX: never. Default: 10 s.
         ("stall_warning_ns", c_uint64),
     ]
 
 
 class trireme_communicator_statistics(Structure):
-    """What a communicator has done so far. Set struct_size before the call. Its bytes leave out
-    what the backend's own collectives move over tcp:// ("gloo (tcp)", "hierarchical (...)") and
-    mpi://.
+    """Counts of a communicator's work so far. Set struct_size before the call.
+
+    The bytes leave out those that the backend's own collectives move over tcp:// ("gloo (tcp)",
+    "hierarchical (...)") and mpi://.
     """
 
     _fields_ = [
@@ -61,12 +55,12 @@ class trireme_communicator_statistics(Structure):
         ("struct_size", c_uint32),
         # 0.
         ("reserved", c_uint32),
-        # Collectives and messages that ended, well or not.
+        # Collectives and messages that have ended, in success or failure.
         ("operations", c_uint64),
-        # Those that ended in a failure.
+        # Collectives and messages that have ended in failure.
         ("failures", c_uint64),
-        # Bytes of this rank that peers were given to read, by collectives and messages. Not what
-        # MPI moves, nor what goes through the memory of each host in a hierarchical group.
+        # Bytes of this rank that peers were given to read, by collectives and messages. Leaves out
+        # bytes that MPI moves, or that go through the memory of a host in a hierarchical group.
         ("bytes_sent", c_uint64),
         # Bytes of peers that this rank read.
         ("bytes_received", c_uint64),
@@ -81,10 +75,10 @@ class trireme_child_options(Structure):
         ("struct_size", c_uint32),
         # Must be 0.
         ("flags", c_uint32),
-        # Name of the child in messages, at most 63 bytes; need not be the same on all ranks.
-        # Default: the parent's and a number.
+        # Name of the child in messages, at most 63 bytes; may differ between ranks. Default: the
+        # parent's name and a number.
         ("name", c_char_p),
-        # Longest this call may wait. Default: the parent's timeout.
+        # Longest time in ns that this call may wait. Default: the parent's timeout.
         ("timeout_ns", c_uint64),
     ]
 
@@ -103,17 +97,14 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_communicator_get_rank": (c_int32, [c_void_p, POINTER(c_int32)]),
     # Gives the number of ranks.
     "trireme_communicator_get_world_size": (c_int32, [c_void_p, POINTER(c_int32)]),
-    # Tells which backend and transport carry the bytes, for example "local (processes)", or "local
-    # (processes, met by Open MPI)" where mpi:// has found all ranks on one host. Over tcp:// it may
-    # say more once all ranks have joined: "hierarchical (2 hosts x 4)" where they share hosts, as
-    # mpi:// says at once.
+    # Tells which backend and transport carry the bytes, for example "local (processes)".
     "trireme_communicator_get_backend": (
         c_int32,
         [c_void_p, c_void_p, c_uint64, POINTER(c_uint64)],
     ),
     # Makes the group fail on every rank, now.
     "trireme_communicator_abort": (c_int32, [c_void_p, c_char_p]),
-    # Tells what the communicator has done so far.
+    # Counts the communicator's work so far.
     "trireme_communicator_get_statistics": (
         c_int32,
         [c_void_p, POINTER(trireme_communicator_statistics)],
@@ -123,7 +114,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         c_int32,
         [c_void_p, c_void_p, c_uint64, POINTER(c_uint64)],
     ),
-    # Writes what each rank called last, as far as this rank can see it.
+    # Writes the last calls of each rank, as far as this rank can see them.
     "trireme_communicator_get_last_calls": (
         c_int32,
         [c_void_p, c_void_p, c_uint64, POINTER(c_uint64)],

@@ -12,8 +12,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_failpoint_count": (c_uint32, []),
     # Names a failpoint, for example "all_reduce.after_publish".
     "trireme_failpoint_name": (c_char_p, [c_uint32]),
-    # Sets what failpoints of this process do, in place of everything set before.
+    # Sets the actions of this process's failpoints, in place of all actions set before.
     "trireme_failpoint_set": (c_int32, [c_char_p]),
-    # Tells how often a failpoint was visited since it was set.
+    # Tells how often the library has visited a failpoint since it was set.
     "trireme_failpoint_hits": (c_int32, [c_char_p, POINTER(c_uint64)]),
 }

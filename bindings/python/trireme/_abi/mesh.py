@@ -11,10 +11,10 @@ from .communicator import trireme_child_options
 # Most axes of a mesh.
 TRIREME_MESH_MAX_AXES = 16
 
-# Numbers of the orders. Along the fastest axis lie ranks that follow each other.
+# Numbers of the orders. Ranks along the fastest axis have consecutive numbers.
 
-# "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline"; other names are slower
-# than these, the last one of them fastest.
+# "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline". Other names are slower
+# than these. Of the other names the last one is fastest.
 TRIREME_MESH_ORDER_BY_NAME = 0
 # The last axis of the list is fastest.
 TRIREME_MESH_ORDER_LAST_FASTEST = 1
@@ -30,15 +30,15 @@ class trireme_mesh_options(Structure):
         ("struct_size", c_uint32),
         # Must be 0.
         ("flags", c_uint32),
-        # Numbers and names below; 1 to TRIREME_MESH_MAX_AXES.
+        # Number of axes: entries of the two lists below; 1 to TRIREME_MESH_MAX_AXES. Required.
         ("axis_count", c_uint32),
-        # How ranks are numbered. Default: by name.
+        # How ranks are numbered. Default: TRIREME_MESH_ORDER_BY_NAME.
         ("order", c_int32),
-        # Any names, each once; UTF-8, at most 31 bytes; required.
+        # Names of the axes, any text, each once; UTF-8, at most 31 bytes. Required.
         ("axis_names", POINTER(c_char_p)),
-        # Ranks along each axis; one of them may be 0: what is left. Required.
+        # Ranks along each axis. One of them may be 0: that axis gets the rest. Required.
         ("axis_sizes", POINTER(c_int32)),
-        # Longest the creation may wait. Default: the communicator's timeout.
+        # Longest that the creation may wait, in nanoseconds. Default: the communicator's timeout.
         ("timeout_ns", c_uint64),
     ]
 
@@ -46,15 +46,15 @@ class trireme_mesh_options(Structure):
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Arranges the ranks of a communicator in axes and makes a communicator for each axis.
     "trireme_mesh_create": (c_int32, [c_void_p, POINTER(trireme_mesh_options), POINTER(c_void_p)]),
-    # Leaves the communicators of the axes and gives the handle back.
+    # Leaves the communicators of the axes and destroys the handle.
     "trireme_mesh_destroy": (None, [c_void_p]),
-    # Gives the size of an axis, also of the one that was left open.
+    # Gives the size of an axis, also of the one whose size was given as 0.
     "trireme_mesh_axis_size": (c_int32, [c_void_p, c_char_p, POINTER(c_int32)]),
     # Gives a rank's place on every axis.
     "trireme_mesh_get_coordinates": (c_int32, [c_void_p, c_int32, POINTER(c_int32), c_uint64]),
-    # Gives the rank at a place.
+    # Gives the rank with these coordinates.
     "trireme_mesh_get_rank": (c_int32, [c_void_p, POINTER(c_int32), c_uint64, POINTER(c_int32)]),
-    # Lists the ranks that differ from a rank on some axes only: a row of the table of groups.
+    # Lists the ranks that differ from a rank on the given axes only: its group along these axes.
     "trireme_mesh_get_group": (
         c_int32,
         [
@@ -67,8 +67,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
             POINTER(c_uint64),
         ],
     ),
-    # Gives the communicator of this rank's ranks along one axis; a rank's number there is its
-    # coordinate.
+    # Gives the communicator of the ranks along one axis that this rank is in. A rank's number there
+    # is its coordinate.
     "trireme_mesh_get_axis_communicator": (c_int32, [c_void_p, c_char_p, POINTER(c_void_p)]),
     # Makes a communicator over several axes together, for example "data" and "shard".
     "trireme_mesh_create_communicator": (

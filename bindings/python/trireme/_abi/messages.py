@@ -8,23 +8,23 @@ from typing import Any
 
 from .collectives import trireme_operation_options
 
-# In place of the rank that sends.
+# In place of the rank that sends: any rank.
 TRIREME_ANY_SOURCE = -1
 
 
 class trireme_message_info(Structure):
-    """What a receive or a probe has met. Set struct_size before the call."""
+    """The message that a receive or a probe has found. Set struct_size before the call."""
 
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
         # Rank that sent it.
         ("source", c_int32),
-        # Tag it was sent with.
+        # Tag with which that rank sent it.
         ("tag", c_uint64),
-        # Elements.
+        # Elements in it.
         ("count", c_uint64),
-        # Their type.
+        # Type of the elements.
         ("dtype", c_int32),
         # 0.
         ("reserved", c_uint32),
@@ -86,7 +86,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
             POINTER(c_void_p),
         ],
     ),
-    # Receives at most `capacity` elements, and tells what came.
+    # Receives at most `capacity` elements, and describes the message.
     "trireme_receive_message": (
         c_int32,
         [
@@ -127,7 +127,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
             POINTER(c_void_p),
         ],
     ),
-    # Waits until a message is there that a receive would take, and leaves it there.
+    # Waits for a message that a receive would take, and leaves it for the receive.
     "trireme_probe": (
         c_int32,
         [
@@ -143,7 +143,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         c_int32,
         [c_void_p, c_int32, c_uint64, POINTER(trireme_operation_options), POINTER(c_void_p)],
     ),
-    # Sends to one rank and receives from one, which may be the same or itself.
+    # Sends to one rank and receives from one. Both may be the same rank, or this rank itself.
     "trireme_send_receive": (
         c_int32,
         [

@@ -18,12 +18,12 @@ from .model_options import (
 
 # Flags of a backward pass.
 
-# This rank has no data for it and hands in nothing: the pass begins and ends empty. With
-# TRIREME_MODEL_FLAG_UNEVEN only; may differ between ranks.
+# This rank has no data for the pass and hands in nothing: the pass begins and ends empty. Only with
+# TRIREME_MODEL_FLAG_UNEVEN. The flag may differ between ranks.
 TRIREME_BACKWARD_FLAG_ABSENT = 2
-# Not the last pass of a step: the next one adds to it. data_parallel and zero1 keep the sum on this
-# rank and reduce it with the last pass. zero2 and zero3 have no room for that: they reduce every
-# pass and add to the owned shard, so the bits may differ from those of the other two.
+# This is not the last pass of a step: the next one adds to it. data_parallel and zero1 keep the sum
+# on this rank and reduce it with the last pass. zero2 and zero3 have no room for that. They reduce
+# every pass and add to the owned shard, so the bits may differ from those of the other two.
 TRIREME_BACKWARD_FLAG_NO_SYNC = 1
 
 
@@ -31,15 +31,15 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Names a strategy, for example "zero3".
     "trireme_strategy_name": (c_char_p, [c_int32]),
     # Finds a strategy by name. Synonyms: ddp, no_shard (data_parallel); shard_grad_op (zero2);
-    # fsdp, full_shard (zero3); hsdp (hybrid_shard). Neither case nor "_" and "-" matter: NoShard,
-    # ShardGradOp, FullShard and HybridShard are understood.
+    # fsdp, full_shard (zero3); hsdp (hybrid_shard). The call ignores case, "_" and "-", so it
+    # understands NoShard, ShardGradOp, FullShard and HybridShard, too.
     "trireme_strategy_parse": (c_int32, [c_char_p, POINTER(c_int32)]),
     # Begins the description of a model.
     "trireme_model_create": (
         c_int32,
         [c_void_p, POINTER(trireme_model_options), POINTER(c_void_p)],
     ),
-    # Gives the handle back, and the memory once no optimizer needs it.
+    # Destroys the handle of a model. The library frees the memory once no optimizer needs it.
     "trireme_model_destroy": (None, [c_void_p]),
     # Adds a parameter.
     "trireme_model_add_parameter": (
@@ -47,24 +47,20 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [c_void_p, POINTER(trireme_parameter_options), POINTER(c_uint64)],
     ),
     # Ends the description: checks that all ranks registered the same, lays out the shards and
-    # allocates what the plan says. Parameters are 0 afterwards.
+    # allocates memory as planned. Parameters are 0 afterwards.
     "trireme_model_seal": (c_int32, [c_void_p]),
-    # Tells what a sealed model looks like.
+    # Describes a sealed model.
     "trireme_model_get_info": (c_int32, [c_void_p, POINTER(trireme_model_info)]),
-    # Tells what a unit looks like on this rank.
+    # Describes a unit on this rank.
     "trireme_model_get_unit_info": (c_int32, [c_void_p, c_uint64, POINTER(trireme_unit_info)]),
     # Tells how many bytes this rank holds, by kind, planned and allocated.
     "trireme_model_get_memory": (c_int32, [c_void_p, POINTER(trireme_model_memory)]),
-    # Tells how the parameters of a model with offload_path lie on this rank, and what the disk has
-    # done for them.
+    # Tells how the parameters of a model with offload_path lie on this rank, and counts the
+    # transfers of its disk.
     "trireme_model_get_offload_info": (c_int32, [c_void_p, POINTER(trireme_offload_info)]),
-    # Tells what the model's calls have done on this rank.
+    # Counts the work of the model's calls on this rank.
     "trireme_model_get_statistics": (c_int32, [c_void_p, POINTER(trireme_model_statistics)]),
-    # Compares what several ranks hold copies of, bit by bit (by a 64-bit hash of each parameter).
-    # Of parameters: whole units on all ranks, and with hybrid_shard the shards of the replicas.
-    # zero3 holds each element once, so only persistent units are compared. Of an optimizer: its
-    # state with data_parallel, masters included, and with every strategy what it counts
-    # (trireme_optimizer_counters).
+    # Compares the copies that several ranks hold, bit by bit (by a 64-bit hash of each parameter):
     "trireme_model_check_replicas": (c_int32, [c_void_p]),
     # Gives every rank the parameters of one rank, such as the initial values.
     "trireme_model_broadcast_parameters": (
@@ -73,10 +69,10 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     # Gives every rank all parameters, whole.
     "trireme_model_gather_parameters": (c_int32, [c_void_p, c_void_p, c_uint64, c_int32]),
-    # Makes a unit's parameters whole on this rank, and begins to gather the next unit in the order
-    # of the last pass, as long as that goes on up or down through the units.
+    # Makes a unit's parameters whole on this rank. It also begins to gather the next unit in the
+    # order of the last pass. It does so as long as that order goes on up or down through the units.
     "trireme_model_gather_unit": (c_int32, [c_void_p, c_uint64]),
-    # Lets go of a unit's whole parameters.
+    # Releases a unit that trireme_model_gather_unit() made whole.
     "trireme_model_release_unit": (c_int32, [c_void_p, c_uint64]),
     # Gives the address of a parameter's elements, inside the library's own memory.
     "trireme_model_get_parameter_data": (
@@ -88,8 +84,9 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_model_get_leaf": (c_int32, [c_void_p, c_uint32, POINTER(c_uint32)]),
     # Begins the backward pass of one micro-batch.
     "trireme_model_begin_backward": (c_int32, [c_void_p, c_uint32]),
-    # Gives the memory in which the gradient of one parameter is exchanged, so that backward writes
-    # it there and trireme_model_gradient_ready(), called with this address, has nothing to copy.
+    # Gives a view of one parameter's gradient: the memory in which ranks exchange it. Backward
+    # writes the gradient there. The caller then hands in this address to
+    # trireme_model_gradient_ready(), which has nothing to copy.
     "trireme_model_get_gradient_data": (
         c_int32,
         [
@@ -107,6 +104,6 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_model_end_backward": (c_int32, [c_void_p]),
     # Hands in the gradients of all parameters as one vector: a whole backward pass in one call.
     "trireme_model_accumulate_flat": (c_int32, [c_void_p, c_void_p, c_uint64, c_int32, c_uint32]),
-    # Forgets the gradients of this step, so that the step begins anew.
+    # Discards the gradients of this step, so that the step begins anew.
     "trireme_model_discard_gradients": (c_int32, [c_void_p]),
 }

@@ -93,7 +93,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
             POINTER(c_void_p),
         ],
     ),
-    # Gives rank r block r of what the root has.
+    # Gives rank r block r of the root's elements.
     "trireme_scatter": (
         c_int32,
         [
@@ -120,7 +120,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
             POINTER(c_void_p),
         ],
     ),
-    # Gives rank r block r of what the root has; blocks may differ in length.
+    # Gives rank r block r of the root's elements. Blocks may differ in length.
     "trireme_scatter_v": (
         c_int32,
         [

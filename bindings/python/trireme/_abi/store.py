@@ -8,27 +8,27 @@ from typing import Any
 
 
 class trireme_store_options(Structure):
-    """Start from TRIREME_STORE_OPTIONS_INIT. In every field 0 means the default."""
+    """Options of a store. Start from TRIREME_STORE_OPTIONS_INIT. 0 means the default."""
 
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
         # Must be 0.
         ("flags", c_uint32),
-        # Longest any call may take to be answered. Default: 300 s.
+        # Longest time in ns in which the store must answer a call. Default: 300 s.
         ("timeout_ns", c_uint64),
     ]
 
 
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
-    # Serves a store from this process until it is destroyed, and is connected to it.
+    # Serves a store from this process until the store is destroyed, and connects to it.
     "trireme_store_serve": (c_int32, [c_char_p, POINTER(trireme_store_options), POINTER(c_void_p)]),
     # Connects to a store.
     "trireme_store_connect": (
         c_int32,
         [c_char_p, POINTER(trireme_store_options), POINTER(c_void_p)],
     ),
-    # Leaves a store; one that is served from here is gone for all.
+    # Leaves a store. A store that this process serves is then gone for all.
     "trireme_store_destroy": (None, [c_void_p]),
     # Tells the URL by which others connect, for example "tcp://10.0.0.2:29401".
     "trireme_store_get_address": (c_int32, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64)]),
@@ -41,13 +41,13 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     # Waits until all of these keys have a value.
     "trireme_store_wait": (c_int32, [c_void_p, POINTER(c_char_p), c_uint64, c_uint64]),
-    # Adds to the number under a key, which is 0 if there is none, and gives the sum.
+    # Adds to the number under a key and gives the sum. A key without a value counts as 0.
     "trireme_store_add": (c_int32, [c_void_p, c_char_p, c_int64, POINTER(c_int64)]),
-    # Puts a value under a key if what is there is what the caller expects.
+    # Puts a value under a key if the key has the value that the caller expects.
     "trireme_store_compare_exchange": (
         c_int32,
         [c_void_p, c_char_p, c_void_p, c_uint64, c_void_p, c_uint64, POINTER(c_int32)],
     ),
-    # Takes a key and its value away.
+    # Deletes a key and its value.
     "trireme_store_delete": (c_int32, [c_void_p, c_char_p, POINTER(c_int32)]),
 }

@@ -20,27 +20,29 @@ from .model_options import trireme_offload_info
 
 # Why a layer is called.
 
-# Before backward.
+# Forward; backward follows.
 TRIREME_PHASE_FORWARD = 1
-# Forward again, of what was not kept: the same output and saved are wanted.
+# Forward again, because its data were not kept. It must write the same output and saved.
 TRIREME_PHASE_RECOMPUTE = 2
-# Gradients.
+# Backward: the callback computes gradients.
 TRIREME_PHASE_BACKWARD = 3
 # Forward of trireme_trainer_evaluate(): no backward follows.
 TRIREME_PHASE_EVALUATE = 4
 
 # Bits of trireme_trainer_options.flags.
 
-# `gradients` and `input_gradient` are 0 before backward, which may add to them. Nothing is looked
-# at for what was not written.
+# `gradients` and `input_gradient` are 0 before backward, which may add to them. The library does
+# not look for unwritten elements.
 TRIREME_TRAINER_FLAG_ZERO_GRADIENTS = 1
 
 
 class trireme_layer_call(Structure):
-    """One call of a layer. All memory is the library's, good until the callback returns, aligned to
-    64 bytes (parameters and gradients to their elements), and NULL where it has 0 bytes. "Out":
-    what the callback writes, undefined before; gradients are NaN before, or 0 with
-    TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
+    """One call of a layer.
+
+    All memory here belongs to the library and lives until the callback returns. It is aligned to 64
+    bytes; parameters and gradients are aligned to their elements. A pointer to 0 bytes is NULL.
+    "Out" marks memory that the callback writes. Its content before is undefined. Gradients and
+    input_gradient are NaN before, or 0 with TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
     """
 
     _fields_ = [
@@ -52,57 +54,56 @@ class trireme_layer_call(Structure):
         ("layer", c_uint64),
         # trireme_optimizer_get_step_count() before the step.
         ("step", c_uint64),
-        # Which one of this rank, from 0.
+        # Number of the micro-batch on this rank, from 0.
         ("micro_batch", c_uint32),
-        # Which one over all ranks; of a reproducible model the leaf.
+        # Number of the micro-batch over all ranks, from 0. In a reproducible model: the leaf.
         ("leaf", c_uint32),
-        # Of this layer in this micro-batch and step: the same in FORWARD, RECOMPUTE and BACKWARD.
-        # Depends on options.seed, step, leaf and layer alone.
+        # Seed for this layer in this micro-batch and step. The same in FORWARD, RECOMPUTE and
+        # BACKWARD. It depends on options.seed, step, leaf and layer alone.
         ("random_seed", c_uint64),
-        # The output of the layer before; NULL for the first, which reads the batch.
+        # Output of the layer before. NULL for the first layer, which reads the batch.
         ("input", c_void_p),
-        # Its size.
+        # Bytes at `input`.
         ("input_bytes", c_uint64),
-        # Out in FORWARD, RECOMPUTE and EVALUATE; in BACKWARD what forward wrote.
+        # Out in FORWARD, RECOMPUTE and EVALUATE. In BACKWARD: the bytes that forward wrote.
         ("output", c_void_p),
-        # As in trireme_layer.
+        # Bytes at `output`, as in trireme_layer.
         ("output_bytes", c_uint64),
-        # As `output`; BACKWARD may also change it.
+        # Data that forward leaves for backward; out as `output`. BACKWARD may change it, too.
         ("saved", c_void_p),
-        # As in trireme_layer.
+        # Bytes at `saved`, as in trireme_layer.
         ("saved_bytes", c_uint64),
-        # Elements of each of the layer's parameters, whole, in the order of registration.
+        # For each parameter of the layer: its elements, whole. In the order of registration.
         ("parameters", POINTER(c_void_p)),
-        # Elements of each.
+        # For each parameter of the layer: the number of its elements.
         ("parameter_counts", POINTER(c_uint64)),
-        # Numbers at `parameters`, `parameter_counts` and `gradients`.
+        # Number of entries in `parameters`, `parameter_counts` and `gradients`.
         ("parameter_count", c_uint64),
-        # BACKWARD: where the gradient of each parameter is to be overwritten whole, in its dtype,
-        # or f32 where that is f16 or bf16; NULL of a frozen one. A callback may set a place to
-        # other memory, which is read when it returns and must not be the model's; or to NULL: there
-        # is no gradient, and the model's TRIREME_UNUSED_* decides (with TRIREME_UNUSED_ERROR the
-        # callback has failed). NULL in the other phases.
+        # BACKWARD: for each parameter, where the callback writes the whole gradient; see
+        # docs/trainer.md#gradients. In the parameter's dtype, or f32 for f16 and bf16. A place is
+        # NULL for a frozen parameter. A callback may set a place to other memory or to NULL. In the
+        # other phases the pointer itself is NULL.
         ("gradients", POINTER(c_void_p)),
-        # BACKWARD: of the output, by the layer behind; NULL for the last, which begins with the
-        # loss.
+        # BACKWARD: gradient of `output`, written by the next layer. NULL for the last layer.
         ("output_gradient", c_void_p),
-        # Out in BACKWARD: the gradient of `input`, input_bytes; NULL for the first layer.
+        # Out in BACKWARD: the gradient of `input`, input_bytes long. NULL for the first layer.
         ("input_gradient", c_void_p),
-        # Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch, NaN if it is
-        # not written. NULL elsewhere.
+        # Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch. NaN if the
+        # callback does not write it. NULL for other layers and in other phases.
         ("loss", POINTER(c_double)),
-        # BACKWARD: what the last layer multiplies the gradient of the loss by:
-        # trireme_optimizer_get_loss_scale(), divided by micro_batches where gradients are averaged
-        # over ranks but added up over micro-batches.
+        # BACKWARD: the last layer multiplies the gradient of its loss by this factor. It is
+        # trireme_optimizer_get_loss_scale(). It is divided by micro_batches if gradients are
+        # averaged over ranks but added up over micro-batches.
         ("loss_scale", c_double),
         # As handed to trireme_trainer_step() or trireme_trainer_evaluate().
         ("batch", c_void_p),
     ]
 
-# Forward or backward of a layer, on the thread of the step. It returns 0, or any other number to
-# fail the step on all ranks. It may destroy the trainer, the optimizer and the model, which live on
-# until the step is over; any other call on them, but trireme_trainer_request_stop(), answers
-# TRIREME_ERROR_INVALID_STATE. What it throws (C++) counts as a failure and goes no further.
+# Forward or backward of a layer, called on the thread of the step.
+# It returns 0, or any other number to fail the step on all ranks. An exception that it throws (C++)
+# counts as a failure and goes no further. It may destroy the trainer, the optimizer and the model;
+# they live on until the step is over. It may call trireme_trainer_request_stop(). Any other call on
+# these objects answers TRIREME_ERROR_INVALID_STATE.
 trireme_layer_callback = CFUNCTYPE(c_int32, POINTER(trireme_layer_call), c_void_p)
 
 
@@ -114,138 +115,140 @@ class trireme_layer(Structure):
         ("struct_size", c_uint32),
         # Must be 0.
         ("flags", c_uint32),
-        # For messages; UTF-8, at most 255 bytes; required; copied.
+        # Name in messages: UTF-8, 1 to 255 bytes. Copied. Required.
         ("name", c_char_p),
-        # Number of its first parameter.
+        # Number of the layer's first parameter, as the model numbered it.
         ("first_parameter", c_uint64),
-        # How many, by their numbers one after the other; 0: none. Every parameter of the model
-        # belongs to one layer; one that several layers use has a name in each (tied_to).
+        # Number of the layer's parameters, whose numbers follow each other; may be 0. Every
+        # parameter of the model belongs to exactly one layer. Layers that share a parameter each
+        # have a name for it (tied_to of the model).
         ("parameter_count", c_uint64),
-        # Required.
+        # Computes the output. Required.
         ("forward", trireme_layer_callback),
-        # Required.
+        # Computes the gradients. Required.
         ("backward", trireme_layer_callback),
-        # Handed to both.
+        # Handed to forward and backward; may be NULL.
         ("user_data", c_void_p),
-        # Size of its output for one micro-batch; may be 0 of the last one.
+        # Bytes of the layer's output for one micro-batch; may be 0 for the last layer.
         ("output_bytes", c_uint64),
-        # What forward keeps for backward besides, for one micro-batch.
+        # Bytes that forward leaves for backward beside the output, for one micro-batch.
         ("saved_bytes", c_uint64),
     ]
 
 
 class trireme_trainer_metrics(Structure):
-    """What a step has done. Set struct_size before a call that fills it."""
+    """Results of a step. Set struct_size before a call that fills it."""
 
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
-        # 1: a rank has asked to stop, in or after the step before, or by now. The same on all
-        # ranks.
+        # 1: a rank had asked to stop when the ranks told each other in this step, or before. Else
+        # 0. The same on all ranks; see trireme_trainer_request_stop().
         ("stop", c_int32),
-        # 1: with the optimizer's loss_scale, a gradient was inf or NaN and nothing was updated.
+        # 1: a gradient was inf or NaN and nothing was updated, with the optimizer's loss_scale.
         ("skipped", c_int32),
         # 0.
         ("reserved", c_uint32),
         # trireme_optimizer_get_step_count() after the step.
         ("step", c_uint64),
-        # Over all ranks.
+        # Micro-batches of the step, over all ranks.
         ("micro_batches", c_uint64),
         # As sent_step_bytes of trireme_model_memory.
         ("sent_bytes", c_uint64),
-        # Mean over all micro-batches; the same on all ranks.
+        # Mean loss over all micro-batches of all ranks; the same on all ranks.
         ("loss", c_double),
-        # As trireme_optimizer_get_gradient_norm(); -1 without max_norm, and of a step that was
-        # skipped.
+        # As trireme_optimizer_get_gradient_norm(). -1 without max_norm, or of a skipped step.
         ("gradient_norm", c_double),
-        # That the step had.
+        # Learning rate of the step.
         ("learning_rate", c_double),
-        # Of the optimizer, that the step had.
+        # Loss scale of the optimizer in the step.
         ("loss_scale", c_double),
-        # That the step took on this rank.
+        # Seconds that the step took on this rank.
         ("seconds", c_double),
-        # Of these, those in which it waited for communication.
+        # Seconds of the step in which the rank waited for communication.
         ("exposed_seconds", c_double),
     ]
 
-# Called on the thread of trireme_trainer_step() when a step is done, on ranks that have one. It
-# returns 0 to go on; any other number, or what it throws, asks all ranks to stop, as
-# trireme_trainer_request_stop() does. It may call the model and the optimizer as between steps, but
-# trireme_trainer_step() and trireme_trainer_evaluate() answer TRIREME_ERROR_INVALID_STATE.
+# Called on the thread of trireme_trainer_step() when a step is done, on ranks that set one.
+# It returns 0 to go on. Any other number, or an exception, asks all ranks to stop, as
+# trireme_trainer_request_stop() does. It may call the model and the optimizer as between steps.
+# trireme_trainer_step() and trireme_trainer_evaluate() answer TRIREME_ERROR_INVALID_STATE here.
 trireme_trainer_callback = CFUNCTYPE(c_int32, POINTER(trireme_trainer_metrics), c_void_p)
 
 
 class trireme_trainer_options(Structure):
-    """Start from TRIREME_TRAINER_OPTIONS_INIT. In every field 0 or NULL means the default."""
+    """How a trainer runs. Start from TRIREME_TRAINER_OPTIONS_INIT. 0 or NULL means the default."""
 
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
-        # TRIREME_TRAINER_FLAG_*.
+        # 0, or a sum of TRIREME_TRAINER_FLAG_*. Default: 0.
         ("flags", c_uint32),
-        # Of each rank in a step. Default: 1. Of a reproducible model it must be 0: its leaves are
-        # shared out. At most 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD.
+        # Micro-batches of each rank in a step, at most 65,536. At most 1 with
+        # TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. For a reproducible model it must be 0, since the
+        # trainer shares out the leaves. Default: 1.
         ("micro_batches", c_uint32),
         # Must be 0.
         ("reserved", c_uint32),
-        # Keep the output of every so many-th layer and compute the rest again. Default: keep
-        # everything.
+        # Keep a checkpoint after every so many layers, and compute the layers between again. Not
+        # with activation_budget_bytes. Default: 0, keep everything.
         ("checkpoint_every", c_uint64),
-        # Most memory that activations and the gradients of outputs may take; checkpoints are set so
-        # that as few layers as possible are computed again, and none with offload_path. Not with
-        # checkpoint_every. Default: no limit.
+        # Most bytes for activations and gradients of outputs. The trainer sets checkpoints so that
+        # as few layers as possible are computed again; none with offload_path. Not with
+        # checkpoint_every. Default: 0, no limit.
         ("activation_budget_bytes", c_uint64),
-        # From which random_seed comes.
+        # Seed from which the trainer derives each random_seed. Default: 0.
         ("seed", c_uint64),
-        # May differ between ranks. NULL: none.
+        # Called after each step; may differ between ranks. Default: NULL, none.
         ("after_step", trireme_trainer_callback),
-        # Handed to after_step.
+        # Handed to after_step. Default: NULL.
         ("user_data", c_void_p),
-        # A directory: what is kept between forward and backward lies in a file in it and streams
-        # through a window of memory: see the top of this file. Each rank makes the file for itself,
-        # without a name, so that nothing is left of it when the process ends. Read as a path of the
-        # rank's own host; copied. NULL: all of it stays in memory.
+        # Directory for a file of activations, a path of the rank's own host; copied. Each rank
+        # makes a file without a name there, of which nothing is left when the process ends. See
+        # "Offload" at the top of this file. Default: NULL, activations stay in memory.
         ("offload_path", c_char_p),
-        # Most memory for that window. Default: what activation_budget_bytes leaves; without that as
-        # much as four layers need, or four stretches.
+        # Most bytes for the window of offload_path, without which it must be 0. Default: the part
+        # of activation_budget_bytes that gradients of outputs leave. Without that option: as much
+        # as four layers need, or four checkpoints with checkpoint_every.
         ("offload_buffer_bytes", c_uint64),
     ]
 
 
 class trireme_trainer_info(Structure):
-    """What a trainer looks like on this rank. Set struct_size before the call."""
+    """Layers and memory of a trainer on this rank. Set struct_size before the call."""
 
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
-        # Most that a rank has in a step.
+        # Most micro-batches that a rank has in a step.
         ("micro_batches", c_uint32),
-        # Layers.
+        # Number of layers.
         ("layers", c_uint64),
-        # Into which they are cut; 1: everything is kept.
+        # Stretches into which the layers are cut. 1: the trainer keeps everything.
         ("stretches", c_uint64),
         # Layers whose forward runs twice in a micro-batch.
         ("recomputed", c_uint64),
-        # Outputs that are kept of all stretches but the last.
+        # Bytes of the checkpoints: the last outputs of all stretches but the last.
         ("planned_checkpoint_bytes", c_uint64),
-        # Outputs and saved of the largest stretch.
+        # Bytes of outputs and saved of the largest stretch.
         ("planned_stretch_bytes", c_uint64),
-        # Gradients of outputs: of two neighbouring layers, the largest of those with an even and
-        # with an odd number.
+        # Bytes of gradients of outputs. Two neighbouring layers have theirs at a time. So it is the
+        # largest gradient of the even layers plus the largest one of the odd layers.
         ("planned_gradient_bytes", c_uint64),
-        # Where backward writes gradients that have no view in the model: the most that one layer
-        # has.
+        # Bytes where backward writes gradients that have no view in the model. The trainer has room
+        # for the layer that needs the most.
         ("planned_parameter_gradient_bytes", c_uint64),
-        # Losses and answers of all ranks.
+        # Bytes in which ranks tell each other their losses and failures.
         ("planned_exchange_bytes", c_uint64),
-        # The sum of these, counted where memory is allocated.
+        # Sum of all planned bytes, counted where memory is allocated.
         ("allocated_bytes", c_uint64),
-        # What activations and gradients of outputs take if everything is kept.
+        # Bytes of activations and gradients of outputs if the trainer keeps everything.
         ("largest_bytes", c_uint64),
         # The least activation_budget_bytes that works.
         ("least_bytes", c_uint64),
-        # With offload_path: the window, in which what is kept lies in place of checkpoints and
-        # stretch, or of checkpoints alone; and what could not be written and stays in memory since.
+        # With offload_path: bytes of the window, and of items that could not be written. The window
+        # stands in place of the checkpoints. If there is one stretch, it also stands in place of
+        # that.
         ("planned_window_bytes", c_uint64),
     ]
 
@@ -262,23 +265,16 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
             POINTER(c_void_p),
         ],
     ),
-    # Gives the handle and the memory back. In the middle of a step of this trainer, as from a
-    # callback, the step goes on to its end.
+    # Gives the handle and the memory back.
     "trireme_trainer_destroy": (None, [c_void_p]),
     # Makes one step: forward and backward of all micro-batches, and trireme_optimizer_step().
     "trireme_trainer_step": (c_int32, [c_void_p, c_void_p, POINTER(trireme_trainer_metrics)]),
-    # Runs forward alone, over as many micro-batches as a step has, and tells their mean loss. The
-    # last layer's callback may copy its output for the caller.
+    # Runs forward alone, over as many micro-batches as a step has, and tells their mean loss.
     "trireme_trainer_evaluate": (c_int32, [c_void_p, c_void_p, POINTER(c_double)]),
-    # Asks all ranks to stop. Ranks tell each other in the middle of a step, so `stop` of the
-    # metrics becomes 1 on all of them after the same step: the one under way or, if that has told
-    # already, the next; then it stays 1. Nothing else happens: the caller ends its loop.
+    # Asks all ranks to stop.
     "trireme_trainer_request_stop": (c_int32, [c_void_p]),
-    # Tells what a trainer looks like.
+    # Tells the layers and memory of a trainer.
     "trireme_trainer_get_info": (c_int32, [c_void_p, POINTER(trireme_trainer_info)]),
-    # Tells how the activations of a trainer with offload_path lie on this rank, and what the disk
-    # has done for them. Of trireme_offload_info, file_bytes is what a micro-batch writes and reads,
-    # resident_bytes what could not be written, buffer_bytes the window, block_bytes the largest
-    # item.
+    # Tells where the activations of a trainer with offload_path lie on this rank.
     "trireme_trainer_get_offload_info": (c_int32, [c_void_p, POINTER(trireme_offload_info)]),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ctypes import CFUNCTYPE, POINTER, Structure, c_int32, c_uint32, c_uint64, c_void_p
 
-# Smallest maximum_frame_bytes.
+# Least maximum_frame_bytes, in bytes.
 TRIREME_TRANSPORT_FRAME_BYTES_MIN = 1024
 
 # Hands one frame to the transport.
@@ -23,10 +23,10 @@ trireme_transport_receive = CFUNCTYPE(
 )
 
 # Says that the library will not call the transport again.
-# Called once if trireme_communicator_create() answered TRIREME_OK, after the communicator has been
-# destroyed and what it had sent has been handed over, at most some seconds later; never while a
-# function of the transport does not return. On a thread of the library or on the one that destroys
-# the communicator.
+# The library calls it once if trireme_communicator_create() answered TRIREME_OK. The call comes
+# after the communicator was destroyed and its last frames were handed over, at most some seconds
+# later. It never comes while a function of the transport runs. It comes on a thread of the library,
+# or on the one that destroys the communicator.
 trireme_transport_released = CFUNCTYPE(None, c_void_p)
 
 
@@ -40,12 +40,12 @@ class trireme_transport(Structure):
         ("flags", c_uint32),
         # Handed to every function; may be NULL.
         ("user_data", c_void_p),
-        # Longest frame, at least TRIREME_TRANSPORT_FRAME_BYTES_MIN; 0: 65,536.
+        # Longest frame in bytes, at least TRIREME_TRANSPORT_FRAME_BYTES_MIN. Default: 65,536.
         ("maximum_frame_bytes", c_uint64),
-        # Required.
+        # Hands a frame to the transport. Required.
         ("send", trireme_transport_send),
-        # Required.
+        # Takes a frame from the transport. Required.
         ("receive", trireme_transport_receive),
-        # NULL if nobody needs to know.
+        # Called when the library needs the transport no more. Default: NULL, none.
         ("released", trireme_transport_released),
     ]

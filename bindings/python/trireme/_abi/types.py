@@ -28,11 +28,11 @@ TRIREME_DTYPE_F8E4M3 = 13
 TRIREME_DTYPE_F8E5M2 = 14
 # One byte, 0 or 1. Reductions: min (and), max (or), band, bor, bxor.
 TRIREME_DTYPE_BOOL = 15
-# One byte that is moved and never reduced.
+# One byte, which operations move and never reduce.
 TRIREME_DTYPE_BYTES = 16
 
-# Numbers of the reductions. Contributions are combined in the order of ranks, but see
-# trireme_algorithm.
+# Numbers of the reductions. Contributions are combined in the order of ranks. Some algorithms use
+# another order; see trireme_algorithm.
 
 TRIREME_REDUCTION_SUM = 1
 # Sum, then division by the world size; integers truncate toward zero.
@@ -55,7 +55,7 @@ TRIREME_REDUCTION_SCALED_SUM = 9
 
 # The host.
 TRIREME_DEVICE_DEFAULT = 0
-# Memory the CPU reads.
+# Memory that the CPU reads.
 TRIREME_DEVICE_HOST = 1
 # Memory of a CUDA device; UNSUPPORTED in this release.
 TRIREME_DEVICE_CUDA = 2
@@ -65,22 +65,22 @@ class trireme_device(Structure):
     """A device. All zero is the host."""
 
     _fields_ = [
-        # TRIREME_DEVICE_HOST and so on.
+        # TRIREME_DEVICE_*. Default: the host.
         ("kind", c_int32),
-        # Number of the device among those of its kind; 0 for the host.
+        # Number of the device among those of its kind, from 0; 0 for the host.
         ("index", c_int32),
     ]
 
 
 class trireme_stream(Structure):
-    """A queue of a device. All zero is none, the only one for the host."""
+    """A queue of work on a device. All zero means no stream, which is all that the host has."""
 
     _fields_ = [
         # Kind of device the stream belongs to; 0 for none.
         ("kind", c_int32),
         # Must be 0.
         ("reserved", c_uint32),
-        # cudaStream_t, for example.
+        # The device's own handle, for example a cudaStream_t.
         ("native", c_void_p),
     ]
 

@@ -2,24 +2,32 @@
 //! Operations that move bytes between the ranks of a communicator.
 //!
 //! Every operation exists twice: the plain form returns when it is done on this rank, the `_start`
-//! form returns a request at once. Collectives must be called by all ranks in the same order, with
-//! the same operation, reduction, dtype, counts and root; a disagreement is TRIREME_ERROR_MISMATCH
-//! on every rank, never a wrong number. Results are the same bits on all ranks and in every run.
+//! form returns a request at once. All ranks must call collectives in the same order, with the same
+//! operation, reduction, dtype, counts and root. If ranks disagree, every rank gets
+//! TRIREME_ERROR_MISMATCH, never a wrong number. Results are the same bits on all ranks and in
+//! every run.
 //!
-//! Buffers may be any host memory; memory of trireme_buffer_alloc() is read by peers without a
-//! copy. A buffer may be NULL when it holds no elements. Send and receive memory must not overlap
-//! unless an operation says how it works in place.
+//! Buffers may be any host memory. Peers read memory of trireme_buffer_alloc() without a copy. A
+//! buffer may be NULL when it holds no elements. Send and receive memory must not overlap unless an
+//! operation says how it works in place.
 //!
-//! Statuses that every operation shares, so that each function below lists only its own:
-//! TRIREME_ERROR_INVALID_HANDLE (no live communicator of this process),
-//! TRIREME_ERROR_INVALID_ARGUMENT (a pointer is NULL, a number is unknown or out of range, buffers
-//! overlap, or count times size overflows), TRIREME_ERROR_INVALID_STATE (a blocking call inside a
-//! completion callback of the same communicator, or after it was destroyed),
-//! TRIREME_ERROR_UNSUPPORTED (see trireme_capability()), TRIREME_ERROR_TIMEOUT (the deadline
-//! passed; names the ranks that are missing), TRIREME_ERROR_MISMATCH (ranks disagree; names both
-//! sides), TRIREME_ERROR_PEER_LOST (a rank died or left; names it), TRIREME_ERROR_ABORTED,
-//! TRIREME_ERROR_CANCELLED (a rank withdrew), TRIREME_ERROR_OUT_OF_MEMORY, TRIREME_ERROR_SYSTEM.
-//! After an argument error the communicator goes on as if the call had not been made; receive
+//! Every operation shares these statuses, so that each function below lists only its own:
+//!
+//! * TRIREME_ERROR_INVALID_HANDLE: no live communicator of this process.
+//! * TRIREME_ERROR_INVALID_ARGUMENT: a pointer is NULL, a number is unknown or out of range,
+//!   buffers overlap, or count times size overflows.
+//! * TRIREME_ERROR_INVALID_STATE: a blocking call inside a completion callback of the same
+//!   communicator, or a call after the communicator was destroyed.
+//! * TRIREME_ERROR_UNSUPPORTED: see trireme_capability().
+//! * TRIREME_ERROR_TIMEOUT: the deadline passed; names the ranks that are missing.
+//! * TRIREME_ERROR_MISMATCH: ranks disagree; names both sides.
+//! * TRIREME_ERROR_PEER_LOST: a rank died or left; names it.
+//! * TRIREME_ERROR_ABORTED: a rank called trireme_communicator_abort().
+//! * TRIREME_ERROR_CANCELLED: a rank withdrew its request.
+//! * TRIREME_ERROR_OUT_OF_MEMORY: host memory has run out.
+//! * TRIREME_ERROR_SYSTEM: the operating system refused.
+//!
+//! After an argument error the communicator goes on as if the call had not been made, and receive
 //! memory is untouched. After a failure on the way receive memory may hold anything, and the
 //! communicator has failed.
 //!
@@ -41,16 +49,16 @@ pub type trireme_priority = i32;
 
 constants! {
     // Flags of one call.
-    /// Collectives: combine in rank order, so that every backend and algorithm gives the same bits.
+    /// Collectives: combine in rank order. So every backend and algorithm gives the same bits.
     TRIREME_OPERATION_FLAG_REPRODUCIBLE: u32 = 1;
-    /// trireme_send(): do not wait for the receiver.
+    /// trireme_send(): return without waiting for the receiver.
     TRIREME_OPERATION_FLAG_BUFFERED: u32 = 2;
-    /// Receives and probes: whatever the tag.
+    /// Receives and probes: take a message of any tag.
     TRIREME_OPERATION_FLAG_ANY_TAG: u32 = 4;
-    // Numbers of the algorithms. Each gives the same bits on all ranks; a reduction of floating
-    // point may have other bits by another algorithm unless it is
-    // TRIREME_OPERATION_FLAG_REPRODUCIBLE. An operation that has no such algorithm answers
-    // TRIREME_ERROR_UNSUPPORTED and names those it has.
+    // Numbers of the algorithms. Each gives the same bits on all ranks. Another algorithm may give
+    // other bits of a floating-point reduction, unless that is TRIREME_OPERATION_FLAG_REPRODUCIBLE.
+    // An operation that lacks an algorithm answers TRIREME_ERROR_UNSUPPORTED and names those it
+    // has.
     TRIREME_ALGORITHM_AUTOMATIC: trireme_algorithm = 0;
     /// Every pair exchanges once; sums in rank order.
     TRIREME_ALGORITHM_DIRECT: trireme_algorithm = 1;
@@ -66,36 +74,37 @@ constants! {
     TRIREME_ALGORITHM_BRUCK: trireme_algorithm = 6;
     /// One partner after the other.
     TRIREME_ALGORITHM_PAIRWISE: trireme_algorithm = 7;
-    /// What the backend offers itself. Over tcp:// also a started call waits for all to join.
+    /// The backend's own. Over tcp:// also a started call waits until all ranks have joined.
     TRIREME_ALGORITHM_NATIVE: trireme_algorithm = 8;
     // Numbers of the priorities.
     TRIREME_PRIORITY_NORMAL: trireme_priority = 0;
-    /// Does not wait behind normal operations: it has a queue of its own.
+    /// Operations do not wait behind normal ones: they have a queue of their own.
     TRIREME_PRIORITY_HIGH: trireme_priority = 1;
 }
 
 structs! {
-    /// Options of one call; NULL in place of a pointer to it means all defaults.
+    /// Options of one call. NULL in place of a pointer to them means all defaults.
     trireme_operation_options {
         /// sizeof this struct as the caller knows it.
         struct_size: u32,
-        /// TRIREME_OPERATION_FLAG_REPRODUCIBLE and so on, where the operation knows it.
+        /// 0 or a sum of TRIREME_OPERATION_FLAG_\*, where the operation knows it. Default: 0.
         flags: u32,
-        /// Deadline of this call from now. Default: the communicator's.
+        /// Nanoseconds from now to the deadline of this call. Default: the communicator's.
         timeout_ns: u64,
         /// Factor of TRIREME_REDUCTION_SCALED_SUM, finite and not 0; must be 0 for other
         /// reductions.
         scale: f64,
         /// Must be all zero for the host.
         stream: trireme_stream,
-        /// Collectives run in order among those of one priority; all ranks must name the same. Not
-        /// for messages.
+        /// Collectives of one priority run in the order of their calls. All ranks must name the
+        /// same. Not for messages. Default: TRIREME_PRIORITY_NORMAL.
         priority: trireme_priority,
-        /// All ranks must name the same. Not for messages.
+        /// TRIREME_ALGORITHM_\*. All ranks must name the same. Not for messages. Default:
+        /// TRIREME_ALGORITHM_AUTOMATIC.
         algorithm: trireme_algorithm,
-        /// f16, bf16, f8e4m3 or f8e5m2: what f32 elements are rounded to before they travel, and
-        /// results with them; sums are still made in f32. Default: the dtype itself. Not for
-        /// barriers, all_to_all_v, lists and messages.
+        /// f16, bf16, f8e4m3 or f8e5m2: f32 elements are rounded to it before they travel, and so
+        /// are results. Sums are still made in f32. Not for barriers, all_to_all_v, lists and
+        /// messages. Default: the dtype itself.
         wire_dtype: trireme_dtype,
         /// Must be 0.
         reserved: u32,
@@ -126,7 +135,8 @@ extern "C" {
     /// * `communicator`: The communicator.
     /// * `send`: This rank's `count` elements.
     /// * `receive`: Result, `count` elements.
-    /// * `count`: Elements; with 0 the ranks still wait for each other and are compared.
+    /// * `count`: Elements. With 0 the ranks still wait for each other, and their calls are
+    ///   compared.
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How they are combined.
     /// * `options`: Deadline and scale; NULL for the defaults.
@@ -154,7 +164,8 @@ extern "C" {
     /// * `communicator`: The communicator.
     /// * `send`: This rank's `count` elements.
     /// * `receive`: Result, `count` elements.
-    /// * `count`: Elements; with 0 the ranks still wait for each other and are compared.
+    /// * `count`: Elements. With 0 the ranks still wait for each other, and their calls are
+    ///   compared.
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How they are combined.
     /// * `options`: Deadline and scale; NULL for the defaults.
@@ -518,8 +529,9 @@ extern "C" {
     /// Gives rank r block r of every rank; blocks may differ in length.
     ///
     /// Collective: blocks until it is done on this rank or the deadline passes. Keeps no pointer.
-    /// Does not work in place. The counts of all ranks are exchanged first: a rank that expects
-    /// another number than its peer sends is TRIREME_ERROR_MISMATCH, with both numbers.
+    /// Does not work in place. Ranks exchange their counts first. If a rank expects another number
+    /// of elements than its peer sends, the call fails with TRIREME_ERROR_MISMATCH, which names
+    /// both numbers.
     ///
     /// * `communicator`: The communicator.
     /// * `send`: Blocks for rank 0, 1 and so on, one after the other.

@@ -3,36 +3,41 @@
 //!
 //! A rank joins such a group by the rendezvous "host-transport://NAME" with
 //! trireme_communicator_options.transport set. Frames are datagrams of up to maximum_frame_bytes.
-//! The transport must deliver every frame whole, once, and those from one rank to another in the
-//! order in which they were sent; what it does not is found and ends the group with
-//! TRIREME_ERROR_CORRUPT. All collectives, messages and models work on such a group; groups made
-//! from it do not, because a transport carries one group.
+//! The transport keeps these rules:
 //!
-//! Ownership: the struct is copied. user_data and the functions must stay valid until `released` is
-//! called. Frames lie in memory of the library, never in the caller's buffers, and only while the
-//! function runs.
+//! * It delivers every frame whole and once.
+//! * It delivers frames from one rank to another in the order in which they were sent.
 //!
-//! Thread safety: `send` is called by one thread of the library and `receive` by another one, never
-//! by the caller's threads. Neither may call the library.
+//! The library notices a broken rule and ends the group with TRIREME_ERROR_CORRUPT. All
+//! collectives, messages and models work on such a group. It can have no children, because a
+//! transport carries one group.
+//!
+//! Ownership: the library copies the struct. user_data and the functions must stay valid until the
+//! library calls `released`. Frames lie in memory of the library, never in the caller's buffers.
+//! They are valid only while the function runs.
+//!
+//! Thread safety: one thread of the library calls `send` and another one calls `receive`. The
+//! caller's threads never do. Neither function may call the library.
 
 use std::os::raw::c_void;
 
 constants! {
-    /// Smallest maximum_frame_bytes.
+    /// Least maximum_frame_bytes, in bytes.
     TRIREME_TRANSPORT_FRAME_BYTES_MIN: u32 = 1024;
 }
 
 /// Hands one frame to the transport.
 ///
 /// * `user_data`: As in the struct.
-/// * `to`: Rank that shall get it.
+/// * `to`: Rank that gets the frame.
 /// * `data`: The frame.
-/// * `bytes`: Its length, 1 to maximum_frame_bytes.
-/// * `timeout_ns`: How long it may wait until there is room for the frame.
+/// * `bytes`: Length of the frame, 1 to maximum_frame_bytes.
+/// * `timeout_ns`: Longest wait in ns until there is room for the frame.
 ///
-/// Returns: TRIREME_OK when the frame will arrive; TRIREME_ERROR_TIMEOUT when it was not taken,
-/// also because the peer is not there yet: it is offered again. Anything else is a failure of the
-/// transport, which ends the group with TRIREME_ERROR_CALLBACK unless the peer has left.
+/// Returns: TRIREME_OK: the frame will arrive. TRIREME_ERROR_TIMEOUT: the transport did not take
+/// the frame, also because the peer is not there yet; the library offers it again. Anything else is
+/// a failure of the transport. It ends the group with TRIREME_ERROR_CALLBACK, unless the peer has
+/// left.
 pub type trireme_transport_send = Option<
     unsafe extern "C" fn(
         user_data: *mut c_void,
@@ -46,14 +51,14 @@ pub type trireme_transport_send = Option<
 /// Takes one frame of any rank from the transport.
 ///
 /// * `user_data`: As in the struct.
-/// * `out_from`: Rank that sent it.
-/// * `data`: Where the frame goes.
-/// * `capacity`: Bytes there, maximum_frame_bytes.
+/// * `out_from`: Rank that sent the frame.
+/// * `data`: Memory into which the function writes the frame.
+/// * `capacity`: Bytes at `data`, maximum_frame_bytes.
 /// * `out_bytes`: Length of the frame.
-/// * `timeout_ns`: How long it may wait for a frame.
+/// * `timeout_ns`: Longest wait in ns for a frame.
 ///
-/// Returns: TRIREME_OK with a frame; TRIREME_ERROR_TIMEOUT when none came. Anything else is a
-/// failure of the transport, which ends the group with TRIREME_ERROR_CALLBACK.
+/// Returns: TRIREME_OK: a frame came. TRIREME_ERROR_TIMEOUT: none came. Anything else is a failure
+/// of the transport, which ends the group with TRIREME_ERROR_CALLBACK.
 pub type trireme_transport_receive = Option<
     unsafe extern "C" fn(
         user_data: *mut c_void,
@@ -67,10 +72,10 @@ pub type trireme_transport_receive = Option<
 
 /// Says that the library will not call the transport again.
 ///
-/// Called once if trireme_communicator_create() answered TRIREME_OK, after the communicator has
-/// been destroyed and what it had sent has been handed over, at most some seconds later; never
-/// while a function of the transport does not return. On a thread of the library or on the one that
-/// destroys the communicator.
+/// The library calls it once if trireme_communicator_create() answered TRIREME_OK. The call comes
+/// after the communicator was destroyed and its last frames were handed over, at most some seconds
+/// later. It never comes while a function of the transport runs. It comes on a thread of the
+/// library, or on the one that destroys the communicator.
 ///
 /// * `user_data`: As in the struct.
 pub type trireme_transport_released = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
@@ -84,13 +89,13 @@ structs! {
         flags: u32,
         /// Handed to every function; may be NULL.
         user_data: *mut c_void,
-        /// Longest frame, at least TRIREME_TRANSPORT_FRAME_BYTES_MIN; 0: 65,536.
+        /// Longest frame in bytes, at least TRIREME_TRANSPORT_FRAME_BYTES_MIN. Default: 65,536.
         maximum_frame_bytes: u64,
-        /// Required.
+        /// Hands a frame to the transport. Required.
         send: trireme_transport_send,
-        /// Required.
+        /// Takes a frame from the transport. Required.
         receive: trireme_transport_receive,
-        /// NULL if nobody needs to know.
+        /// Called when the library needs the transport no more. Default: NULL, none.
         released: trireme_transport_released,
     }
 }
