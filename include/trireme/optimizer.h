@@ -437,7 +437,8 @@ trireme_optimizer_get_gradient_norm(const trireme_optimizer *optimizer, double *
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_get_group_norm(const trireme_optimizer *optimizer, uint64_t group, double *out_norm);
+trireme_optimizer_get_group_norm(const trireme_optimizer *optimizer, uint64_t group,
+                                 double *out_norm);
 
 /**
  * Gives the loss scale: the caller multiplies the loss of the next backward pass by it, or the

@@ -313,7 +313,9 @@ typedef struct trireme_optimizer_options {
 } trireme_optimizer_options; /* since 1.0 */
 
 /** Options of which only the kind is missing. */
-#define TRIREME_OPTIMIZER_OPTIONS_INIT { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_OPTIMIZER_OPTIONS_INIT \
+    { sizeof(trireme_optimizer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** The loss scale, and how the last step went with it. Set struct_size before the call. */
 typedef struct trireme_loss_scale_info {
@@ -411,7 +413,8 @@ typedef struct trireme_optimizer_counters {
 } trireme_optimizer_counters; /* since 1.0 */
 
 /** Counters ready for trireme_optimizer_get_counters(). */
-#define TRIREME_OPTIMIZER_COUNTERS_INIT { sizeof(trireme_optimizer_counters), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_OPTIMIZER_COUNTERS_INIT \
+    { sizeof(trireme_optimizer_counters), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Kinds of state that a range can hold. */
 enum {

@@ -112,7 +112,8 @@ typedef struct trireme_schedule_options {
 } trireme_schedule_options; /* since 1.0 */
 
 /** Options of which only the kind, and the fields that it requires, are missing. */
-#define TRIREME_SCHEDULE_OPTIONS_INIT { sizeof(trireme_schedule_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_SCHEDULE_OPTIONS_INIT \
+    { sizeof(trireme_schedule_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Computes the factor of one step, as an optimizer with this schedule does. A program can plot a
