@@ -20,27 +20,37 @@ STRATEGIES = ("data_parallel", "zero1", "zero2", "zero3", "hybrid_shard")
 HEAD = """\
 # Which features go together
 
-`tests/api/matrix.py` writes this page from what the test `api_matrix` has just done, and a test
+`tests/api/matrix.py` writes this page from the results of the test `api_matrix`, and a test
 fails when the two differ.
 
-Each feature alone, and each two of them, are trained with every strategy by 1, 2, 3 and 4 ranks
-(`hybrid_shard`: groups of 1, 2, 3 and 2, or with `shard_stride` of 1, 1, 1 and 2; `reshard_ranks`
-of 1, 2, 1 and 2, with all ranks in one group), with f32, f64, f16 and bf16 once each, on a model
-with tied, frozen, empty and scalar parameters and units of nothing; with one norm by two models on
-as many ranks each. **=** means that all ranks then hold, bit by bit, the parameters that plain
-loops in one process compute, that memory and traffic are those of the plan, and that the norms are
-the same on all ranks. What is not equal is refused when it is asked for, on all ranks, with the
-reason, and the group goes on: the number leads to the reason. There is no third kind.
+The test trains each feature alone, and each two of them, with every strategy by 1, 2, 3 and 4 ranks,
+with f32, f64, f16 and bf16 once each. The model has tied, frozen, empty and scalar parameters, and
+units of nothing.
 
-The pairs of the update rules and of all below them are trained once with each strategy, in which 2,
-3 and 4 ranks and the types take turns. The loss scale grows after each step; between the first and
-the second one comes another, in which one gradient of one rank is inf, and which all skip. A trainer
-has the model as eight layers, of which each knows the parameters of those before by its input, and
-those behind by the gradient of its output; what is computed again is counted. Activations in a
-file have the least window, of two layers. Stochastic rounding is of
-bf16 alone, and f64 does not travel narrower. Files of state and
-of parameters have the smallest buffer. A rule that another feature does not name is SGD with momentum or AdamW, or the
-caller's with eight vectors where 0.4 of the state is in a file: the others' would be one block here.
+- `hybrid_shard` has groups of 1, 2, 3 and 2 ranks, or with `shard_stride` of 1, 1, 1 and 2.
+- `reshard_ranks` is 1, 2, 1 and 2, with all ranks in one group.
+- Two models train with one norm, on as many ranks each.
+
+A cell is one of two kinds; there is no third:
+
+- **=** Trained, and right. All ranks hold, bit by bit, the parameters that plain loops in one process
+  compute. Memory and traffic are those of the plan. The norms are the same on all ranks.
+- **A number** Refused when it is asked for, on all ranks, with the reason. The group goes on. The
+  number leads to the reason.
+
+Some details:
+
+- The pairs of the update rules, and of all features below them, are trained once with each strategy.
+  2, 3 and 4 ranks and the types take turns.
+- The loss scale grows after each step. Between the first and the second step comes another one, in
+  which one gradient of one rank is inf. All ranks skip that step.
+- A trainer has the model as eight layers. A layer's input depends on the parameters of the layers
+  before it, the gradient of its output on those behind it. The test counts layers computed again.
+- Activations in a file have the least window, of two layers.
+- Stochastic rounding is of bf16 alone, and f64 does not travel narrower.
+- Files of state and of parameters have the smallest buffer.
+- Where no feature names a rule, it is SGD with momentum or AdamW. Where 0.4 of the state is in a file,
+  it is the caller's with eight vectors: the state of the others would be one block here.
 
 Ranks and strategies train to the same bits as each other where `leaves` is on. Without it, sums
 are those of the same ranks in their order.
