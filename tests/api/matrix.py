@@ -23,8 +23,8 @@ HEAD = """\
 `tests/api/matrix.py` writes this page from the results of the test `api_matrix`, and a test
 fails when the two differ.
 
-The test trains each feature alone, and each two of them, with every strategy by 1, 2, 3 and 4 ranks,
-with f32, f64, f16 and bf16 once each. The model has tied, frozen, empty and scalar parameters, and
+The test trains each feature alone, and each two of them, with every strategy by 1, 2, 3 and 4 ranks.
+It does so with f32, f64, f16 and bf16 once each. The model has tied, frozen, empty and scalar parameters, and
 units of nothing.
 
 - `hybrid_shard` has groups of 1, 2, 3 and 2 ranks, or with `shard_stride` of 1, 1, 1 and 2.
