@@ -1,21 +1,13 @@
 #!/usr/bin/env python3
 """Prose stays plain: a sentence has at most 25 words and does not begin with What, Who or Which; a field's
 comment stands above it and has at most 4 lines; a header's lines have at most 100 columns.
-
-Texts that are older than the rule have their numbers in prose.json as a ceiling, which may only fall.
-
-    check_prose.py             compares
-    check_prose.py --update    writes lower numbers; a higher one is an error
-    check_prose.py --list FILE...    prints what breaks the rule
 """
 
-import json
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CEILINGS = pathlib.Path(__file__).resolve().parent / "prose.json"
 MOST_WORDS = 25
 MOST_FIELD_LINES = 4
 MOST_COLUMNS = 100
@@ -83,39 +75,20 @@ def of_header(text, name):
 
 
 def check(root=ROOT):
-    """{file: what breaks the rule in it}."""
-    found = {}
-    pages = ["README.md", *(f"docs/{path.name}" for path in (root / "docs").glob("*.md"))]
-    pages += [path.relative_to(root).as_posix() for path in (root / "bindings").glob("*/README.md")]
-    for name in sorted(pages):
-        found[name] = of_page((root / name).read_text(), name)
-    for path in sorted((root / "include/trireme").glob("*.h")):
-        name = path.relative_to(root).as_posix()
-        found[name] = of_header(path.read_text(), name)
-    return found
-
-
-def compare(found, ceilings):
+    """What breaks the rule, and how many texts were read."""
+    pages = [root / "README.md", *root.glob("docs/*.md"), *root.glob("bindings/*/README.md")]
     problems = []
-    for name, breaks in found.items():
-        if len(breaks) > ceilings.get(name, 0):
-            problems.append(
-                f"{name}: {len(breaks)} breaks of the rule, more than {ceilings.get(name, 0)}; see --list {name}"
-            )
-    return problems + [f"{name}: is no page" for name in sorted(ceilings.keys() - found.keys())]
+    for path in sorted(pages):
+        problems += of_page(path.read_text(), path.relative_to(root))
+    headers = sorted((root / "include/trireme").glob("*.h"))
+    for path in headers:
+        problems += of_header(path.read_text(), path.relative_to(root))
+    return problems, len(pages) + len(headers)
 
 
 def main():
-    found, ceilings = check(), json.loads(CEILINGS.read_text())
-    if sys.argv[1:2] == ["--list"]:
-        print("\n".join(line for name in sys.argv[2:] for line in found[name]))
-        return 0
-    problems = compare(found, ceilings)
-    if sys.argv[1:] == ["--update"] and not problems:
-        lower = {name: len(breaks) for name, breaks in found.items() if breaks}
-        CEILINGS.write_text(json.dumps(lower, indent=1) + "\n")
-    total = sum(len(breaks) for breaks in found.values())
-    print("\n".join(problems) or f"prose: {total} older breaks of the rule in {len(found)} texts, none is new")
+    problems, texts = check()
+    print("\n".join(problems) or f"prose: {texts} texts are plain")
     return 1 if problems else 0
 
 
